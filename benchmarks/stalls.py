@@ -62,11 +62,11 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         far = agents_in(proxy.url, AGENTS, opened)
         thinking = agents_in(f"sqlite:///{folder}/thinking.db", THINKING_AGENTS, opened)
         yield {
-            IDLE: lambda: _median(runner, lambda: asyncio.sleep(0.5)),
-            ON_SQLITE: lambda: _median(runner, lambda: call_together(near, 1)),
+            IDLE: lambda: longest_pauses(runner, lambda: asyncio.sleep(0.5)),
+            ON_SQLITE: lambda: longest_pauses(runner, lambda: call_together(near, 1)),
             FAR: lambda: _far(runner, proxy, far),
-            LARGE_FILE: lambda: _median(runner, _reading(folder / "large", opened)),
-            TREE: lambda: _median(runner, _command(folder, opened)),
+            LARGE_FILE: lambda: longest_pauses(runner, _reading(folder / "large", opened)),
+            TREE: lambda: longest_pauses(runner, _command(folder, opened)),
             SHARE: lambda: runner.run(_share(thinking)),
         }
 
@@ -75,7 +75,7 @@ def _far(runner: asyncio.Runner, proxy: Proxy, agents: Sequence[StoredAgent]) ->
     runner.run(call_together(agents, 1))
     proxy.delay(_DELAY)
     try:
-        return _median(runner, lambda: call_together(agents, 1))
+        return longest_pauses(runner, lambda: call_together(agents, 1))
     finally:
         proxy.delay(0)
 
@@ -114,7 +114,7 @@ def _calling(section: Section[None], name: str, arguments: dict[str, object]) ->
     return call
 
 
-def _median(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> float:
+def longest_pauses(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> float:
     """The longest pauses of several times, in milliseconds: their median. The first time is not counted."""
     pauses: list[float] = []
     for _ in range(1 + _TIMES):

@@ -11,6 +11,8 @@ where it runs:
 The asynchronous entry lasts as long as its coroutine, and in what that calls or starts, handlers and policies of the
 program included: it is a variable of the context (`contextvars`). The environment is read once, when this module is
 imported. Without the variable, an entry is the function itself, and a check is a call that does nothing.
+
+One wait is always refused where a loop runs: that for a call which may need the loop to end (`may_wait_for_calls`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from handrail.errors import LoopBlockedError
 
 AsyncEntry = TypeVar("AsyncEntry", bound=Callable[..., Coroutine[Any, Any, Any]])
 SyncEntry = TypeVar("SyncEntry", bound=Callable[..., Any])
+T = TypeVar("T")
 
 VARIABLE = "HANDRAIL_LOOP_GUARD"
 """The variable of the environment that turns the guard on."""
@@ -35,6 +38,7 @@ IS_ON: bool = os.environ.get(VARIABLE) == "1"
 """Whether the guard is on."""
 
 _ENTERED_ASYNC: ContextVar[bool] = ContextVar("handrail_entered_async", default=False)
+_BLOCKS_LOOP: ContextVar[bool] = ContextVar("handrail_blocks_loop", default=False)
 
 
 def check_blocking(operation: str, of: object = "") -> None:
@@ -47,7 +51,7 @@ def check_blocking(operation: str, of: object = "") -> None:
     Raises:
         LoopBlockedError: it would. Nothing was done.
     """
-    if IS_ON and _ENTERED_ASYNC.get() and _loop_is_running():
+    if IS_ON and _ENTERED_ASYNC.get() and loop_is_running():
         raise LoopBlockedError(f"{operation} {of}".strip())
 
 
@@ -85,7 +89,24 @@ def synchronous_entry(entry: SyncEntry) -> SyncEntry:
     return cast("SyncEntry", entered)
 
 
-def _loop_is_running() -> bool:
+def may_wait_for_calls() -> bool:
+    """Whether this thread may wait for calls of others: not if it runs an event loop, which they may need to end."""
+    return _BLOCKS_LOOP.get() or not loop_is_running()
+
+
+def allow_waiting(body: Callable[[], T]) -> T:
+    """Call a function that may wait for calls on an event loop too, as what records what has happened has to."""
+    if not loop_is_running():
+        return body()
+    token = _BLOCKS_LOOP.set(True)
+    try:
+        return body()
+    finally:
+        _BLOCKS_LOOP.reset(token)
+
+
+def loop_is_running() -> bool:
+    """Whether this thread runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

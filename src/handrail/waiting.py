@@ -21,16 +21,18 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextvars import Context, copy_context
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 from weakref import ref
 
-from handrail.loop_guard import check_blocking, synchronous_entry
+from handrail.loop_guard import allow_waiting, check_blocking, synchronous_entry
 from handrail.redaction import redacted_logger
 from handrail.threads import THREADS
 
 T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
 Given_co = TypeVar("Given_co", covariant=True)
 
 _log = redacted_logger("handrail")
@@ -256,7 +258,7 @@ def complete_in_thread_or_here(body: Callable[[], T]) -> Completion[T]:
     except RuntimeError:
         completion: Completion[T] = Completion()
         # It blocks the event loop of this thread, if there is one, and the loop guard permits that.
-        _run_to(completion, copy_context(), synchronous_entry(body))
+        _run_to(completion, copy_context(), partial(allow_waiting, synchronous_entry(body)))
         return completion
 
 
@@ -288,6 +290,20 @@ async def outlast(completable: Completable[T]) -> T:
         _block(completable)
         raise
     return completable.result()
+
+
+def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Make the asynchronous form of a method that may wait: it runs on a thread, and a cancelled task outlasts it."""
+    name = method.__name__
+
+    @wraps(method)
+    async def on_thread(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # By its name: a class may have another method of it than the one that this was made of.
+        return await outlast(complete_in_thread_or_here(partial(getattr(self, name), *args, **kwargs)))
+
+    on_thread.__name__, on_thread.__qualname__ = f"{name}_async", f"{method.__qualname__}_async"
+    on_thread.__doc__ = f"As `{name}`, on a thread; a cancellation of the task is raised when it has ended."
+    return on_thread
 
 
 async def _outlast_cancelled(completable: Completable[Any]) -> None:

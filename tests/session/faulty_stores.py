@@ -154,6 +154,12 @@ class FaultyStore(Store):
     def close(self) -> None:
         self._store.close()
 
+    async def close_async(self) -> None:
+        await self._store.close_async()
+
+    def check_wait(self, *, queued: bool) -> None:
+        self._store.check_wait(queued=queued)
+
     def __enter__(self) -> Self:
         return self
 

@@ -34,6 +34,7 @@ from handrail.runtime.settlement import SettledCall, settle_before_run, settle_o
 from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
 from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
+from handrail.transaction import current
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
@@ -221,13 +222,12 @@ class ToolExecutor:
         Args:
             call: what the model asked for.
             reply: identifies the reply of the model that asked for it, for example the provider's id of the response;
-                one of more than 500 characters is replaced by its digest. A call with a reply that has a final record
-                is answered from it. Without a reply, a stored session accepts each id once; see
-                `docs/explanation/effects.md`.
+                a long one is replaced by its digest. A call with a reply that has a final record is answered from it.
+                Without a reply, a stored session accepts each id once.
 
         Raises:
             DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
-                has been rolled back and recorded as failed.
+                was rolled back and recorded as failed; by `SessionUseError`, it was not begun on an event loop.
             CallPostponed: the question about the call was left open. It is not recorded; make it again.
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id belong to another call, or an id without a reply is used again; nothing ran.
@@ -245,12 +245,13 @@ class ToolExecutor:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute", call)
             name = None if reply is None else _checked(reply)
+            if (recorder := environment.session.recorder) is not None and current() is None:
+                recorder.check_wait()
             if environment.within is None:
                 return run_to_completion(invoke(call, name, environment, BLOCKING))
             with environment.in_call():
                 return run_to_completion(invoke(call, name, environment, BLOCKING))
-        # The pipeline converts the exceptions of handlers, so one of these types means that `call` is not a `ToolCall`,
-        # or that the library is at fault. The first case gets a message that names the argument.
+        # The pipeline converts those of handlers: `call` is not a `ToolCall`, or the library is at fault.
         except (AttributeError, TypeError):  # only on failure, because every call passes here
             _check_call("ToolExecutor.execute", call)
             raise
@@ -294,8 +295,7 @@ class ToolExecutor:
             reply: identifies the reply, as for `execute`; by default that of the conversation.
 
         Raises:
-            DeveloperMistake: as for `execute_all`.
-            RunAbortedError: as for `execute_all`.
+            Exception: as for `execute_all`.
         """
         asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
         before = self._offered()

@@ -34,6 +34,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts
+from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
 from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
@@ -373,7 +374,7 @@ def _ended(late: Late, ended: Future[Any]) -> None:
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, as the pipeline under `Blocking`, without an event loop."""
     try:
-        coroutine.send(None)
+        allow_waiting(partial(coroutine.send, None))
     except StopIteration as end:
         returned: T = end.value
         return returned
@@ -410,15 +411,6 @@ def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
 def _capped(seconds: float | None) -> float | None:
     """A timeout that the system accepts; the longest is about three hundred years."""
     return None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
-
-
-def loop_is_running() -> bool:
-    """Whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def is_being_cancelled() -> bool:

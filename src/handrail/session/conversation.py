@@ -47,6 +47,7 @@ from handrail.session.conversation_parts import (
     open_reply,
 )
 from handrail.session.slices import Slice
+from handrail.waiting import asynchronous
 
 Message = Any
 """A message in the form of its provider: what JSON restores, mostly a dictionary."""
@@ -177,7 +178,8 @@ class Conversation:
             ValueError: there are calls and no valid `reply`; or there are calls or a reply, and no message.
             SessionUseError: the session is stored, and a message is not JSON (NaN is not); or a call of the open reply
                 has no record, so that the messages cannot be its answers; or an earlier reply of that name has asked
-                for a call of the same id, so that the new one would be answered from its record. Nothing was appended.
+                for a call of the same id, whose record would answer the new one; or it may not wait on an event loop.
+                Nothing was appended.
             SessionError: the session is closed, or has passed to another process.
             StoreError: the store does not take messages that are stored at once. They are in the conversation of this
                 process, and are stored with its next unit: do not append them again.
@@ -203,6 +205,8 @@ class Conversation:
             part = ConversationPart(copy.deepcopy(messages), name, tuple(map(_requested, asked)))
             self._check_new(part)
             self.add(part, written="deferred" if answers or asked else "surely")
+
+    append_async = asynchronous(append)
 
     def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
         """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.

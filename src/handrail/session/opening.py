@@ -1,4 +1,4 @@
-"""Opening and closing a session on a thread, which may wait for its store and for another holder of the session."""
+"""Opening a session on a thread, which may wait for its store and for another holder of the session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypedDict, TypeVar
 
 from handrail.events import Dispatcher
 from handrail.redaction import redacted_logger
-from handrail.waiting import complete_in_thread_or_here, completed, outlast, run_in_thread
+from handrail.waiting import completed, run_in_thread
 
 _log = redacted_logger("handrail.session")
 
@@ -51,16 +51,6 @@ async def open_on_thread(opening: Callable[[], Opened]) -> Opened:
         opened.add_done_callback(_close_again)
         raise
     return opened.result()
-
-
-async def close_on_thread(session: Closable) -> None:
-    """Close a session on a thread; on this one if there can be no other.
-
-    Raises:
-        CancelledError: the task was cancelled; the session has been closed by then.
-        Exception: what `close` raises.
-    """
-    await outlast(complete_in_thread_or_here(session.close))
 
 
 def _close_again(opened: Future[Opened]) -> None:

@@ -17,13 +17,14 @@ from handrail.turns import Turn, draw_ticket
 class OutsideWrites:
     """The writes from outside of calls to one session."""
 
-    __slots__ = ("_lock", "_session_id", "_turn")
+    __slots__ = ("_lock", "_session_id", "_turn", "check_wait")
 
     def __init__(self, session_id: str, turn: Turn) -> None:
         """Write to the session of that id, which calls take that turn on."""
         self._session_id = session_id
         self._turn = turn
         self._lock = threading.RLock()
+        self.check_wait: Callable[[], None] = lambda: None  # called before a thread waits for another one
 
     def write(self, what: str, write: Callable[[Transaction], None]) -> None:
         """Have `write` called in a transaction, and commit it; `what` names the act in errors.
@@ -32,7 +33,10 @@ class OutsideWrites:
             SessionBusyError: a call holds the session. Nothing was written.
             Exception: what `write`, or the commit, raises. It has been rolled back.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            self.check_wait()
+            self._lock.acquire()
+        try:
             ticket = draw_ticket((self._turn,), exclusive=True)
             try:
                 if ticket.waiter is not None:
@@ -42,3 +46,5 @@ class OutsideWrites:
                     transaction.commit()
             finally:
                 ticket.release()
+        finally:
+            self._lock.release()

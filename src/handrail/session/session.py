@@ -26,7 +26,7 @@ from handrail.session.conversation import Conversation
 from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
-from handrail.session.opening import OpenOptions, close_on_thread, open_on_thread
+from handrail.session.opening import OpenOptions, open_on_thread
 from handrail.session.outside_writes import OutsideWrites
 from handrail.session.persistence.loading import (
     LoadedSession,
@@ -57,6 +57,7 @@ from handrail.session.slices import (
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn
+from handrail.waiting import asynchronous
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -200,14 +201,6 @@ class Session:
         if self.recorder is not None:
             self.recorder.close()
 
-    async def close_async(self) -> None:
-        """As `close`, on a thread: the event loop runs while the store is written.
-
-        A cancellation of the task is raised when the session has been closed.
-        """
-        if self.recorder is not None:
-            await close_on_thread(self)
-
     def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
         """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
 
@@ -312,6 +305,12 @@ class Session:
             fork._adopt(self._state.held(), self._log.slices, self._rules.copy())
         return fork
 
+    async def fork_async(
+        self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None
+    ) -> Session:
+        """As `fork`, on a thread; a fork that is made for a task which has been cancelled is closed again."""
+        return await open_on_thread(partial(self.fork, session_id=session_id, at=at))
+
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
 
@@ -378,6 +377,7 @@ class Session:
         # One lock guards the slices and what the recorder knows of them.
         kept.lock, kept.slices, kept.masks = session._lock, (session._state, session._log), session.call_masking.masks
         session.call_masking.on_added = kept.mask_noted
+        session._outside.check_wait = kept.queue.check_wait
         release_with(session, opening.store, kept.session_lock)
         return session
 
@@ -466,14 +466,7 @@ class Session:
 
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
-        route = self._rules.route(kind)
-        call = current()
-        if route.logged or call is None or type(item) is not kind:
-            self.change(kind, Append(item), route.append)
-        else:
-            with self._lock:
-                self._open(call, route.append)
-                self._state.append(kind, item)
+        self.change(kind, Append(item), self._rules.route(kind).append)
 
     def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
         """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
@@ -540,6 +533,12 @@ class Session:
         else:
             self._write("restore a snapshot", partial(self._state.restore, snapshot.slices), current())
 
+    append_async = asynchronous(append)
+    dispatch_async = asynchronous(dispatch)
+    reset_async = asynchronous(reset)
+    restore_async = asynchronous(restore)
+    close_async = asynchronous(close)
+
     def _adopt(self, state: Versions, log: Versions, rules: SliceRules) -> None:
         self._state, self._log, self._rules = StateSlices(self._owner, state), LogSlices(self._owner, log), rules
 
@@ -555,24 +554,25 @@ class Session:
         """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
 
         Raises:
-            SessionError: it cannot be stored, or the session is closed. Nothing was appended.
+            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
             StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
         """
         if (kept := self.recorder) is None:
             with self._lock:
                 self._log.append(kind, item)
             return
+        caller = current()
+        # One of a call that writes to this session goes with the unit of the call.
+        in_call = caller is not None and caller.root.state != "ended" and caller.holds(self.turn)
         if written != "record":
             kept.check_open()
+            if not (in_call or written == "deferred"):
+                kept.check_wait()
         with self._lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
             kept.note(kept.noting(kind, item, ref), deferred=written == "deferred")
             self._log.append(kind, item)
-        caller = current()
-        # One of a call that writes to this session goes with the unit of the call.
-        if written == "deferred" or (caller is not None and caller.root.state != "ended" and caller.holds(self.turn)):
-            return
-        error = kept.flush()
+        error = None if in_call or written == "deferred" else kept.flush()
         if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
             raise error
 

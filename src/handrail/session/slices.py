@@ -24,6 +24,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVa
 from handrail.errors import InvalidArgumentError, ReducerError
 from handrail.serde.annotations import subscriptable
 from handrail.session.stored_items import StoredItems
+from handrail.waiting import asynchronous
 
 T = TypeVar("T")
 
@@ -280,6 +281,10 @@ class Slice(SliceView[T], Generic[T]):
             raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
         change: SliceChange = Replace(()) if where is None else _Remove(where)
         self._session.change(self._kind, change, f"clear {self._kind.__name__}")
+
+    append_async = asynchronous(append)
+    seed_async = asynchronous(seed)
+    clear_async = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
         """Register a reducer for this slice; see `Session.register`."""

@@ -51,7 +51,7 @@ from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completion
+from handrail.waiting import Completion, asynchronous
 
 _Identity = tuple[str, str]
 
@@ -111,6 +111,11 @@ class MemoryStore:
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""
         self._held.close()
+
+    close_async = asynchronous(close)
+
+    def check_wait(self, *, queued: bool) -> None:
+        """A write waits for no call."""
 
     def hash_key(self) -> bytes:
         """The random key of this store, for hashes of secrets."""

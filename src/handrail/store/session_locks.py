@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from handrail.clock import Clock
-from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
-from handrail.loop_guard import check_blocking
+from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
+from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
 
 _POLL_SECONDS = 0.01
@@ -121,6 +121,11 @@ class SessionLockTable:
                 if left <= 0:
                     raise self._refusal(session_id, evict=evict)
                 check_blocking("waiting for session", session_id)
+                if session_id in self._held and not may_wait_for_calls():
+                    raise SessionUseError(
+                        f"session {session_id!r} in {self._store} is open in this process, and waiting here until it "
+                        "is closed would stop the event loop of this thread; await Session.open_async, or child_async"
+                    )
                 self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
             self._held[session_id] = ""
 

@@ -114,6 +114,8 @@ async def _in_turn(
         for queue in queues:
             turn = queue.enter(who)
             if turn is not None:
+                if apply is None:
+                    queue.check_wait()
                 await Wait(turn)
         await write_participants(parts, apply=apply, attempts=attempts, progress=progress)
     except CommitInDoubtError as error:

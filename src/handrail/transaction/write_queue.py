@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import count
 
@@ -20,18 +20,25 @@ class WriteQueue:
 
     Attributes:
         number: queues are entered in the order of their numbers, so that no two commits wait for each other.
+        check_wait: called before a thread blocks until its turn comes; refuses what may not wait.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
             While one is written it has the turn, so who has the turn and finds this true asks the store first.
     """
 
-    __slots__ = ("_lock", "_waiting", "number", "unsure")
+    __slots__ = ("_lock", "_waiting", "check_wait", "number", "unsure")
 
     def __init__(self) -> None:
         """Make an empty queue."""
+        self.check_wait: Callable[[], None] = lambda: None
         self.number: int = next(_NUMBERS)
         self.unsure: bool = False
         self._lock = threading.Lock()
         self._waiting: deque[tuple[object, Completion[None] | None]] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a unit has the turn."""
+        return bool(self._waiting)
 
     def enter(self, who: object) -> Completion[None] | None:
         """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""

@@ -40,11 +40,10 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
-from handrail.loop_guard import asynchronous_entry
+from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
-from handrail.runtime.execution import loop_is_running
 from handrail.runtime.read_ahead import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, cast
@@ -138,6 +139,7 @@ def load_session(
             store, lock, row, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
         )
         kept.records = contents.records
+        kept.queue.check_wait = partial(store.check_wait, queued=True)
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
         store.release(lock)

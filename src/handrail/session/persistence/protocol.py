@@ -299,6 +299,16 @@ class SessionStore(UnitStore, Protocol):
         """The store's time, aware and in UTC."""
         ...
 
+    def check_wait(self, *, queued: bool) -> None:
+        """Refuse a write on the thread of an event loop if it would wait for a call that may need the loop to end.
+
+        It may do so if it is `queued` behind another write of its session, too.
+
+        Raises:
+            SessionUseError: it would. Nothing was written.
+        """
+        ...
+
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
         ...

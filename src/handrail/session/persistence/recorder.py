@@ -190,9 +190,19 @@ class SessionRecorder:
             kind = SessionUseError if self.closed == CLOSED else SessionError
             raise kind(f"session {self.session_lock.session_id!r} {self.closed}; open it again to continue")
 
+    def check_wait(self) -> None:
+        """Refuse to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
+        self.store.check_wait(queued=self.queue.is_busy)
+
     def close(self) -> None:
-        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
+        """Write what LOGs have got, refuse further writes, and release the session. Idempotent.
+
+        Raises:
+            SessionUseError: it would wait on the thread of an event loop. Nothing is lost, and the session stays open.
+        """
         if not self.closed:
+            if self._noted:
+                self.check_wait()
             self.flush()
             # Set after the flush, which a closed session would refuse.
             self.closed = CLOSED
@@ -260,6 +270,8 @@ class SessionRecorder:
         part = SessionCommit(self, None)
         # No caller waits: what is not written now is written with the next unit.
         word, error = run_blocking(commit_participants((part,), part.settle, attempts=1))
+        if isinstance(error, SessionUseError):  # it may not wait on this thread, or the session was closed meanwhile
+            error = StoreUnavailableError(str(error), store=self.store.url)
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
         if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
             raise error

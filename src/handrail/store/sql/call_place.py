@@ -9,10 +9,10 @@ tasks wait with `take_async`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 from handrail.errors import SessionUseError, StoreUnavailableError
+from handrail.loop_guard import loop_is_running
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.fair_semaphore import FairSemaphore
 
@@ -50,7 +50,7 @@ class CallPlace:
         """
         if self.is_held:
             return
-        on_loop = _loop_is_running()
+        on_loop = loop_is_running()
         self._begin_to_wait()
         if not self._asking.acquire(0.0 if on_loop else self.seconds_left):
             raise self._held_by_a_loop() if on_loop else self._busy()
@@ -114,9 +114,10 @@ class CallPlace:
         return StoreUnavailableError(msg, store=url)
 
 
-def _loop_is_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+def loop_would_wait(url: str) -> SessionUseError:
+    """A write was asked for on the thread of an event loop, and would wait for another call or write."""
+    return SessionUseError(
+        f"another call writes to {url}, and waiting for it here would stop the event loop of this thread, which it may "
+        "need to end. Nothing was written: await the asynchronous form of the method, whose name ends in `_async`, as "
+        "`conversation.append_async` and `Session.open_async`, or call the method with `asyncio.to_thread`"
+    )

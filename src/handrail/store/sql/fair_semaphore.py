@@ -97,6 +97,11 @@ class FairSemaphore:
         """How many threads and tasks wait for a place."""
         return len(self._units) + len(self._calls)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call holds a place, or waits for one."""
+        return bool(self._of_calls or self._calls)
+
     def acquire(self, seconds: float, *, for_call: bool = False, behind_calls: bool = True) -> bool:
         """Wait for a place; returns whether it was taken within `seconds`.
 

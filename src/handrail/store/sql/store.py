@@ -11,8 +11,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import HandrailError, SessionError, StoreError
-from handrail.loop_guard import check_blocking
+from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
+from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import (
@@ -44,6 +44,7 @@ from handrail.store.protocol import (
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
+from handrail.store.sql.call_place import loop_would_wait
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.migrations import migrate, read_hash_key
@@ -64,7 +65,7 @@ from handrail.store.sql.version import check_version
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completable, outlast
+from handrail.waiting import Completable, asynchronous, outlast
 
 _LAST = 2**62
 
@@ -154,6 +155,12 @@ class SqlStore:
         """
         return self._database.connection(self)
 
+    def check_wait(self, *, queued: bool) -> None:
+        """Refuse to wait for a call, or for a write that may, on the thread of an event loop; see `SessionStore`."""
+        waits = self._driver.one_writer and (queued or self._driver.call_places.has_calls)
+        if waits and not may_wait_for_calls():
+            raise loop_would_wait(self.url)
+
     def close(self) -> None:
         """Release all sessions, and close all connections. Calling it twice has the same effect.
 
@@ -166,6 +173,8 @@ class SqlStore:
         self._processes.close()
         self._units.close()
         self._driver.close()
+
+    close_async = asynchronous(close)
 
     # -------------------------------------------------------------------------------------------------------- effects
 
@@ -392,7 +401,7 @@ class SqlStore:
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
         if self._held.holds(lock):
-            with suppress(StoreError):
+            with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
                 self._database.execute(statements.CLEAR_HOLDER, lock[:2])
             self._held.give(lock.session_id)
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, StoreError, StoreUnavailableError
+from handrail.loop_guard import may_wait_for_calls
 from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionAppend, SessionHeld
 from handrail.store.protocol import (
     EFFECT_WRITES,
@@ -77,7 +78,8 @@ class UnitApplier:
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write all of a unit, or nothing; see `SqlStore.apply`."""
-        if self._goes_alone(unit):
+        # Where this thread may not wait for calls: as a leader it would write the units of threads that may.
+        if self._goes_alone(unit) or (self._driver.one_writer and not may_wait_for_calls()):
             return self._notified(unit, self._written_alone(unit))
         return self._committer.apply(unit)
 

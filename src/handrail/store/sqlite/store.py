@@ -26,11 +26,12 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
-from handrail.loop_guard import check_blocking
+from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
 from handrail.store.processes import KernelProcesses, Processes
 from handrail.store.session_locks import LockBackend
+from handrail.store.sql.call_place import loop_would_wait
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -279,7 +280,9 @@ class SqliteDriver:
             msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
         until = time.monotonic() + self._busy
-        if not self.call_places.acquire(self._busy):
+        if not self.call_places.acquire(self._busy, behind_calls=may_wait_for_calls()):
+            if not may_wait_for_calls():
+                raise loop_would_wait(self.url)
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url, waited=True)
         try:
