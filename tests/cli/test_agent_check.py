@@ -522,3 +522,19 @@ def test_sandbox_that_is_not_installed_is_named(
     ran = check()
     assert ran.code == 1
     assert ran.err == wording
+
+
+@pytest.mark.parametrize("toolset", ["files", "shell", "planning"])
+def test_check_names_a_store_that_tools_can_reach(check: Check, folder: Path, wording: Wording, toolset: str) -> None:
+    """As a warning, for an agent with tools over the folder."""
+    write(
+        folder,
+        desk__agent=f"---\nname: desk\ntoolsets: [{toolset}]\n---\nHello.\n",
+        pyproject__toml="[tool.handrail]\nstore = 'sqlite:///data/desk.db'\n",
+    )
+    reached = check()
+    assert reached.code == 0
+    assert reached.err == wording
+    assert len(json.loads(check("--format", "json").out)["warnings"]) == (toolset != "planning")
+    write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///../desk.db'\n")
+    assert not json.loads(check("--format", "json").out)["warnings"]

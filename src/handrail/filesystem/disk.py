@@ -15,11 +15,12 @@ import os
 import stat
 import struct
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.loop_guard import check_blocking
+from handrail.open_databases import has_open_databases, is_protected
 from handrail.posix import fcntl
 
 _GENERATION = struct.Struct("l")
@@ -35,12 +36,10 @@ _FOLDER, _PATH, _LINK, _SHUT, _NOW = (  # 0 where a system has no such flag: imp
 LIST = _FOLDER | _LINK | _SHUT
 """How a folder is opened that can be listed and synced."""
 
-READ = os.O_RDONLY | _LINK | _SHUT | _NOW
-"""How a file is opened to be read; does not wait for the writer of a fifo."""
-
 MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _LINK | _SHUT
 """How a new file is opened to be written."""
 
+_READ = os.O_RDONLY | _LINK | _SHUT | _NOW  # does not wait for the writer of a fifo
 _STEP = LIST | _PATH  # O_PATH passes through a folder that may not be listed
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _LINK | _SHUT
 # EPERM: the disk has no hard links, or Linux forbids one to a file of another owner (`fs.protected_hardlinks`).
@@ -89,15 +88,15 @@ class Disk:
 
     def step(self, name: bytes, *, at: int) -> int:
         """A descriptor of a folder, good only for names in it."""
-        return os.open(name, _STEP, dir_fd=at)
+        return _open_folder(name, _STEP, at=at)
 
     def open_folder(self, name: bytes, *, at: int) -> int:
         """A descriptor of a folder that can be listed and synced."""
-        return os.open(name, LIST, dir_fd=at)
+        return _open_folder(name, LIST, at=at)
 
     def open_file(self, name: bytes, *, at: int) -> int:
-        """A descriptor to read a file with."""
-        return os.open(name, READ, dir_fd=at)
+        """A descriptor to read a file with; see `open_to_read`."""
+        return open_to_read(name, at=at)
 
     def make_file(self, name: bytes, mode: int = 0o666, *, at: int) -> int:
         """A descriptor to write a new file with."""
@@ -112,11 +111,21 @@ class Disk:
         os.close(descriptor)
 
     def look(self, name: bytes, *, at: int) -> os.stat_result | None:
-        """The status of the entry with that name, of a link itself and not its target; `None` for nothing."""
+        """The status of the entry with that name, of a link itself and not its target.
+
+        `None` for nothing, and for a file of an open database, which does not exist here.
+        """
         try:
-            return os.stat(name, dir_fd=at, follow_symlinks=False)
+            status = os.stat(name, dir_fd=at, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        return None if is_protected(status, name, at=at) else status
+
+    def is_protected(self, name: bytes, *, at: int) -> bool:
+        """Whether an entry, or nothing, with that name is a file of an open database."""
+        with suppress(FileNotFoundError):
+            return is_protected(os.stat(name, dir_fd=at, follow_symlinks=False), name, at=at)
+        return is_protected(None, name, at=at)
 
     def look_at(self, descriptor: int) -> os.stat_result:
         """The status of the file or folder that a descriptor is open on."""
@@ -242,6 +251,23 @@ class Disk:
     def remove_folder(self, name: bytes, *, at: int) -> None:
         """Remove an empty folder."""
         os.rmdir(name, dir_fd=at)
+
+
+def _open_folder(name: bytes, flags: int, *, at: int) -> int:
+    if is_protected(None, name, at=at):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return os.open(name, flags, dir_fd=at)
+
+
+def open_to_read(name: bytes | str | Path, *, at: int | None) -> int:
+    """A descriptor to read a file with; all files that others may have made are opened here.
+
+    Raises:
+        OSError: it cannot be opened; `FileNotFoundError` for a file of an open database.
+    """
+    if has_open_databases() and is_protected(os.stat(name, dir_fd=at, follow_symlinks=False)):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return os.open(name, _READ, dir_fd=at)
 
 
 def set_mode_of(name: str, mode: int, *, at: int | None) -> None:

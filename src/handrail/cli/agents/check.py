@@ -32,7 +32,7 @@ from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
 from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
-from handrail.cli.agents.store import check_url, chosen_store
+from handrail.cli.agents.store import check_url, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.cli.table import Column
@@ -65,6 +65,12 @@ _RULE_COLUMNS = (
     Column("rule", spare=1),
 )
 
+
+_OVER_FILES = frozenset({"files", "shell", "sandbox", "python"})
+_STORE_INSIDE = (
+    "the store lies in the folder that the tools work on. File tools and sandboxes do not see it, but a program of the "
+    "shell can change or remove it; name a store outside of the folder"
+)
 
 _CHARACTERS_OF_TOKEN = 4
 """A usual estimate for English text; a tokenizer is another one for each model."""
@@ -177,7 +183,10 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         except ApprovalRulesError as error:
             findings.note(error)
             return findings
+        store = chosen_store(None, project.config.store, folder, os.environ)
         made = run_on_new_loop(_make_tools(findings, project, resolved, findings.file.name, held))
+        if lies_in(store, Path.cwd()) and any(tool.section in _OVER_FILES for tool in findings.tools):
+            findings.warnings.append(_STORE_INSIDE)
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
             _check_rules(findings, unmatched_rules(held, project, findings.file, made))
     return findings

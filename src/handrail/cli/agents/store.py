@@ -45,6 +45,12 @@ def within(folder: Path, url: str) -> str:
     return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
 
 
+def lies_in(url: str | None, folder: Path) -> bool:
+    """Whether a URL, as `chosen_store` returns it, names a SQLite database in a folder."""
+    path = unquote((url or "").removeprefix(_SQLITE).partition("?")[0])
+    return url is not None and url.startswith(_SQLITE) and Path(path).resolve().is_relative_to(folder.resolve())
+
+
 def check_stored(url: str | None, choices: RunChoices) -> None:
     """Check that there is a store if the options need one.
 

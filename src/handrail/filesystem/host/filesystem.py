@@ -50,32 +50,11 @@ from handrail.turns import Turn
 class HostFilesystem:
     """A `Filesystem` over a folder on disk; see the protocol for what its methods do.
 
-    Confinement
-        No path leads out of the root. On a disk that ignores case, a path must be spelled as it is listed. A link that
-        stays inside is followed: reading and writing its path read and write its target. `stat` and `exists` describe
-        the link itself, `remove` and `move` act on it, and `glob` does not follow it. A link that leaves the root is
-        refused with `PathEscapeError`. Devices, sockets and
-        fifos are listed as `"special"`, and neither read nor changed.
-
-    Writing
-        A file is replaced atomically and keeps its permissions, and its owner if the process may set owners; its
-        extended attributes are lost. A file with several names (hard links) is replaced under one; the others keep the
-        old content. A file that the process may not write to is not replaced either.
-
-    Undoing
-        Before a path is changed, what was there is saved in the journal's folder, outside the tree, and synced. A call
-        that fails is rolled back at once; the changes of a killed process when the root is opened again. Contents,
-        permissions, times, targets of links and empty folders are restored. A file that was replaced or removed is
-        restored as the same inode, except one with several names, which is restored as a separate file. What another
-        process wrote to a changed path meanwhile is moved to the journal's folder, with a warning.
-
-    Committing
-        With a `store`, files and the store's records of the call are committed atomically. Without one, files are
-        committed after the call: if the process is killed in between, they are rolled back.
-
-    Other programs
-        A call that starts a program which may change files here calls `keep_tree` first. Otherwise the program's
-        changes are not rolled back.
+    No path leads out of the root; links that stay inside are followed. The files of databases that this process has
+    open do not exist (`handrail.open_databases`). A file is replaced atomically, and keeps its permissions. A call that
+    fails is rolled back, and so are the changes of a killed process at the next opening; with a `store`, files and the
+    store's records of a call are committed atomically. A call that starts a program over the tree calls `keep_tree`
+    first. The page `docs/explanation/files.md` has the rules.
 
     One `HostFilesystem` at a time works on a root, across processes and journals. Threads may share it, forked
     processes not. Nested roots are not detected.

@@ -26,11 +26,15 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
 from handrail.filesystem.patterns import PathPattern
 from handrail.filesystem.root import PathCursor, ResolvedPath, Root, normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.shadow.scope import spelled
 from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
+from handrail.open_databases import has_open_databases, protected_paths
 
 _FOLDER = FileIdentity("folder")
 
 _NOTHING = FileIdentity("nothing")
+
+_DATABASE = "a database that this process has open"
 
 
 class TreeReader:
@@ -94,12 +98,17 @@ class TreeReader:
         """The folders that a path needs and that do not exist, the highest first.
 
         Raises:
-            PathConflictError: a file is where one of them is needed.
+            PathConflictError: a file is where one of them is needed; or the path, or one of them, is protected.
         """
         if file_kind(self.root.look(found.nearest)) != "folder":
             raise paths.file_where_folder_is_needed(found.path, file=found.nearest)
         missing = [folder for folder in ancestors_of(found.path) if folder != ROOT]
-        return [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
+        missing = [folder for folder in reversed(missing) if len(folder) > len(found.nearest) or found.nearest == ROOT]
+        if has_open_databases():
+            with self.root.entry((*missing, found.path)[0]) as (folder, name):
+                if self.disk.is_protected(name, at=folder):
+                    raise paths.hidden(found.path, by=_DATABASE)
+        return missing
 
     def refuse_hidden(self, path: str, *, is_folder: bool, named: str | None = None) -> None:
         """Check that a path may be changed; `named` is how it was given.
@@ -336,6 +345,8 @@ def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence
     Raises:
         PathConflictError: some of it cannot, or may not.
     """
+    if any(is_inside(each, found.path) for each in spelled(protected_paths(view.root.path))):
+        raise paths.holds_hidden(path, by=_DATABASE)
     subtree = view.subtree(found)
     for each in subtree:
         is_folder = file_kind(each.status) == "folder"

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from handrail.filesystem.disk import READ
+from handrail.filesystem.disk import open_to_read
 from handrail.filesystem.paths import OWN_GIT
 
 UNDER_WAY: Final = (
@@ -177,7 +177,7 @@ def _content(path: Path, most: int) -> bytes:
     """The content of a file; of a larger one, its size and time. Empty if it is missing or not a regular file."""
     try:
         # Neither follows a link nor waits for the writer of a pipe.
-        descriptor = os.open(path, READ)
+        descriptor = open_to_read(path, at=None)
     except (OSError, ValueError):  # a NUL in the path that a `.git` file names
         return b""
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor

@@ -25,11 +25,11 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
 from handrail.errors import FilesystemError, RootMissingError, SnapshotError
-from handrail.filesystem.disk import MAKE, READ, open_folder, set_mode_of
+from handrail.filesystem.disk import MAKE, open_folder, open_to_read, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
 from handrail.filesystem.shadow.removal import remove_entry
-from handrail.filesystem.shadow.scope import load_left_out
+from handrail.filesystem.shadow.scope import load_left_out, paths_left_out
 from handrail.filesystem.shadow.tree import (
     UNREAD,
     Folder,
@@ -52,6 +52,8 @@ _ID = re.compile("[0-9a-f]{40}")
 
 _MADE = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO})
 """The kinds of leaves that a restore can make."""
+
+_EMPTY = Folder(0)
 
 # ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
@@ -201,8 +203,12 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
     entries = list(decode_tree(content))
     names = {entry.name for entry in entries}
     # What is of another kind than wanted is not in here: making the new one removes it.
-    steps.surplus += [join(path, name) for name in (*present.leaves, *present.folders) if name not in names]
+    surplus = [name for name in (*present.leaves, *present.folders) if name not in names]
+    # A folder in which a database was opened since stays.
+    steps.surplus += [join(path, name) for name in surplus if not paths_left_out(present.folders.get(name, _EMPTY))]
     for entry in entries:
+        if entry.name in present.apart:
+            continue
         inner = join(path, entry.name)
         if stat.S_ISDIR(entry.mode):
             _plan(reader, inner, entry, present.folders.get(entry.name), steps)
@@ -348,7 +354,7 @@ def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
         target.write(os.fsencode(os.readlink(name, dir_fd=parent)))
         target.seek(0)
         return cast("BinaryIO", target)  # declared as the class that it wraps
-    return open(os.open(name, READ, dir_fd=parent), "rb")  # noqa: PTH123 - a descriptor
+    return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import stat
 from contextlib import suppress
 from typing import Final
 
-from handrail.filesystem.disk import READ, open_folder
+from handrail.filesystem.disk import open_folder, open_to_read
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES, IgnoreRules
 from handrail.filesystem.paths import OWN_GIT
 from handrail.filesystem.root import to_text
@@ -92,7 +92,7 @@ def read_inside(descriptor: int, *parts: str) -> bytes | None:
     """The content of a regular file below a folder, without following links; `None` if it is missing or too large."""
     try:
         with open_folder(descriptor, parts[:-1]) as folder:
-            file = os.open(parts[-1], READ, dir_fd=folder)
+            file = open_to_read(parts[-1], at=folder)
     except OSError:
         return None
     with open(file, "rb") as source:  # noqa: PTH123 - a descriptor

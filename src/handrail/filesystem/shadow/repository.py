@@ -12,6 +12,7 @@ Not included, neither saved nor changed:
 
 - the root's own `.git`;
 - files that git ignores, beyond the limit: see `handrail.filesystem.shadow.scope`;
+- the files of databases that this process has open (`handrail.open_databases`);
 - the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again. A
   socket or device that was there before is only watched (`handrail.filesystem.shadow.watch`).
 
@@ -72,6 +73,7 @@ from handrail.filesystem.shadow.tree import (
     identify_read,
     scan_tree,
 )
+from handrail.open_databases import protected_paths
 from handrail.posix import fcntl
 
 _ATTEMPTS = 3
@@ -182,7 +184,7 @@ class ShadowRepository:
                 self._known, self._newest = folder, above.id
                 self._unsaved += 1
             self._exclude = exclude
-            entries = entries_left_out(folder, self._left_out) | special
+            entries = entries_left_out(folder, self._left_out.difference(protected_paths(self.root))) | special
             return TakenSnapshot(self._newest, self._left_out, entries)
 
     def save_index(self, *, synced: bool, always: bool = False) -> None:
@@ -220,7 +222,8 @@ class ShadowRepository:
         """Restore the tree; as `restore`. Returns the paths that the snapshot leaves out."""
         with self._alone(), self._git.read() as reader:
             wanted = wanted_tree(reader, snapshot)
-            come_upon = TreeScan(opened=[], left_out=names_by_folder(wanted.left_out))
+            left_out = wanted.left_out.union(protected_paths(self.root))
+            come_upon = TreeScan(opened=[], left_out=names_by_folder(left_out))
             with disk_at(self.root, come_upon) as disk:
                 self._load_index(disk)
                 try:
@@ -273,7 +276,7 @@ class ShadowRepository:
         folder, come_upon = self._scanned_once(disk, exclude)
         # The first time anew: what the index leaves out may have become smaller, or is no longer ignored.
         already = self._left_out if self._has_decided else frozenset[str]()
-        left_out = self.limits.leave_out(come_upon.ignored, already)
+        left_out = self.limits.leave_out(come_upon.ignored, already.union(protected_paths(self.root)))
         self._has_decided = True
         if left_out != self._left_out:
             self._left_out = left_out

@@ -27,6 +27,7 @@ from handrail.errors import FilesystemError
 from handrail.filesystem.disk import LIST, set_mode_of
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
 from handrail.filesystem.shadow.ignored import GITIGNORE, FolderRules
+from handrail.open_databases import is_protected
 
 MAX_TREE_DEPTH = 500
 """How deep folders may be nested: each needs a file descriptor and a Python stack frame while it is read."""
@@ -253,6 +254,8 @@ def _look_at_files(
             leaves[name] = leaf
         elif stat.S_ISDIR(mode):
             inner_folders.append((name, mode))
+        elif is_protected(status):
+            found.apart[name] = UNWATCHED
         elif name in apart:
             found.apart[name] = TreeFile(mode, UNREAD, signature) if come_upon.watched else _unwatched(name, known)
         elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):

@@ -17,6 +17,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -27,6 +28,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
+from handrail.open_databases import track_connections
 from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
 from handrail.store.processes import KernelProcesses, Processes
@@ -312,11 +314,14 @@ class SqliteConnection:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    __slots__ = ("_connection", "_file", "_open_when_cancelled", "_tenths", "is_exposed")
+    __slots__ = ("__weakref__", "_connection", "_file", "_open_when_cancelled", "_release", "_tenths", "is_exposed")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
+        track_connections(file.path, 1)
+        self._release = weakref.finalize(self, track_connections, file.path, -1)
         self._connection = file.connect()
+        track_connections(file.path, 0)  # the log may be new
         self._open_when_cancelled = False
         self._tenths = _ALL
         self.is_exposed: bool = False
@@ -456,6 +461,7 @@ class SqliteConnection:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+        self._release()
 
     def _ask_bytes(self, sql: str, parameters: StatementParameters) -> Rows:
         self._connection.text_factory = _text_or_bytes

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from handrail import store
+from handrail.runtime import Session
 from tests.contrib.tools.sandbox.grounds import EVERYWHERE, PRIVATE, SANDBOXES, Ground, Where, short_limits
 from tests.wording import Wording
 
@@ -106,3 +108,18 @@ def test_sandbox_keeps_the_host_away(where: Where, tmp_path: Path, monkeypatch: 
         assert ground.told("id -u") == "1000"
     with Ground("host", tmp_path) as ground:
         assert PRIVATE in ground.told(look)
+
+
+@pytest.mark.parametrize("where", SANDBOXES)
+def test_sandbox_hides_an_open_database(where: Where, tmp_path: Path) -> None:
+    """Its files are empty inside and cannot be removed; also if it was opened after the sandbox was started."""
+    with Ground(where, tmp_path) as ground:
+        ground.told("true")
+        with store.open(f"sqlite:///{ground.root}/desk.db") as opened, Session.open(opened, "one"):
+            assert ground.told("cat desk.db desk.db-wal 2>/dev/null | wc -c; ls desk.db-holds | wc -l").split() == [
+                "0",
+                "0",
+            ]
+            ground.told("for each in desk.db*; do ! rm -rf $each 2>/dev/null || exit 1; done")
+            ground.refused("echo x > notes/plan.md; exit 3")
+        assert ground.told("head -c 6 desk.db") == "SQLite"

@@ -6,7 +6,7 @@ what a command has             by what
 no other process, no network,  namespaces of the kernel, of which it cannot make others; all in the PID namespace ends
 no user or capability          with its first process, which ends with the command and with what has started it
 programs and libraries         `/usr` and what `folders` names, read-only; nothing of `/etc` but what programs load by
-`/workspace`                   the files; their `.git` is read-only
+`/workspace`                   the files; their `.git` is read-only, and the files of open databases are empty
 `/tmp`, `/dev/shm`             file systems in memory, of limited size, new for each command
 `/proc`                        that of the namespace, read-only, because files of the kernel belong to the superuser
 limits                         a control group, if this process may make one; else resource limits of the program
@@ -127,6 +127,8 @@ class Bubblewrap:
         yield from (*_memory("/tmp", limits.tmp_bytes), "--bind", os.fspath(workspace.root), WORKSPACE)  # noqa: S108
         if workspace.git is not None:
             yield from ("--ro-bind", os.fspath(workspace.git), f"{WORKSPACE}/.git")
+        for inside in workspace.hidden:
+            yield from _masked(inside, is_folder=(workspace.root / os.path.relpath(inside, WORKSPACE)).is_dir())
         # Last: nothing can be mounted below it afterwards.
         yield from ("--remount-ro", "/")
 
@@ -181,11 +183,13 @@ def _proc() -> Iterator[str]:
     yield from ("--proc", "/proc")
     for name in UNREADABLE:
         path = Path("/proc", name)
-        if path.is_dir():
-            yield from ("--tmpfs", os.fspath(path), "--remount-ro", os.fspath(path))
-        elif path.exists():
-            yield from ("--ro-bind", os.devnull, os.fspath(path))
+        if path.exists():
+            yield from _masked(os.fspath(path), is_folder=path.is_dir())
     yield from ("--remount-ro", "/proc")
+
+
+def _masked(path: str, *, is_folder: bool) -> tuple[str, ...]:
+    return ("--tmpfs", path, "--remount-ro", path) if is_folder else ("--ro-bind", os.devnull, path)
 
 
 def _memory(path: str, size: int) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.contrib.tools.shell.process import Program, ProgramRun
 from handrail.errors import SandboxError
+from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
 from handrail.programs.launch import ProgramLimits
 
@@ -65,6 +66,11 @@ class SandboxWorkspace:
         """
         git = self.root / ".git"
         return git if git.exists() and not git.is_symlink() else None
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """The files of open databases in the root, by their paths inside; a command finds empty ones that stay."""
+        return tuple(path_inside(path) for path in protected_paths(self.root) if (self.root / path).exists())
 
 
 def path_inside(folder: str) -> str:

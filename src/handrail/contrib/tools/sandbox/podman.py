@@ -6,7 +6,8 @@ what a container has           by what
 no network, no capability      options of Podman; system calls are filtered by its own list
 a user of its own              a user namespace, in which the user of the agent is an ordinary one: files of the
                                workspace belong to the agent, whether made inside or outside
-a read-only root               the image; `/workspace` has the files, whose `.git` is read-only
+a read-only root               the image; `/workspace` has the files, whose `.git` is read-only; those of open
+                               databases are masked
 `/tmp`, `/dev/shm`             file systems in memory, of limited size
 limits                         a control group of memory, processes and processors; resource limits for files
 =============================  =======================================================================================
@@ -220,7 +221,8 @@ class RunningPodman:
         yield from ("--network", engine.network, "--hostname", "sandbox", "--http-proxy=false", "--no-healthcheck")
         yield from ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
         yield from ("--security-opt", "no-new-privileges", "--security-opt", "label=disable")
-        yield from ("--security-opt", f"mask={':'.join(f'/proc/{name}' for name in UNREADABLE)}")
+        masked = (*(f"/proc/{name}" for name in UNREADABLE), *workspace.hidden)
+        yield from ("--security-opt", f"mask={':'.join(masked)}")
         yield from _user_options(os.getuid(), os.getgid())
         yield from ("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes))
         # One more, for the first process.

@@ -23,21 +23,21 @@ class Sandbox:
         self._workspace = workspace
         self._lock = threading.Lock()
         self._running: RunningSandbox | None = None
-        self._had_git = False
+        self._mounts: tuple[bool, tuple[str, ...]] | None = None
         self._finalizer: weakref.finalize[..., Sandbox] | None = None
 
     def running(self) -> RunningSandbox:
-        """The sandbox, started if it does not run, as it does not at first, after it was lost, and with another `.git`.
+        """The sandbox, started if it does not run, as it does not at first and after it was lost, or with other mounts.
 
         Raises:
             SandboxError: it cannot be started.
         """
         with self._lock:
-            has_git = self._workspace.git is not None
-            # What was made as `.git` since the start is not read-only inside.
-            if self._running is None or not self._running.is_running() or has_git != self._had_git:
+            # A `.git` that was made since the start is not read-only inside, and a database not hidden.
+            mounts = self._workspace.git is not None, self._workspace.hidden
+            if self._running is None or not self._running.is_running() or mounts != self._mounts:
                 self._end()
-                self._had_git = has_git
+                self._mounts = mounts
                 self._running = running = self._engine.start(self._workspace)
                 # Also at the exit of the process, if the run is never closed.
                 self._finalizer = weakref.finalize(self, running.close)

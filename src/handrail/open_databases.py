@@ -1,0 +1,88 @@
+"""The files of the databases that this process has open: nothing else in it opens, replaces or removes them.
+
+A process that closes any descriptor of a file loses all its POSIX locks on that file
+(https://www.sqlite.org/howtocorrupt.html, section 2.2). So a file is recognised by its status, before it is opened:
+
+| entry of a folder | protected if |
+|---|---|
+| any, under any name | it has the device and inode of a database, its log or the index of its log |
+| one in the folder of a database | it has the name of one of its files, even if nothing is there |
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_LOCKED = ("", "-wal", "-shm")
+_SUFFIXES = (*_LOCKED, "-journal", "-holds")
+
+
+class _Database(NamedTuple):
+    connections: int
+    folder: tuple[int, int] | None
+    files: frozenset[tuple[int, int] | None]
+    names: frozenset[bytes]
+
+
+_NONE = _Database(0, None, frozenset(), frozenset())
+_open: dict[Path, _Database] = {}
+_guard = threading.RLock()  # a finalizer may release a connection while this thread adds one
+
+
+def track_connections(path: Path, change: int) -> None:
+    """Protect the files of a database while it has connections; called before one is opened, and after.
+
+    Args:
+        path: the database, absolute and without links; it need not exist yet.
+        change: how many connections it has in addition, or after they are closed, fewer; 0 to look at its files again.
+    """
+    global _open  # noqa: PLW0603 - replaced as a whole, so that it is read without the lock
+    with _guard:
+        before = _open.get(path, _NONE)
+        connections = before.connections + change
+        # A file stays the database's until the last connection is closed, wherever it is moved.
+        files = before.files.union(_identity(f"{path}{suffix}") for suffix in _LOCKED)
+        names = frozenset(os.fsencode(f"{path.name}{suffix}") for suffix in _SUFFIXES)
+        database = _Database(connections, _identity(path.parent), files, names)
+        others = {each: known for each, known in _open.items() if each != path}
+        _open = {**others, path: database} if connections else others
+
+
+def has_open_databases() -> bool:
+    """Whether anything is protected."""
+    return bool(_open)
+
+
+def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = -1) -> bool:
+    """Whether what has a status, `None` for nothing, is protected; or a name in the folder that is open as `at`."""
+    if not _open:
+        return False
+    identity = None if status is None else (status.st_dev, status.st_ino)
+    return any(
+        (identity and identity in each.files) or (name in each.names and _identity(at) == each.folder)
+        for each in _open.values()
+    )
+
+
+def protected_paths(folder: Path) -> Iterator[str]:
+    """The paths below a folder that are protected by their names, relative to it; some may not exist."""
+    for path in _open:
+        if path.is_relative_to(folder):
+            yield from (f"{path.relative_to(folder).as_posix()}{suffix}" for suffix in _SUFFIXES)
+
+
+def _identity(place: str | Path | int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(place)  # noqa: PTH116 - also of a descriptor
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+if sys.platform != "win32":  # pragma: no branch - Windows has no fork
+    os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)

@@ -1,0 +1,310 @@
+"""A database that this process has open does not exist for its filesystems, and no operation of theirs drops its locks.
+
+Another process that opens and closes a database without locks takes itself for the last one, and removes the log. So
+each test ends with such a process, and with a record that the session can still write.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from handrail import store
+from handrail.contrib.tools import VfsToolsSection
+from handrail.errors import PathConflictError, PathNotFoundError, StoreError
+from handrail.filesystem import HostFilesystem
+from handrail.open_databases import protected_paths
+from handrail.runtime import Session
+from handrail.store import Store
+from handrail.transaction import Transaction
+from handrail.turns import draw_ticket
+from tests.contrib.suites import SuiteRun
+from tests.wording import Wording
+
+_OTHER = """
+import sqlite3, sys
+other = sqlite3.connect(sys.argv[1])
+other.execute("SELECT count(*) FROM sqlite_master").fetchall()
+other.close()
+"""
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from handrail import store
+from handrail.filesystem import HostFilesystem
+from handrail.runtime import Session
+from handrail.transaction import Transaction
+from handrail.turns import draw_ticket
+
+root = Path(sys.argv[1])
+with store.open(f"sqlite:///{root}/desk.db") as opened, Session.open(opened, "one") as session:
+    files = HostFilesystem(root, journal=root.with_name("journal"))
+    with Transaction("tool", ticket=draw_ticket((files.turn,), exclusive=True), writes=True):
+        files.keep_tree()
+        (root / "made").touch()
+        os._exit(0)
+"""
+
+FILES = ("desk.db", "desk.db-wal", "desk.db-shm", "desk.db-holds", "desk.db-holds/sessions")
+NAMES = (*FILES, "alias", "alias of the index", "data/alias")
+UNUSED = ("desk.db-journal", "desk.db-journal/x", "desk.db-holds/new")
+
+
+@dataclass(frozen=True)
+class Note:
+    """A value of a session."""
+
+    text: str
+
+
+@dataclass
+class Desk:
+    """A root with an open store in it.
+
+    Attributes:
+        root: the folder.
+        files: a filesystem over it.
+        session: one of the store.
+    """
+
+    root: Path
+    files: HostFilesystem
+    session: Session
+
+    def check(self) -> None:
+        """Check that the store has its locks, and that its session can record."""
+        subprocess.run([sys.executable, "-I", "-S", "-c", _OTHER, self.root / "desk.db"], check=True)
+        assert (self.root / "desk.db-wal").exists()
+        self.session.dispatch(Note("recorded"))
+
+    @contextmanager
+    def call(self) -> Generator[Transaction]:
+        """A call, rolled back unless the block commits."""
+        ticket = draw_ticket((self.files.turn,), exclusive=True)
+        try:
+            with Transaction("tool", ticket=ticket, writes=True) as transaction:
+                yield transaction
+        finally:
+            ticket.release()
+
+
+def picture(root: Path) -> dict[str, str]:
+    """What is in a tree, without opening a file of the database: that would lose its locks."""
+    found = (path for path in root.rglob("*") if path.is_file() and path.stat().st_nlink == 1)
+    others = (path for path in found if not path.resolve().name.startswith(("desk.db", "sessions")))
+    return dict.fromkeys(map(str, root.rglob("*")), "") | {str(path): path.read_text() for path in others}
+
+
+def beside_the_call(act: Callable[[], object]) -> None:
+    """Do something in a thread that the call does not know of."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(act).result()
+
+
+@pytest.fixture(params=["store first", "files first"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Desk]:
+    """A desk; the store is opened before the filesystem, or after it."""
+    root = tmp_path / "root"
+    (root / "data").mkdir(parents=True)
+    (root / "a.txt").write_text("hello")
+    (root / "link").symlink_to("desk.db")
+    with ExitStack() as stack:
+        opened: Store | None = None
+        if request.param == "store first":
+            opened = stack.enter_context(store.open(f"sqlite:///{root}/desk.db"))
+        files = stack.enter_context(HostFilesystem(root, journal=tmp_path / "journal"))
+        if opened is None:
+            files.read_text("a.txt")
+            opened = stack.enter_context(store.open(f"sqlite:///{root}/desk.db"))
+        session = stack.enter_context(Session.open(opened, "one"))
+        session.dispatch(Note("first"))
+        for name in ("alias", "data/alias"):
+            (root / name).hardlink_to(root / "desk.db")
+        (root / "alias of the index").hardlink_to(root / "desk.db-shm")
+        yield Desk(root, files, session)
+
+
+READS: dict[str, Callable[[HostFilesystem, str], object]] = {
+    "read_bytes": lambda files, path: files.read_bytes(path),
+    "read_text": lambda files, path: files.read_text(path),
+    "read_start": lambda files, path: files.read_start(path, 10),
+    "digest": lambda files, path: files.digest(path),
+    "identity": lambda files, path: files.identity(path),
+}
+
+LOOKS: dict[str, Callable[[HostFilesystem, str], object]] = {
+    "stat": lambda files, path: files.stat(path),
+    "list": lambda files, path: files.list(path),
+    "scan": lambda files, path: files.scan(path, "**"),
+    "remove": lambda files, path: files.remove(path, recursive=True),
+    "move": lambda files, path: files.move(path, "elsewhere"),
+}
+
+WRITES: dict[str, Callable[[HostFilesystem, str], object]] = {
+    "write_text": lambda files, path: files.write_text(path, "x"),
+    "write_bytes": lambda files, path: files.write_bytes(path, b"x"),
+    "make_folder": lambda files, path: files.make_folder(path),
+    "move": lambda files, path: files.move("a.txt", path),
+}
+
+
+@pytest.mark.parametrize("operation", [*READS.values(), *LOOKS.values()], ids=[*READS, *LOOKS])
+def test_a_file_of_an_open_database_is_not_found(
+    desk: Desk, operation: Callable[[HostFilesystem, str], object]
+) -> None:
+    """Under its own name and under every other, as it is not by an operation that leads through its folder."""
+    for name in NAMES:
+        with pytest.raises(PathNotFoundError):
+            operation(desk.files, name)
+        assert not desk.files.exists(name)
+    desk.check()
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_link_to_an_open_database_leads_to_nothing(desk: Desk, read: Callable[[HostFilesystem, str], object]) -> None:
+    """The link itself is one like any other, and can be removed."""
+    with pytest.raises(PathNotFoundError):
+        read(desk.files, "link")
+    assert desk.files.stat("link").kind == "symlink"
+    desk.files.remove("link")
+    desk.check()
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_path_of_an_open_database_is_not_written(
+    desk: Desk, write: Callable[[HostFilesystem, str], object], wording: Wording
+) -> None:
+    """Nor one of a file that it may make later; what is there stays, and a rollback has nothing to restore."""
+    before = picture(desk.root)
+    for name in (*FILES, *UNUSED, "alias", "data/alias"):
+        with pytest.raises(PathConflictError) as refused:
+            write(desk.files, name)
+        assert name != "desk.db" or str(refused.value) == wording
+    with pytest.raises(PathConflictError):
+        desk.files.write_text("link", "x")
+    assert picture(desk.root) == before
+    desk.check()
+
+
+def test_a_search_does_not_find_an_open_database(desk: Desk) -> None:
+    """Listings, patterns and the ignore files of a walk; one that is a name of the database is read as none."""
+    (desk.root / "data" / ".gitignore").hardlink_to(desk.root / "desk.db")
+    assert {each.path for each in desk.files.list()} == {"a.txt", "data", "link"}
+    assert {each.path for each in desk.files.glob("**")} == {"a.txt", "data", "link"}
+    tools = SuiteRun(VfsToolsSection(desk.files))
+    assert "hello" in tools.call("grep_files", pattern="hello|SQLite").content
+    assert "desk.db" not in tools.call("list_files", path=".").content
+    assert not tools.call("read_file", path="desk.db").success
+    assert not tools.call("write_file", path="desk.db", content="x").success
+    assert not tools.call("edit_file", path="alias", old="SQLite", new="x").success
+    desk.check()
+
+
+def test_a_folder_with_an_open_database_stays(tmp_path: Path, wording: Wording) -> None:
+    """It is neither removed nor moved, also if nothing of it is listed."""
+    root = tmp_path / "root"
+    (root / "outer" / "data").mkdir(parents=True)
+    with (
+        HostFilesystem(root, journal=tmp_path / "journal") as files,
+        store.open(f"sqlite:///{root}/outer/data/desk.db"),
+    ):
+        for folder in ("outer", "outer/data"):
+            for refused in (lambda path: files.remove(path, recursive=True), lambda path: files.move(path, "other")):
+                with pytest.raises(PathConflictError) as error:
+                    refused(folder)
+                assert str(error.value) == wording
+        assert files.list("outer/data") == ()
+        assert (root / "outer" / "data" / "desk.db").exists()
+
+
+def test_a_rollback_leaves_an_open_database_alone(desk: Desk) -> None:
+    """It is neither saved nor restored nor removed, and is not named as changed; what a program did is undone."""
+    desk.files.write_text("a.txt", "before")
+    before = picture(desk.root)
+    with desk.call():
+        watch = desk.files.keep_tree()
+        beside_the_call(lambda: desk.session.dispatch(Note("beside the call")))
+        (desk.root / "a.txt").write_text("by a program")
+        (desk.root / "made").mkdir()
+        (desk.root / "made" / "file").touch()
+        (desk.root / "other alias").hardlink_to(desk.root / "desk.db")
+        assert watch.changes() == ()
+    (desk.root / "other alias").unlink()
+    assert picture(desk.root) == before
+    assert [note.text for note in desk.session[Note].all()] == ["first", "beside the call"]
+    desk.check()
+
+
+def test_a_database_that_is_opened_in_a_call_outlives_its_rollback(tmp_path: Path) -> None:
+    """With the folder that was made for it, and in the place of a file that was saved before."""
+    root = tmp_path / "root"
+    root.mkdir()
+    with store.open(f"sqlite:///{root}/old.db") as opened, Session.open(opened, "one") as session:
+        session.dispatch(Note("old"))
+    with ExitStack() as stack:
+        files = stack.enter_context(HostFilesystem(root, journal=tmp_path / "journal"))
+        ticket = draw_ticket((files.turn,), exclusive=True)
+        with Transaction("tool", ticket=ticket, writes=True):
+            files.keep_tree()
+            (root / "new").mkdir()
+            sessions: list[Session] = []
+            for name in ("new/desk.db", "old.db"):
+                opened = stack.enter_context(store.open(f"sqlite:///{root}/{name}"))
+                sessions.append(stack.enter_context(Session.open(opened, "one")))
+                beside_the_call(lambda: sessions[-1].dispatch(Note("new")))
+            (root / "made").touch()
+        ticket.release()
+        assert not (root / "made").exists()
+        for session in sessions:
+            session.dispatch(Note("newer"))
+        assert [note.text for note in sessions[1][Note].all()] == ["old", "new", "newer"]
+
+
+def test_the_rollback_of_a_killed_process_leaves_its_database_alone(tmp_path: Path) -> None:
+    """Although the database is not open any more when the tree is restored."""
+    root = tmp_path / "root"
+    root.mkdir()
+    subprocess.run([sys.executable, "-c", _KILLED, root], check=True)
+    assert (root / "made").exists()
+    HostFilesystem(root, journal=root.with_name("journal")).close()
+    assert not (root / "made").exists()
+    with store.open(f"sqlite:///{root}/desk.db") as opened:
+        Session.open(opened, "one").close()
+
+
+def test_a_database_that_was_renamed_is_still_protected(desk: Desk) -> None:
+    """Until it is closed: the locks belong to the file, and not to its name."""
+    (desk.root / "desk.db").rename(desk.root / "renamed")
+    for read in READS.values():
+        with pytest.raises(PathNotFoundError):
+            read(desk.files, "renamed")
+    with desk.call():
+        desk.files.keep_tree()
+    (desk.root / "renamed").rename(desk.root / "desk.db")
+    desk.check()
+
+
+def test_an_opening_that_failed_protects_nothing(tmp_path: Path) -> None:
+    """Nor does a store that was closed."""
+    root = tmp_path / "root"
+    root.mkdir()
+    url = f"sqlite:///{root}/desk.db"
+    with HostFilesystem(root, journal=tmp_path / "journal") as files:
+        with store.open(url), store.open(url):
+            assert not files.exists("desk.db")
+        assert files.read_bytes("desk.db").startswith(b"SQLite")
+        files.write_text("desk.db", "this is not a database, but it is long enough to be taken for one" * 100)
+        with pytest.raises(StoreError):
+            store.open(url)
+        gc.collect()  # the traceback refers to the connection
+        assert files.exists("desk.db")
+        assert not list(protected_paths(root))
