@@ -22,6 +22,7 @@ from handrail.store import EffectRow, Store, protocol
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.runtime.ledger_calls import prove_nothing
 from tests.session.faulty_stores import faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -250,6 +251,7 @@ def test_owner_whose_lease_has_expired_testifies(
     with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
 
         def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            prove_nothing(world.store)
             world.clock.advance(timedelta(minutes=2))
             assert not other.execute(call("pay", "A")).success
             return ToolResult.ok(params, "charged")
@@ -273,6 +275,7 @@ def test_possible_duplicate_after_a_lost_lease_is_told(world: World, wording: Wo
 
         def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
             if context.fence == 1:
+                prove_nothing(world.store)
                 world.clock.advance(timedelta(minutes=2))
                 assert other.execute(call("pay", "A")).success
             return ToolResult.ok(params, "charged")
@@ -290,6 +293,7 @@ def test_owner_whose_lease_has_expired_testifies_that_it_does_not_know(world: Wo
     with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
 
         def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            prove_nothing(world.store)
             world.clock.advance(timedelta(minutes=2))
             assert not other.execute(call("pay", "A")).success
             raise TimeoutError("read timed out")
@@ -309,6 +313,7 @@ def test_handler_that_overran_under_a_lost_claim_still_testifies_when_it_ends(wo
     with Session.open(world.store, "one") as one, Session.open(world.store, "two") as two:
 
         def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            prove_nothing(world.store)
             world.clock.advance(timedelta(minutes=2))
             assert not other.execute(call("pay", "A")).success
             lost.set()
