@@ -22,6 +22,7 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolConte
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
 from tests.runtime.bench import Note, call, events, executor, tool
+from tests.runtime.ledger_calls import prove_nothing
 from tests.runtime.worlds import EFFECTS, World
 
 MINUTES = timedelta(minutes=2)
@@ -34,6 +35,7 @@ def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         if context.fence == 1:
+            prove_nothing(world.store)
             world.clock.advance(MINUTES)
             lapsed.append(other.execute(call("pay", "a", id="call_0"), reply="r1").content)
             return ToolResult.error("the service has seen a newer fence")

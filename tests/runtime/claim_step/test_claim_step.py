@@ -18,6 +18,7 @@ from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.testing import FakeClock
 from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.runtime.ledger_calls import prove_nothing
 from tests.wording import Wording
 
 BY_TEXT = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text.split()[0])
@@ -314,6 +315,7 @@ def test_a_handler_that_lost_its_lease_is_told_and_undone(wording: Wording) -> N
 
     def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         context.session[Kept].append(Kept("half"))
+        prove_nothing(ledger.store)
         clock.advance(timedelta(minutes=5))
         row = ledger.row("session:A", partition="s")
         assert row is not None
