@@ -235,7 +235,7 @@ async def test_refusal_after_the_message_was_taken_says_that_it_is_stored_later(
         recorder = session.recorder
         assert recorder is not None
         async with desk.writing():
-            monkeypatch.setattr(type(recorder), "check_wait", lambda _: None)
+            monkeypatch.setattr(type(recorder), "check_wait", bool)
             with pytest.raises(StoreUnavailableError):
                 session.conversation.append(QUESTION)
             monkeypatch.undo()

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -206,7 +206,7 @@ class Conversation:
             self._check_new(part)
             self.add(part, written="deferred" if answers or asked else "surely")
 
-    append_async = asynchronous(append)
+    append_async: Final = asynchronous(append)
 
     def add(self, part: ConversationPart, *, written: Literal["now", "deferred", "surely"] = "now") -> None:
         """Append a part, without any check of what it answers; speaker, name and time are those of the conversation.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Final, Self, TypeVar, Unpack, cast
 
 from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
@@ -533,11 +533,11 @@ class Session:
         else:
             self._write("restore a snapshot", partial(self._state.restore, snapshot.slices), current())
 
-    append_async = asynchronous(append)
-    dispatch_async = asynchronous(dispatch)
-    reset_async = asynchronous(reset)
-    restore_async = asynchronous(restore)
-    close_async = asynchronous(close)
+    append_async: Final = asynchronous(append)
+    dispatch_async: Final = asynchronous(dispatch)
+    reset_async: Final = asynchronous(reset)
+    restore_async: Final = asynchronous(restore)
+    close_async: Final = asynchronous(close)
 
     def _adopt(self, state: Versions, log: Versions, rules: SliceRules) -> None:
         self._state, self._log, self._rules = StateSlices(self._owner, state), LogSlices(self._owner, log), rules

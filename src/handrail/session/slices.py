@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import InvalidArgumentError, ReducerError
 from handrail.serde.annotations import subscriptable
@@ -282,9 +282,9 @@ class Slice(SliceView[T], Generic[T]):
         change: SliceChange = Replace(()) if where is None else _Remove(where)
         self._session.change(self._kind, change, f"clear {self._kind.__name__}")
 
-    append_async = asynchronous(append)
-    seed_async = asynchronous(seed)
-    clear_async = asynchronous(clear)
+    append_async: Final = asynchronous(append)
+    seed_async: Final = asynchronous(seed)
+    clear_async: Final = asynchronous(clear)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
         """Register a reducer for this slice; see `Session.register`."""

@@ -51,7 +51,7 @@ from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completion, asynchronous
+from handrail.waiting import Completion
 
 _Identity = tuple[str, str]
 
@@ -112,7 +112,9 @@ class MemoryStore:
         """Release all sessions; what is stored can still be read. Idempotent."""
         self._held.close()
 
-    close_async = asynchronous(close)
+    async def close_async(self) -> None:
+        """As `close`."""
+        self.close()
 
     def check_wait(self, *, queued: bool) -> None:
         """A write waits for no call."""

@@ -22,10 +22,10 @@ The rules that every store keeps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
@@ -446,8 +446,8 @@ class Store(LedgerStore, SessionStore, Protocol):
         """Release all sessions, and close all connections. Idempotent."""
         ...
 
-    def close_async(self) -> Coroutine[Any, Any, None]:
-        """As `close`, on a thread; to be awaited."""
+    async def close_async(self) -> None:
+        """As `close`, on a thread."""
         ...
 
     def __enter__(self) -> Self:

@@ -195,14 +195,10 @@ class SessionRecorder:
         self.store.check_wait(queued=self.queue.is_busy)
 
     def close(self) -> None:
-        """Write what LOGs have got, refuse further writes, and release the session. Idempotent.
-
-        Raises:
-            SessionUseError: it would wait on the thread of an event loop. Nothing is lost, and the session stays open.
-        """
+        """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
         if not self.closed:
             if self._noted:
-                self.check_wait()
+                self.check_wait()  # if it may not wait here, nothing is lost, and the session stays open
             self.flush()
             # Set after the flush, which a closed session would refuse.
             self.closed = CLOSED

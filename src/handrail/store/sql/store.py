@@ -65,7 +65,7 @@ from handrail.store.sql.version import check_version
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completable, asynchronous, outlast
+from handrail.waiting import Completable, complete_in_thread_or_here, outlast
 
 _LAST = 2**62
 
@@ -174,7 +174,9 @@ class SqlStore:
         self._units.close()
         self._driver.close()
 
-    close_async = asynchronous(close)
+    async def close_async(self) -> None:
+        """As `close`, on a thread."""
+        await outlast(complete_in_thread_or_here(self.close))
 
     # -------------------------------------------------------------------------------------------------------- effects
 
