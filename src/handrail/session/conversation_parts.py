@@ -152,8 +152,10 @@ class ConversationPart:
         """Whether a conversation that ends with it waits for the model, for its calls, or for a check of its answer."""
         if self.ended:
             return False
-        open_reply = bool(self.calls) or self.answers is not None or self.unchecked
-        return self.speaker == "prompt" or open_reply or _is_request(self.messages[-1])
+        said = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}
+        is_answer = said.get("role") == "tool" or said.get("type") == "function_call_output"
+        is_request = is_answer or said.get("role") == "user" or said.get("kind") == "request"
+        return self.speaker == "prompt" or bool(self.calls) or self.answers is not None or self.unchecked or is_request
 
     @property
     def call_refs(self) -> tuple[CallRef, ...]:
@@ -169,13 +171,6 @@ class ConversationPart:
             reply = open_reply(part for part in reversed(parts) if (part.speaker, part.name) == (speaker, name))
             for ref, call in zip(reply.refs, reply.calls, strict=True):
                 yield OpenCall(call=ref, tool=call.name, state="unrecorded")
-
-
-def _is_request(message: Any) -> bool:  # noqa: ANN401 - a message in the form of its provider
-    """Whether the model replies to a message: one of the user, or the answer of a call."""
-    said = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
-    answers = said.get("type") == "function_call_output" or said.get("role") in {"user", "tool"}
-    return answers or said.get("kind") == "request"
 
 
 class OpenReply(NamedTuple):

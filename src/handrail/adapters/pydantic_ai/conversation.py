@@ -312,15 +312,7 @@ class StoredHistory:
         )
 
     async def note_request(self, messages: Sequence[ModelMessage]) -> None:
-        """Store what the model is about to be asked, but for answers of calls and of checks, which are made again.
-
-        Args:
-            messages: the whole conversation; its last message may be changed afterwards.
-
-        Raises:
-            SessionError: as for `save`.
-            StoreError: as for `save`.
-        """
+        """Store what the model is about to be asked, as `note` does; answers of calls and of checks are made again."""
         *before, last = messages
         if isinstance(last, ModelRequest) and not self._unchecked and not _unanswered(self._noted):
             await self.note([*before, replace(last, parts=list(last.parts))])
