@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ pytestmark = [
 def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(kind: str, case: Case, tmp_path: Path) -> None:
     """`make chaos` interrupts a call at every line; this at some of them."""
     urls = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path / 'desk.db'}"}
-    count = play(urls[kind] if kind in urls else fresh_url(), case, stride=step(4) * 15)
+    with ExitStack() as held:
+        url = urls[kind] if kind in urls else held.enter_context(fresh_url())
+        count = play(url, case, stride=step(4) * 15)
     assert count.lines > 10
     assert count.raised
     assert count.faults == []

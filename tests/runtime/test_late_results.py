@@ -21,7 +21,6 @@ from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
-from tests.runtime.ledger_calls import prove_nothing
 from tests.session.faulty_stores import faulty
 from tests.store.stores import STORES
 from tests.wording import Wording

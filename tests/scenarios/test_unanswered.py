@@ -11,7 +11,7 @@ import pytest
 from pydantic_ai import ModelHTTPError
 
 from handrail.cli import main as command
-from handrail.errors import StoreUnavailableError
+from handrail.errors import RecordingError
 from handrail.runtime import Session, ToolCall
 from handrail.session.conversation_parts import ConversationPart
 from handrail.store import MemoryStore, SqliteStore
@@ -164,7 +164,7 @@ async def test_the_model_is_not_asked_what_the_store_does_not_take() -> None:
     with Session.open(store, "s") as session:
         listener = Listener()
         store.go_down("begin")
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(RecordingError):
             await ask("history", session, "Mend it.", listener)
         assert listener.asked == []
         store.come_back()
