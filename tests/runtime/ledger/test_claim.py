@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Generator
-from typing import Any
+from datetime import timedelta
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 
-from handrail.errors import EffectNotApplied, LeaseLostError, RecordingError, StoreUnavailableError
+from handrail.errors import (
+    EffectNotApplied,
+    LeaseLostError,
+    RecordingError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolResult
-from handrail.runtime.ledger.claim import EffectClaim
+from handrail.runtime.failures import HandlerTimeoutError
+from handrail.runtime.ledger import claim as claim_module
+from handrail.runtime.ledger.claim import ClaimState, EffectClaim
 from handrail.runtime.ledger.effects import Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.testing import FakeClock
@@ -140,6 +151,62 @@ def test_an_effect_that_is_recorded_and_stays_needs_nothing_when_its_call_is_und
         claim.returned(ToolResult.ok(Note("A")))
         failing.go_down("replace", "begin")
     assert (status(ledger), claim.unsettled) == ("done", False)
+
+
+def table() -> list[tuple[str, str, str]]:
+    """The cells of the first table in the docstring: state, how the call ends, what the row becomes."""
+    text = str(claim_module.__doc__).partition("A call that is committed")[0]
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    endings, *rows = lines
+    return [(state, ending, word) for state, *words in rows for ending, word in zip(endings[1:], words, strict=True)]
+
+
+ERRORS: dict[str, BaseException] = {
+    "refused": EffectNotApplied("closed"),
+    "raised": ValueError("not JSON"),
+    "timeout": HandlerTimeoutError(paying(), timedelta(seconds=1)),
+    "cancelled": asyncio.CancelledError(),
+    "Ctrl-C": KeyboardInterrupt(),
+    "aborted": GeneratorExit(),
+    "store failed": ValueError("not JSON"),
+}
+
+
+@pytest.mark.parametrize("state, ending, word", table(), ids=str)
+def test_row_of_the_table(failing: FaultyStore, clock: FakeClock, state: str, ending: str, word: str) -> None:
+    """What the docstring says of a state and an ending is what the row becomes when the call is undone."""
+    ledger = EffectLedger(failing, clock=clock)
+    claim = granted(ledger, in_unit=state != "recorded")
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        if state != "claimed":
+            claim.hand_over()
+        if state == "handed over":
+            claim.raised(ERRORS[ending])
+        elif state in {"returned", "recorded"}:
+            refused = state == "returned" and ending == "refused"
+            claim.returned(ToolResult.error("no money") if refused else ToolResult.ok(Note("A")))
+        assert claim.state == state
+        if ending == "store failed":
+            failing.go_down("replace", "begin")
+    failing.come_back()
+    assert status(ledger) == ("running" if word == "left" else word)
+    assert claim.unsettled == (word in {"left", "unknown"})
+
+
+def test_the_table_has_every_state_and_every_ending() -> None:
+    """Each pair of them stands in it once."""
+    pairs = [(state, ending) for state, ending, _ in table()]
+    assert sorted(pairs) == sorted(product(get_args(ClaimState), ERRORS))
+
+
+def test_a_body_that_was_kept_from_starting_never_starts(ledger: EffectLedger) -> None:
+    """A thread that comes too late is refused, and the row that says that nothing has happened is right."""
+    claim = granted(ledger)
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        pass
+    assert status(ledger) == "failed"
+    with pytest.raises(TransactionClosedError):
+        claim.hand_over()
 
 
 @pytest.mark.parametrize("in_unit", [False, True], ids=["recorded", "not recorded"])
