@@ -77,7 +77,6 @@ def test_where_a_conversation_stands_is_read_off_its_end(
     assert [call.tool_call_id for call in found.unanswered] == unanswered
     is_put_off = found.deferred_results is not None
     assert (found.unfinished, is_put_off, found.answer) == (unfinished, put_off, answer)
-    found.adopt_records()  # there are none
 
 
 def test_nothing_new_is_nothing_to_keep() -> None:

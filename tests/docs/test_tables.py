@@ -17,7 +17,6 @@ from handrail.cli.process_exit import INTERRUPTED, READER_GONE, USAGE, WAITING, 
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
-from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT, listed, python_sources
 
 DOCS = ROOT / "docs"
@@ -49,12 +48,6 @@ def test_options_are_the_arguments(page: str, function: Callable[..., object], r
     """All but what only tests have use for."""
     named = {name for row in table_of(page, "option") for name in named_in(row)}
     assert named - {"clock"} == set(inspect.signature(function).parameters) - required - {"clock", "disk"}
-
-
-def test_versions_of_stores_are_those_that_a_store_is_migrated_to() -> None:
-    """Each after the first says what it changed."""
-    rows = [int(row[0]) for row in table_of("how-to/upgrade-a-store.md", "version")]
-    assert rows == [*range(2, len(MIGRATIONS) + 1)]
 
 
 @pytest.mark.parametrize("page", ["explanation/stores.md", "explanation/files.md"])

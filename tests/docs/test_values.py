@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from itertools import count
 from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -154,21 +153,6 @@ def test_members_are_stored_as_the_page_shows(kind: str, value: str, stored_as: 
     assert stored.dump_json(whole).decode() == f'{{"x":{code_in(stored_as)[0]}}}'
     assert stored.parse_json(stored.dump_json(whole)) == whole
     assert b"$type" not in result_codec(cls).dump_json(whole)
-
-
-@pytest.mark.parametrize("stored_as, value, now, read", rows("stored as"), ids=count())
-def test_what_is_stored_is_read_after_its_type_has_changed(stored_as: str, value: str, now: str, read: str) -> None:
-    """Or refused, as the page shows."""
-    before, after = (held(evaluated(code_in(cell)[0])) for cell in (stored_as, now))
-    data = stored_codec(before).dump_json(before(evaluated(code_in(value)[0])))
-    if read == "refused":
-        with pytest.raises(ParseError):
-            stored_codec(after).parse_json(data)
-        return
-    found = stored_codec(after).parse_json(data).x
-    expected = evaluated(code_in(read)[0])
-    assert (type(found), found) == (type(expected), expected)
-    assert stored_codec(after).parse_json(data.decode()).x == expected
 
 
 def test_the_words_that_constrain_are_those_that_act() -> None:

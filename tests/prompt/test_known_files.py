@@ -35,12 +35,7 @@ from handrail.prompt.known_files import (
 )
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.serde import canonical_json
-from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type
-from handrail.store import Store
-from handrail.testing import FakeClock
-from tests.store.session_rows import held
-from tests.store.units import append
 from tests.wording import Wording
 
 _NUMBERS = count()
@@ -346,31 +341,3 @@ def test_what_is_known_is_there_in_a_fork_and_when_the_session_is_opened_again(t
             again = Desk(session)
             assert again.call("read", At("a.md", first=3)).success
             assert again.call("put", At("a.md", "x")).success
-
-
-def test_what_an_older_version_has_stored_counts(tmp_path: Path, wording: Wording) -> None:
-    """It stored all that is known in one item, and counted a read whatever part it showed."""
-    with store.open(f"sqlite:///{tmp_path}/desk.db") as kept:
-        _store_version_1(kept, Desk().files.digest("a.md"))
-        with Session.open(kept, "desk") as session:
-            desk = Desk(session)
-            desk.files.write_text("b.md", LINES)
-            assert desk.call("put", At("b.md", "x")).content == wording
-            assert desk.call("put", At("a.md", "x")).success
-            assert desk.call("cat", At("b.md")).success
-            assert len(session[KnownFiles]) == 3
-        with Session.open(kept, "desk") as session:
-            assert {path: known.shown for path, known in all_known(session[KnownFiles]).items()} == {
-                "a.md": "all",
-                "b.md": "all",
-            }
-
-
-def _store_version_1(kept: Store, digest: str) -> None:
-    """A session as a program of version 1 has left it: with the second value in the place of the first."""
-    hold = held(kept, FakeClock(), "desk")
-    values = (b'[{"digests":{"b.md":"0"}}]', f'[{{"digests":{{"b.md":"0","a.md":"{digest}"}}}}]'.encode())
-    for number, value in enumerate(values, 1):
-        row = SessionEntry(number, "r", f"c{number}", "state", "handrail.files_known", 1, 0, number - 1, 1, value)
-        append(kept, hold, number - 1, [row], None)
-    kept.release(hold)

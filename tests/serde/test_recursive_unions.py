@@ -293,7 +293,7 @@ UNTAGGED: list[tuple[Any, Callable[[int, object], dict[str, Any]]]] = [
 @pytest.mark.parametrize("leaf", [0, "x"])
 @pytest.mark.parametrize("given, made", UNTAGGED, ids=count())
 def test_members_that_read_the_same_json_are_tried_once(given: Any, made: Any, leaf: object) -> None:
-    """The first of them is as good as the others; what earlier versions stored has no tags."""
+    """The first of them is as good as the others."""
     for depth in (5, 60):
         assert looks(given.parse, made(depth, leaf)) == depth + (leaf == 0)
 

@@ -80,7 +80,7 @@ def test_process_of_another_user_is_alive() -> None:
 
 @pytest.mark.parametrize("name", ["", "night/call_1", "a b c d", "a b 1", "- - 1 0"])
 def test_name_that_no_process_has_written_proves_nothing(name: str) -> None:
-    """As in rows of an older version."""
+    """As in a row that was written by hand."""
     assert KERNEL.lives(name) is None
 
 

@@ -80,10 +80,10 @@ class ProgramIdentity:
     def from_json(data: bytes) -> ProgramIdentity | None:
         """The identity that `to_json` wrote; `None` for anything else, such as a part of one."""
         try:
-            # Earlier versions recorded no namespace.
-            call, program, supervisor, *namespace = json.loads(data)
+            call, program, *others = json.loads(data)
+            supervisor, namespace = map(ProcessName.parse, others)
             name = ProcessName.parse(program)
-            return name and ProgramIdentity(str(call), name, *map(ProcessName.parse, (supervisor, *namespace[:1])))
+            return name and ProgramIdentity(str(call), name, supervisor, namespace)
         except (ValueError, TypeError, AttributeError):
             return None
 

@@ -127,7 +127,7 @@ class FileKnown:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The JSON of an item, without empty fields. Version 1 had only `digests`, the whole map in one item."""
+    """The JSON of an item, without empty fields."""
 
     digests: dict[str, str] = field(default_factory=dict[str, str])
     parts: dict[str, tuple[PartSeen, ...]] = field(default_factory=dict[str, tuple[PartSeen, ...]])
@@ -154,7 +154,6 @@ class _Form:
     @staticmethod
     def load(data: dict[str, Any], /) -> Any:  # noqa: ANN401 - as above
         stored = codec(_Stored).parse(data)
-        # Version 1 has only `digests`, and every file in it was known whole; the lines below leave such files so.
         digests = stored.digests
         files = {path: FileKnown(identity) for path, identity in digests.items()}
         files |= {path: FileKnown(digests.get(path, ""), "part", parts) for path, parts in stored.parts.items()}
@@ -162,7 +161,7 @@ class _Form:
         return KnownFiles(files, stored.gone, stored.moved)
 
 
-@stored_as("handrail.files_known", version=2, upgrades={1: dict}, form=_Form())
+@stored_as("handrail.files_known", form=_Form())
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
     """What one call has shown the model of files: an item of a STATE slice, which overrides the items before.

@@ -11,11 +11,10 @@ restore exactly (a date in a field of type `Any`, a lone surrogate, which is wri
 JSON too. Values of other types are written as the JSON that is shown, and also as the JSON that the tool reads, if that
 differs: with the tags of unions whose members the first JSON does not distinguish. A value that JSON cannot represent
 is replaced by a note. Parameters that are exactly what decoding the text of the arguments gives are not written again:
-`{"from": "arguments"}` is, with the class; versions before wrote them.
+`{"from": "arguments"}` is, with the class.
 
 The arguments of a function are written without the class that was made for them. They are loaded as decoded JSON,
-wherever the function is defined, and `Tool.parse` reads them. Versions before wrote the class by the place of its
-function; such a record is loaded as a value of it if the function is there still.
+wherever the function is defined, and `Tool.parse` reads them.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ from handrail.taint.delimiter import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
 
-_ADDED = ("reply", "final", "arguments_digest")
-"""Fields that a record may lack: what is `None` is not written, and version 1 has neither reply nor `final`."""
+_ADDED = ("reply", "arguments_digest")
+"""Fields that a record may lack: what is `None` is not written."""
 
 _DECODED_FROM = 1024
 """From so many bytes on, parameters are compared with the arguments decoded; smaller ones by their text alone, which
 takes no time that could be measured."""
 
-_AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id")
+_AS_THEY_ARE = ("refused_at", "handler_seconds", "total_seconds", "effect_key", "replayed", "session_id", "final")
 
 
 class ToolMessage(NamedTuple):
@@ -307,8 +306,7 @@ class _Form:
         read = load_tool_invoked(data)
         if read["refused_at"] is not None:
             read["refused_at"] = Step(read["refused_at"])
-        event = ToolInvoked(**read)
-        return event if "final" in read else replace(event, final=_was_final(event))
+        return ToolInvoked(**read)
 
 
 @stored_as("handrail.tool_invoked", form=_Form())
@@ -482,13 +480,6 @@ class ToolRaised:
     def ref(self) -> CallRef:
         """The identity of the call within its session."""
         return CallRef(self.reply, self.call_id)
-
-
-def _was_final(event: ToolInvoked) -> bool:
-    """Whether a record from a version without the field `final` is final."""
-    if event.refused_at in {None, Step.LOOK_UP, Step.PARSE, Step.POLICY, Step.APPROVAL}:
-        return True
-    return event.refused_at is Step.HANDLER and event.effect_key is None
 
 
 _FIELDS = tuple(each.name for each in fields(ToolInvoked))

@@ -10,15 +10,12 @@ others wait for an approval, says which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
-from pydantic_core import from_json
-
 from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef, distinct_id, is_reply
+from handrail.session.call_ref import CallRef, distinct_id
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.slices import SlicePolicy
 
@@ -45,77 +42,7 @@ class RequestedCall:
     arguments: Any
 
 
-class _Asked(NamedTuple):
-    """What messages of PydanticAI ask for.
-
-    Attributes:
-        name: the name of the last reply; `None` if it has none.
-        calls: its calls; `None` if there is no reply.
-        answered: the ids of calls that are answered after it.
-    """
-
-    name: str | None
-    calls: list[dict[str, Any]] | None
-    answered: list[str]
-
-
-def _from_version_1(item: dict[str, Any]) -> dict[str, Any]:
-    """A part as versions before wrote it: messages of PydanticAI, as text or JSON, without the calls in them."""
-    messages: Any = item["messages"]
-    if isinstance(messages, str):
-        with suppress(ValueError, TypeError):  # the latter for a lone surrogate; reading it fails
-            messages = from_json(messages)
-    listed = cast("Sequence[Any]", messages) if isinstance(messages, list) else (messages,)
-    asked = _asked_in(listed)
-    calls = [call for call in asked.calls or () if call["id"] not in asked.answered]
-    return {
-        "messages": listed,
-        "reply": asked.name if calls else None,
-        "calls": calls,
-        "answers": asked.answered if asked.calls is None else None,
-        "speaker": item.get("of", "agent"),
-        "name": item["agent"],
-        "ended": item.get("ended", False),
-        "restarts": item.get("whole", False),
-        "at": _time_of(listed),
-    }
-
-
-def _time_of(messages: Sequence[Any]) -> str | None:
-    """When the last of these messages of PydanticAI was written; `None` if they do not say."""
-    for message in reversed(messages):
-        for said in (message, *reversed(_parts(message))):
-            text: object = cast("dict[str, Any]", said).get("timestamp") if isinstance(said, dict) else None
-            with suppress(TypeError, ValueError):
-                time = datetime.fromisoformat(cast("str", text))  # a TypeError otherwise
-                return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).isoformat()
-    return None
-
-
-def _parts(message: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - decoded JSON
-    parts: Any = cast("dict[str, Any]", message).get("parts") if isinstance(message, dict) else None
-    found = cast("Sequence[Any]", parts) if isinstance(parts, list) else ()
-    return [part for part in found if isinstance(part, dict)]
-
-
-def _asked_in(messages: Sequence[Any]) -> _Asked:
-    answered: list[str] = []
-    for message in reversed(messages):
-        said = cast("dict[str, Any]", message) if isinstance(message, dict) else {}
-        parts = _parts(message)
-        if said.get("kind") == "response":
-            name: object = cast("dict[str, Any]", said.get("metadata") or {}).get(REPLY_KEY)
-            calls = [
-                {"id": part["tool_call_id"], "name": part["tool_name"], "arguments": part.get("args") or "{}"}
-                for part in parts
-                if part.get("part_kind") == "tool-call"
-            ]
-            return _Asked(name if isinstance(name, str) and is_reply(name) else None, calls, answered)
-        answered += [part["tool_call_id"] for part in parts if part.get("part_kind") == "tool-return"]
-    return _Asked(None, None, answered)
-
-
-@stored_as("handrail.said", version=2, upgrades={1: _from_version_1})
+@stored_as("handrail.said")
 @dataclass(frozen=True, slots=True)
 class ConversationPart:
     """Messages that were appended together. Its slice is a LOG.
@@ -131,7 +58,7 @@ class ConversationPart:
         ended: whether a run ended with these messages, with an answer.
         restarts: whether they begin another conversation, to which earlier parts do not belong.
         unchecked: whether they end with an answer that is still to be checked: by the completion check of the run.
-        at: when they were appended; `None` if a version before stored them.
+        at: when they were appended.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG

@@ -98,8 +98,7 @@ class PostponedCall:
         call_id: the id of the call.
         tool: name of the tool.
         at: when it was first postponed with this question.
-        question: what was asked; `None` if the call waits for something else, and in items of versions that did not
-            note it.
+        question: what was asked; `None` if the call waits for something else.
         answer: what a person has answered; `None` as long as the question is open.
     """
 

@@ -241,10 +241,7 @@ class Session:
         return self._records.is_at_hand(ref.stored)
 
     def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
-        """Have `recorded_call` find a record under an identity that it does not state itself, as long as this is open.
-
-        Records that were written before identities had a reply name none. Pass the reply of such a call if it is known.
-        """
+        """Have `recorded_call` find a record of the session that this one is a fork of, as long as this is open."""
         with self._lock:
             self._records.add(ref, record)
 

@@ -85,8 +85,6 @@ class MemoryStore:
     poll_every: timedelta | None = None
     """Never: every change passes through this object, so `watch` sees it."""
 
-    """Never: what an older version wrote has ended with its process."""
-
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex) -> None:
         self._clock = clock
         self._new_token = new_token

@@ -63,8 +63,6 @@ class ClaimOwner(NamedTuple):
 
     def __str__(self) -> str:
         """Session and call, for people; empty if neither is known."""
-        if not self.session_id and self.reply is None:
-            return self.call_id  # whatever was written there by hand, or by version 1
         return "/".join(part for part in (self.session_id, str(self.call)) if part)
 
     @property

@@ -88,7 +88,7 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         ran=item["handler_seconds"] is not None,
         seconds=float(item["total_seconds"]),
         replayed=bool(item["replayed"]),
-        final=bool(item.get("final", True)),
+        final=bool(item["final"]),
         at=_time(item["at"]),
     )
 
@@ -321,9 +321,8 @@ class ChildSessions:
         """
         if not ref.call_id or ran is False or self._is_agent.get(tool) is False:
             return ""
-        # Versions before named it after the id alone.
-        names = dict.fromkeys(f"{self._session_id}/{name}" for name in (ref.key, ref.call_id))
-        found = next((name for name in names if self._store.find(name) is not None), "")
+        name = f"{self._session_id}/{ref.key}"
+        exists = self._store.find(name) is not None
         if ran:
-            self._is_agent.setdefault(tool, bool(found))
-        return found
+            self._is_agent.setdefault(tool, exists)
+        return name if exists else ""

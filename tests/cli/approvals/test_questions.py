@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -56,16 +55,6 @@ def desk(session: Session, *more: Tool[Any, Any]) -> ToolExecutor:
 def calls(found: list[StoredQuestion]) -> list[str]:
     """The calls that are asked about."""
     return [str(each.call) for each in found]
-
-
-def test_question_without_a_time_is_as_old_as_the_last_use_of_its_session(store: MemoryStore, clock: FakeClock) -> None:
-    """A version before has not noted when it asked; those of a deleted session are of no age."""
-    asked = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", "c1"), tool="pay", digest="d")
-    store.create(SessionRow("s", {}, None, store.now()))
-    clock.advance(HOUR)
-    now = store.now()
-    assert questions.time_asked(store, asked) == now - HOUR
-    assert questions.time_asked(store, replace(asked, session_id="t")) == now
 
 
 def test_age_counts_from_the_question(store: MemoryStore, clock: FakeClock) -> None:

@@ -14,8 +14,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.calls import dump_tool_invoked
-from handrail.session.persistence.stored_types import stored_type
-from tests.prompt.function_tools import functions
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -55,22 +53,3 @@ def test_arguments_that_are_what_the_model_wrote_are_not_written_again(tmp_path:
     event, read = called(tmp_path, remind, '{"text":"lunch","at":"2026-01-31T12:00:00Z","copies":2}')
     assert json.loads(dump_tool_invoked(event))["params"] == {"from": "arguments"}
     assert read.params == {"text": "lunch", "at": "2026-01-31T12:00:00Z", "copies": 2}
-
-
-@pytest.mark.parametrize(
-    "name, read",
-    [
-        (f"{functions.__name__}:charge.params_type", functions.charge.parse({"order": "a", "cents": 5})),
-        (f"{functions.__name__}:moved.params_type", {"order": "a", "cents": 5}),
-        ("gone:charge.params_type", {"order": "a", "cents": 5}),
-    ],
-)
-def test_a_record_of_a_version_before_is_read(tmp_path: Path, name: str, read: object) -> None:
-    """It names the class by the place of the function; without a function there, it has JSON."""
-    event, _ = called(tmp_path, remind, '{"text": "lunch", "at": "2026-01-31T12:00:00Z"}')
-    record = json.loads(dump_tool_invoked(event))
-    record["params"] = {"type": name, "version": 1, "value": [{"order": "a", "cents": 5}]}
-    stored = stored_type(ToolInvoked)
-    (old,) = stored.load(json.dumps([record]).encode(), stored.version)
-    assert old.params == read
-    assert type(old.params) is type(read)

@@ -91,10 +91,3 @@ def test_people_see_no_tags_in_the_log(tmp_path: Path) -> None:
     with store.open(f"sqlite:///{tmp_path}/s.db") as opened, Session.open(opened, "s") as session:
         (event,) = session[ToolInvoked]
         assert event.result.value == [{"why": "a"}]
-
-
-def test_a_record_without_the_form_with_tags_is_read_as_before(tmp_path: Path) -> None:
-    """Those of versions before have one form: the first member of the union that fits is taken."""
-    looking = returns(list[Approve | Reject], [Reject("a")])
-    answered(tmp_path, returns(list[dict[str, str]], [{"why": "a"}]))
-    assert answered(tmp_path, looking).result.value == [Approve("a")]

@@ -89,7 +89,7 @@ def test_a_result_of_an_older_version_is_upgraded(
     [(b'{"body":"paid"}', 0), (b'{"text":"paid","cents":900}', 9), (b'{"text":"paid","euros":9}', 9)],
 )
 def test_a_value_without_a_version_is_of_the_newest_version_that_it_fits(data: bytes, cents: int) -> None:
-    """It was given by a person, or recorded before versions were."""
+    """It was given by a person, or recorded while the class had one version."""
     ledger = EffectLedger()
     new = receipt(THIRD, 3)
     assert executor(paying(new, new("paid", 1)), effect_ledger=ledger).execute(call("pay")).success

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import CommitInDoubtError, StoreCorruptError, StoreVersionError
+from handrail.errors import CommitInDoubtError, StoreCorruptError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session, SlicePolicy
-from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.shared_texts import (
     MOST_HEADS,
     MOST_LARGE,
@@ -29,17 +29,10 @@ from handrail.session.persistence.shared_texts import (
     UnitTexts,
     read_entries,
 )
-from handrail.session.persistence.stored_types import stored_type
 from handrail.store import SqliteStore
-from handrail.store.sql.database import Database
-from handrail.store.sql.migrations import MIGRATIONS, migrate
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
 from tests.architecture.sources import python_sources
 from tests.session.faulty_stores import FaultyStore
 from tests.session.samples import Note, Task
-from tests.store.session_rows import NOW
-from tests.store.units import append
 from tests.wording import Wording
 
 TEXT = "a line of 'text' with \"quotes\", a \\ and an é\n" * 40
@@ -358,32 +351,6 @@ def test_texts_are_shared_between_the_slices_of_a_call(store: FaultyStore) -> No
         assert event.params == Task("a", OTHER)
         assert event.call.arguments == arguments
         assert (event.result.value, event.result.message) == (OTHER, OTHER)
-
-
-def test_a_store_of_version_2_is_read_and_continued(tmp_path: Path) -> None:
-    """Its entries have no references. Opening it gives its tables the new version, which version 2 refuses."""
-    path = tmp_path / "desk.db"
-    written = [b'[{"text":"%s"}]' % OTHER.encode()] * 2
-    with SqliteStore(path) as store:
-        store.create(SessionRow("s", {}, None, store.now()))
-        lock = store.acquire("s", wait=NOW)
-        name = stored_type(Shown).name
-        log = [SessionEntry(n, "", "", "log", name, 1, n - 1, 0, 1, items) for n, items in enumerate(written, 1)]
-        append(store, lock, 0, log, None)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE handrail_schema SET version = 2")
-    with SqliteStore(path) as store, Session.open(store, "s") as session:
-        assert session[Shown].all() == (Shown(OTHER), Shown(OTHER))
-        session[Shown].append(Shown(OTHER))
-        session[Shown].append(Shown(OTHER))
-        assert [entry.items[:1] for entry in store.entries("s")] == [b"[", b"[", b"[", b"\x01"]
-    with SqliteStore(path) as store, Session.open(store, "s") as session:
-        assert session[Shown].all() == (Shown(OTHER),) * 4
-    older = Database(SqliteDriver(SqliteFile(path)))
-    with pytest.raises(StoreVersionError) as caught:
-        migrate(older, MIGRATIONS[:2])
-    assert (caught.value.found, caught.value.known) == (3, 2)
-    older.driver.close()
 
 
 def test_an_entry_whose_text_is_missing_is_damage_of_the_store(tmp_path: Path, wording: Wording) -> None:

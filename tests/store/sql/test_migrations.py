@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import StoreCorruptError, StoreError, StoreVersionError
+from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreVersionError
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database
 from handrail.store.sql.migrations import MIGRATIONS, migrate
@@ -60,6 +60,19 @@ def test_newer_tables_are_refused_and_unchanged(tmp_path: Path, wording: Wording
         SqliteStore(path)
     assert str(told.value) == wording
     assert (told.value.found, told.value.known) == (len(MIGRATIONS) + 1, len(MIGRATIONS))
+    assert path.read_bytes() == before
+
+
+def test_older_tables_that_may_only_be_read_are_refused(tmp_path: Path, wording: Wording) -> None:
+    """Commands that only look migrate nothing."""
+    path = tmp_path / "desk.db"
+    SqliteStore(path).close()
+    before = path.read_bytes()
+    store = Database(SqliteDriver(SqliteFile(path, read_only=True)))
+    with pytest.raises(StoreReadOnlyError) as raised:
+        migrate(store, (*MIGRATIONS, SECOND))
+    assert str(raised.value) == wording
+    store.driver.close()
     assert path.read_bytes() == before
 
 

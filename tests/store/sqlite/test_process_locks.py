@@ -172,7 +172,7 @@ def test_claims_are_read_after_the_locks(folder: Path) -> None:
 
 
 def test_name_that_is_none_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
-    """As in rows of an older version; nor does a name that stands in no file."""
+    """As in a row that was written by hand; nor does a name that stands in no file."""
     locks.own(list)
     for name in ("", "host - 1 0", str(own_name(os.getpid())._replace(pid=1))):
         assert locks.lives(name) is None

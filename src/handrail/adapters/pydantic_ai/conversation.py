@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.adapters.pydantic_ai.questions import MADE_AGAIN
-from handrail.adapters.pydantic_ai.replies import decoded_words, name_in_history
+from handrail.adapters.pydantic_ai.replies import name_in_history
 from handrail.errors import (
     AgentError,
     HandrailError,
@@ -42,8 +42,7 @@ from handrail.errors import (
     SessionLostError,
     StoreError,
 )
-from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.calls import is_same_call, written_arguments
+from handrail.runtime import ToolInvoked
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session
@@ -226,27 +225,16 @@ class StoredHistory:
         return self.history[:-1] if asks_nothing and not self._unchecked else self.history
 
     def adopt_records(self) -> None:
-        """Let records without a reply, from older versions, answer the unanswered calls.
+        """Let the records that a fork has of its original answer the unanswered calls.
 
-        Only these calls are answered: other calls with the same ids are new. In a fork this includes records of the
-        original session, because the fork started with the changes of those calls.
+        The fork started with the changes of those calls.
         """
-        unanswered = {call.tool_call_id: call for call in self.unanswered}
-        if not unanswered:
-            return
         session = self._session
-        # The latest record wins: an id may have been used before.
-        for event in reversed(session[ToolInvoked].all()):
-            call = unanswered.get(event.call_id)
-            if call is None or not event.final or not _records(event, call):
-                continue
+        for call in self.unanswered:
             ref = _ref(self.history, call)
-            # A record of another reply, or a call that is already adopted, must not answer this one.
-            if event.reply not in {None, ref.reply} or session.recorded_call(ref) is not None:
-                continue
-            asked_for = replace(event.call, written=event.call.written or call.args)
-            adopted = replace(event, call=asked_for, reply=ref.reply, session_id=session.session_id)
-            session.adopt_record(ref, adopted)
+            record = session.recorded_call(ref, own=False)
+            if isinstance(record, ToolInvoked) and record.final and record.session_id != session.session_id:
+                session.adopt_record(ref, replace(record, session_id=session.session_id))
 
     def begin_anew(self) -> None:
         """Start another conversation: earlier messages do not belong to it, and are `replaced`."""
@@ -497,22 +485,6 @@ def _ref(history: Sequence[ModelMessage], call: ToolCallPart) -> CallRef:
     """The identity of a call of the last reply."""
     place = max(place for place, message in enumerate(history) if isinstance(message, ModelResponse))
     return CallRef(name_in_history(history, place), call.tool_call_id)
-
-
-def _records(event: ToolInvoked, call: ToolCallPart) -> bool:
-    """Whether an event records that call: the same tool with the same arguments as written.
-
-    The record of one of Handrail's tools has its name without any prefix. That of another tool has the arguments as
-    PydanticAI validated them, so more of them and in other forms, but with the same names.
-    """
-    if event.name != call.tool_name and not call.tool_name.endswith(f"_{event.name}"):
-        return False
-    if is_same_call(ToolCall(call.tool_call_id, event.name, call.args or "{}"), event.call):
-        return True
-    validated, words = written_arguments(event.call), decoded_words(call.args)
-    if event.call.written is not None or not (isinstance(validated, dict) and isinstance(words, dict)):
-        return False
-    return event.params == validated and words.keys() <= cast("dict[str, Any]", validated).keys()
 
 
 def _follows(stored: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> bool:

@@ -43,7 +43,7 @@ class GatedCall:
         asks: what policies of the tool's sections want to have asked about this call.
         default: what the tool's own declaration says, if it says something; rules come before it, and the default for
             its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
-        reply: the reply of the model that asked for the call; `None` in records of versions that did not note it.
+        reply: the reply of the model that asked for the call; `None` if it was not given.
         reached: of a file tool, the paths among its arguments that lead through links to other paths, and those other
             paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
         own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; empty

@@ -170,12 +170,10 @@ class ApprovalGate:
 
         A question that was left open stays.
         """
-        # The decision of an older version is stored without a reply; it must not answer the next call of that id.
-        for each in (key, _without_reply(key)):
-            held = self._held.get(each)
-            # A question that is left open is part of `open`, the outcome of the run.
-            if held is not None and held.decision.verdict != "later":
-                del self._held[each]
+        held = self._held.get(key)
+        # A question that is left open is part of `open`, the outcome of the run.
+        if held is not None and held.decision.verdict != "later":
+            del self._held[key]
 
     def resume(self, decisions: Mapping[CallKey, Decision], grants: Iterable[Grant]) -> None:
         """Put in what was decided, and what was granted, in earlier runs."""
@@ -193,7 +191,7 @@ class ApprovalGate:
         # Before anything that was decided: a later deny rule must hold for calls that a person has allowed.
         if found.verdict == "deny":
             return found
-        held = self._held_for(call)
+        held = self._held.get(call.key)
         # An earlier answer for this call takes precedence over a rule that allows, because it may be a no.
         if held is not None and held.is_about(call):
             return _judged(held.decision)
@@ -204,7 +202,7 @@ class ApprovalGate:
 
     def has_answer(self, call: GatedCall) -> bool:
         """Whether a person was asked about a call, or was to be, and no rule denies it since."""
-        held = self._held_for(call)
+        held = self._held.get(call.key)
         was_asked = held is not None and held.is_about(call) and held.decision.by in {"person", "nobody"}
         return was_asked and judge_call(call, self._rules, self._mode).verdict != "deny"
 
@@ -243,7 +241,7 @@ class ApprovalGate:
     async def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if no person has to be asked for it."""
         ruled = judge_call(call, self._rules, self._mode)
-        held = self._held_for(call)
+        held = self._held.get(call.key)
         # The order is that of `judge`, so that both say the same of a call.
         if ruled.verdict != "deny" and held is not None and held.is_about(call):
             return held.decision
@@ -315,10 +313,6 @@ class ApprovalGate:
         fitting = [grant for grant in self._grants if _answers(grant, call)]
         return min(fitting, key=lambda grant: grant.verdict != "deny", default=None)
 
-    def _held_for(self, call: GatedCall) -> _Held | None:
-        """What is decided about a call; decisions of versions that did not note the reply are known by the id alone."""
-        return self._held.get(call.key) or self._held.get(_without_reply(call.key))
-
     async def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
         # Removed first, so that the new decision is the last one in the order of `open`.
         before = self._held.pop(call.key, None)
@@ -343,11 +337,6 @@ class ApprovalGate:
                 "this approval gate asks on another event loop; a gate serves one run and those nested in it, all on "
                 "one event loop, so make another gate for this one"
             )
-
-
-def _without_reply(key: CallKey) -> CallKey:
-    session_id, call = key
-    return session_id, CallRef(None, call.call_id)
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:

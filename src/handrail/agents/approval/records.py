@@ -35,12 +35,11 @@ class ApprovalRecord:
         by: who decided.
         default: what the tool itself says of its calls, if it says something.
         written: the arguments as the model wrote them, as JSON; `None` if that is not known.
-        reply: the reply that asked for the call; `None` in records of versions that did not note it.
+        reply: the reply that asked for the call; `None` if it was not given.
         reached: the paths to which links in its arguments lead, by argument.
-        own_tool: the name that the tool has in its section; empty where it has the same, and in records of versions
-            that did not note it.
+        own_tool: the name that the tool has in its section; empty where it has the same.
         at: when a question that is left open was asked, or when an answer was given outside of a run; `None` in other
-            records, and in those of versions that did not note it.
+            records.
         description: of a question that is left open, what the model reads of the tool.
         answered_by: who has given an answer outside of a run; empty if that is not known, and for other decisions.
     """
@@ -112,7 +111,7 @@ class GrantRecord:
         origin: where the tool comes from, in words.
         verdict: whether those calls may run.
         reason: what was said, in words.
-        asks: what policies asked; empty in records of versions before.
+        asks: what policies asked.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -244,13 +243,11 @@ def last_records(records: Iterable[ApprovalRecord], session_id: str) -> list[App
 
 
 def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
-    """The record that holds for each call; one that names the reply takes the place of one that does not."""
+    """The record that holds for each call."""
     last: dict[CallKey, ApprovalRecord] = {}
     for record in records:
         key = (record.session_id, CallRef(record.reply, record.call_id))
         # Removed first, so that the order is that of the last record of each call.
         last.pop(key, None)
-        # A record of an older version, whose question this one has answered.
-        last.pop((record.session_id, CallRef(None, record.call_id)), None)
         last[key] = record
     return last

@@ -23,8 +23,7 @@ async def open_child_session(
 
     If the agent has read untrusted content, the session of the call is tainted by the call.
 
-    It is named after the identity of the call, so that a call that was interrupted finds it again. Versions before
-    named it after the id alone; one of these is resumed if none has today's name.
+    It is named after the identity of the call, so that a call that was interrupted finds it again.
 
     Args:
         caller: the session of the call.
@@ -37,7 +36,7 @@ async def open_child_session(
         SessionLockedError: another process has the session.
         CancelledError: the task was cancelled; a session that is opened after that is closed again.
     """
-    name = await ASYNC.write_to(caller.store, partial(_name_of, caller, ref, agent, input))
+    name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     async with await caller.child_async(session_id=name) as session:
         # An error of the agent is an answer, too: it may repeat what the agent has read.
         arguments = canonical_json({"input": input}).decode()
@@ -50,30 +49,3 @@ async def open_child_session(
                 answered()
             else:
                 await ASYNC.write_to(caller.store, answered)
-
-
-def _name_of(caller: Session, ref: CallRef, agent: str, input: str) -> str | None:
-    """The id of the session of a call; `None` for a random one, because without an id it could not be found again."""
-    name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
-    if name is not None and not _exists(caller, name):
-        name = _name_of_before(caller, ref.call_id, agent, input) or name
-    return name
-
-
-def _name_of_before(caller: Session, call_id: str, agent: str, input: str) -> str | None:
-    """The session of the call in a version that named it after the id of the call; `None` if there is none.
-
-    One in which another task was given belongs to another call of the same id, and was passed over.
-    """
-    number = 1
-    # Numbers were counted up without gaps, so the first missing one ends the search.
-    while _exists(caller, name := f"{caller.session_id}/{call_id}{'' if number == 1 else f'_{number}'}"):
-        with caller.child(session_id=name) as session:
-            if StoredHistory(session, agent).user_prompt in {None, input}:
-                return name
-        number += 1
-    return None
-
-
-def _exists(caller: Session, session_id: str) -> bool:
-    return caller.store is not None and caller.store.find(session_id) is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import cast
 
 from handrail.agents.approval.decisions import Answer, decision_of
 from handrail.agents.approval.records import (
@@ -52,7 +54,7 @@ def agent_questions(
             effect=call.effect,
             origin=call.origin,
             description=question.description,
-            asked_at=question.at,
+            asked_at=cast("datetime", question.at),  # `record_decision` says it of a question in a store
             first_asked=first_asked(records, call),
             reason=question.reason,
             asks=question.asks,

@@ -19,7 +19,6 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.approvals.stored_question import StoredQuestion, loop_questions, with_row
 from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.sessions.filter import last_used
 from handrail.cli.sessions.show import found_session
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
 from handrail.runtime import ToolInvoked
@@ -88,13 +87,13 @@ class QuestionFilter:
             found_session(store, self.session)
         now = store.now()
         found = [each for each in stored_questions(store, self.session, unreadable) if each.answer is None]
-        return sorted((each for each in found if self._fits(store, each, now)), key=_age)
+        return sorted((each for each in found if self._fits(store, each, now)), key=lambda each: each.asked_at)
 
     def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
         return (
             self.tool in {None, question.tool}
             and (self.agent is None or self.agent in agents_of(store, question))
-            and (self.older_than is None or time_asked(store, question) <= now - self.older_than)
+            and (self.older_than is None or question.asked_at <= now - self.older_than)
         )
 
 
@@ -201,8 +200,7 @@ def _is_meant(question: StoredQuestion, session_id: str | None) -> bool:
 
 def _waits_for_calls(store: Store, waiting: StoredQuestion, asked: Sequence[StoredQuestion]) -> bool:
     """Whether a postponed call waits for a call of its handler that was asked about, or is that of an agent."""
-    ids = (waiting.call.key, waiting.call.call_id)  # the latter in versions that named sessions after the id alone
-    if any(store.find(f"{waiting.call_session}/{each}") is not None for each in ids):
+    if store.find(f"{waiting.call_session}/{waiting.call.key}") is not None:
         return True
     mine = [each for each in asked if each.call_session == waiting.call_session]
     # An answered question counts as well: the call waits until it is made again.
@@ -281,16 +279,3 @@ def _why_not_found(store: Store, row: SessionRow, questions: Iterable[StoredQues
         f"its questions are about {names}" if names else "it has none; handrail approvals list shows those of others"
     )
     return f"session {session_id} has no question about a call {shown}; {there}"
-
-
-def _age(question: StoredQuestion) -> tuple[bool, datetime | None]:
-    # Those without a time are of older versions.
-    return (False, None) if question.asked_at is None else (True, question.asked_at)
-
-
-def time_asked(store: Store, question: StoredQuestion) -> datetime:
-    """When a question was asked, at the latest: a session was used when it was asked."""
-    if question.asked_at is not None:
-        return question.asked_at
-    row = store.find(question.session_id)
-    return store.now() if row is None else last_used(store, row)

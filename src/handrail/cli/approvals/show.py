@@ -67,8 +67,7 @@ def list_questions(
     """List the questions that are open, the oldest first. All options that are given must fit.
 
     These are the calls of agents, and of programs with a loop of their own, that wait for an approval. A call that
-    waits for something else, such as a result of its program, or whose question was not recorded, as by versions
-    before, is listed as well; only its program can answer it.
+    waits for something else, such as a result of its program, is listed as well; only its program can answer it.
     """
     wanted.check()
     size = paginate(limit, options)
@@ -210,7 +209,7 @@ def question_json(question: StoredQuestion, agents: Sequence[str]) -> dict[str, 
         "description": question.description or None,
         "effect": question.effect or None,
         "origin": question.origin or None,
-        "asked_at": None if question.asked_at is None else question.asked_at.isoformat(),
+        "asked_at": question.asked_at.isoformat(),
         "because": question.reason or None,
         "asks": list(question.asks),
         "arguments": question.arguments,
@@ -273,12 +272,11 @@ def _mappings(value: object) -> list[dict[str, Any]]:
 
 
 def _age(question: StoredQuestion, now: datetime) -> str:
-    return NO_VALUE_CELL if question.asked_at is None else f"{format_duration(now - question.asked_at)} ago"
+    return f"{format_duration(now - question.asked_at)} ago"
 
 
 def _asked(question: StoredQuestion, now: datetime) -> str:
-    at = question.asked_at
-    return _NOT_RECORDED if at is None else f"{format_when(at)}, {_age(question, now)}"
+    return f"{format_when(question.asked_at)}, {_age(question, now)}"
 
 
 def _arguments(question: StoredQuestion) -> str:

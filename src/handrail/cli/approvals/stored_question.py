@@ -40,14 +40,14 @@ class StoredQuestion:
         effect: what the tool does to the world.
         origin: where the tool comes from, in words.
         description: what the model reads of the tool; empty if it is not known.
-        asked_at: when it was asked; `None` if that is not known.
+        asked_at: when it was asked.
         first_asked: when it was first asked; a run asks again what was left open.
         reason: why it is asked; for a call of a program's own loop, why it was postponed.
         asks: what policies ask.
         arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
         written: what the model wrote, where that differs.
         reached: the paths to which links in the arguments lead, by argument.
-        digest: names exactly these arguments; empty if the question was not recorded, so that it cannot be answered.
+        digest: names exactly these arguments; empty if the call waits for something else.
         command: how the run was typed, a `RunCommand`; `None` for a program's own loop.
         answer: what has been answered; `None` as long as it is open.
         record: the item of the session that holds it.
@@ -63,7 +63,7 @@ class StoredQuestion:
     effect: str = ""
     origin: str = ""
     description: str = ""
-    asked_at: datetime | None = None
+    asked_at: datetime
     first_asked: datetime | None = None
     reason: str = ""
     asks: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class StoredQuestion:
 
 
 def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
-    """The questions of a program's own loop, open and answered; those that were not recorded too."""
+    """The questions of a program's own loop, open and answered, and its calls that wait for something else."""
     own: list[PostponedCall] = own_items(items, session_id)
     for item in last_postponed(own).values():
         asked = StoredQuestion(

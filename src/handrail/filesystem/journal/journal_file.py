@@ -259,11 +259,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
     if written.header is None:
         if record["version"] > VERSION:
             raise ValueError(record["version"])
-        written.header = JournalHeader(
-            record["inode"],
-            record["store"],
-            record.get("generation"),  # journals of earlier versions have none
-        )
+        written.header = JournalHeader(record["inode"], record["store"], record["generation"])
     for path, *saved in record.get("images", ()):
         # The first image of a path is of the beginning of the transaction.
         written.images.setdefault(path, _image_from_json(*saved))
@@ -271,7 +267,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
         # Raises for anything but hexadecimal digits: the id is handed to git.
         # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
         written.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
-        if "watch" in record:  # journals of earlier versions have none
+        if "watch" in record:
             entries, git = record["watch"]
             written.watch = (str(entries), str(git))
     written.prepared |= record.get("prepared", False)

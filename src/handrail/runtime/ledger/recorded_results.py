@@ -2,8 +2,8 @@
 
 The value is recorded as the JSON that the tool's result type writes. If its class has been given a later version with
 `stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2, "value": ...}`.
-A value without them is of a first version, of a version of Handrail that did not record them, or was given by a person
-who has settled the effect. The parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
+A value without them is of a first version, or was given by a person who has settled the effect. The parts of a result
+are recorded around its value: `{"$parts": [...], "value": ...}`.
 """
 
 from __future__ import annotations

@@ -366,8 +366,7 @@ class ForkedFrom:
     """A session is a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
 
     The row of a session names the session that it was made for, or that it was forked from; this item says which. A row
-    without one is read as that of a child: also a fork of a version that wrote none, and one whose process died before
-    it was written.
+    without one is read as that of a child: also a fork whose process died before it was written.
 
     Attributes:
         session_id: the fork.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from handrail.errors import StoreError, StoreVersionError
 from handrail.store.sql.driver import Rows, StatementExecutor
 
-TABLES_VERSION = 3
+TABLES_VERSION = 1
 """The version that the statements of this Handrail are written for."""
 
 GET_VERSION = "SELECT version FROM handrail_schema"

@@ -67,8 +67,8 @@ def test_items_are_json_for_programs() -> None:
     assert told["items"] == [{"title": "Zürich"}]
     assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
     assert told["version"] == 2
-    of_version_1 = rows.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
-    assert (of_version_1["reply"], of_version_1["call_id"]) == (None, "call_2")
+    without_reply = rows.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
+    assert (without_reply["reply"], without_reply["call_id"]) == (None, "call_2")
 
 
 def test_a_call_is_shown_as_a_fork_takes_it() -> None:

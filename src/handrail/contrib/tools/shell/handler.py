@@ -77,7 +77,7 @@ class ProgramEnded:
     code: int
     output: str
     left_out: int = 0
-    changes: ProgramChanges = "unknown"
+    changes: ProgramChanges = "none"
     not_restored: tuple[str, ...] = ()
 
     def render(self) -> str:

@@ -7,7 +7,6 @@
 `"kept"`            the call succeeds, and they stay
 `"rolled back"`     the call fails, and they are rolled back, except what `not_restored` names
 `"not rolled back"`  the call fails, and they stay, because the folder is a plain folder
-`"unknown"`         the result was recorded by an earlier version
 ==================  ====================================================================================================
 """
 
@@ -19,7 +18,7 @@ from typing import Literal
 
 from handrail.contrib.tools.shell.rules import ShellRule
 
-ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back", "unknown"]
+ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back"]
 """Whether a program's changes in the folder are kept."""
 
 _TEXTS: dict[ProgramChanges, str] = {
