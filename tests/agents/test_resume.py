@@ -120,12 +120,13 @@ def test_a_session_that_is_open_elsewhere_cannot_be_run_in(desk: Desk) -> None:
 
 def test_a_nested_session_that_is_open_elsewhere_is_told_to_the_model(desk: Desk) -> None:
     """The call fails, and nothing of the nested agent has run."""
+    with pytest.raises(KeyboardInterrupt):
+        desk.run(Reader(NESTED, breaks=("helper", 0), error=KeyboardInterrupt()), "Do it.")
     reader = Reader(NESTED)
-    with opened(desk, "s/d1"), opened(desk) as session:
-        options = RunOptions(session=session, model=reader.model())
-        assert desk.agent().run("Do it.", options).output == "Done."
+    with opened(desk, desk.child("d1")), opened(desk) as session:
+        assert desk.agent().run(options=RunOptions(session=session, model=reader.model())).output == "Done."
     assert "SessionLockedError" in reader.seen[-1][1][0]
-    assert desk.calls() == [("d1", False)]
+    assert (desk.calls(), desk.notes(desk.child("d1"))) == ([("d1", False)] * 2, [])
 
 
 @pytest.mark.parametrize("replied", [0, 1])

@@ -1,9 +1,7 @@
-"""The stored form of conversations: which reply is open, and the parts that versions before have written."""
+"""The stored form of conversations: which reply is open, and where turns begin."""
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart, OpenReply, RequestedCall, last_turns, open_reply
-from handrail.session.persistence.stored_types import stored_type
 
 A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})
 ASKS = ConversationPart(({"role": "assistant"},), "r1", (A, B))
@@ -90,55 +87,3 @@ def test_no_more_parts_are_read_than_decide(parts: list[ConversationPart]) -> No
 
     open_reply(newest_first())
     assert all(part is SOME for part in taken[:-1])
-
-
-ASKED: dict[str, Any] = {
-    "kind": "response",
-    "parts": [
-        {"part_kind": "text", "content": "I pay."},
-        {"part_kind": "tool-call", "tool_name": "pay", "tool_call_id": "a", "args": '{"cents":5}'},
-        {"part_kind": "tool-call", "tool_name": "note", "tool_call_id": "b", "args": None},
-    ],
-    "metadata": {"handrail_reply": "r1"},
-    "timestamp": "2026-01-02T03:04:05Z",
-}
-ANSWER_A: dict[str, Any] = {
-    "kind": "request",
-    "parts": [{"part_kind": "tool-return", "tool_call_id": "a", "content": "paid"}],
-}
-PAY, NOTE = RequestedCall("a", "pay", '{"cents":5}'), RequestedCall("b", "note", "{}")
-AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-def _said(*messages: Any, at: datetime | None = None, **fields: Any) -> ConversationPart:
-    return ConversationPart(messages, speaker="agent", name="desk", at=at, **fields)
-
-
-@pytest.mark.parametrize("as_text", [False, True])
-@pytest.mark.parametrize(
-    "part",
-    [
-        _said(ASKED, reply="r1", calls=(PAY, NOTE), at=AT),
-        _said(ASKED, ANSWER_A, reply="r1", calls=(NOTE,), at=AT),
-        _said(ANSWER_A, answers=("a",)),
-        _said({"kind": "response", "parts": [], "metadata": None}),
-        _said({**ASKED, "metadata": {"handrail_reply": 7}}, calls=(PAY, NOTE), at=AT),
-        _said({"kind": "request", "parts": [{"timestamp": "2026-01-02T03:04:05"}]}, answers=(), at=AT),
-        _said({"kind": "request", "timestamp": "noon", "parts": "none"}, answers=()),
-        _said(1, {}, answers=()),
-        _said(answers=()),
-    ],
-)
-def test_a_part_of_an_older_version_is_read_with_its_calls(part: ConversationPart, as_text: bool) -> None:
-    """Versions before stored the messages alone, as JSON or as text that holds JSON."""
-    item = {"agent": "desk", "messages": json.dumps(part.messages) if as_text else part.messages}
-    assert stored_type(ConversationPart).load(json.dumps([item]).encode(), 1) == [part]
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[", '["\\ud800"]'])
-def test_text_of_an_older_version_that_is_no_list_is_one_message(text: str) -> None:
-    """It is left to the reader of the messages to refuse it."""
-    item = {"agent": "mails", "messages": text, "ended": True, "of": "prompt", "whole": True}
-    (part,) = stored_type(ConversationPart).load(json.dumps([item]).encode(), 1)
-    expected: Any = {} if text == "{}" else text
-    assert part == ConversationPart((expected,), answers=(), speaker="prompt", name="mails", ended=True, restarts=True)

@@ -40,6 +40,7 @@ RECORD: dict[str, Any] = {
     "effect_key": None,
     "replayed": False,
     "session_id": "s",
+    "final": True,
     "params": None,
     "value": None,
 }
@@ -209,7 +210,7 @@ def test_a_tool_that_left_no_session_is_not_looked_for_again(at_desk: Desk) -> N
     ],
 )
 def test_a_record_is_read_without_its_classes(changed: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Those of every version."""
+    """From the JSON alone."""
     report: CallReport = call_report({**RECORD, **changed})
     assert {name: getattr(report, name) for name in expected} == expected
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 EffectWord = Literal["none", "done", "unknown"]
+"""What is known of the effect of a call that could not be recorded: it has none, it is done, or that is unknown."""
 
 
 class HandrailError(Exception):

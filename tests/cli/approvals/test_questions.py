@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -103,13 +104,12 @@ def answer(store: MemoryStore, question: StoredQuestion) -> None:
 
 
 def test_call_that_waits_for_an_agent_is_not_a_question(store: MemoryStore) -> None:
-    """The session of that agent is named after it, as versions before named it, too."""
+    """The session of that agent is named after it."""
     with Session.open(store, "s") as session:
-        for call_id in ("c1", "c2", "c3"):
+        for call_id in ("c1", "c2"):
             session[PostponedCall].append(PostponedCall("s", "r1", call_id, "ask_helper", store.now()))
-    for name in ("s/r1/c1", "s/c2"):
-        store.create(SessionRow(name, {}, "s", store.now()))
-    assert calls(stored_questions(store)) == ["r1/c3"]
+    store.create(SessionRow("s/r1/c1", {}, "s", store.now()))
+    assert calls(stored_questions(store)) == ["r1/c2"]
 
 
 def test_call_with_a_final_record_is_no_question(store: MemoryStore, wording: Wording) -> None:
@@ -157,10 +157,11 @@ def test_call_is_named_as_it_is_listed(ref: CallRef, text: str, named: bool) -> 
 
 def test_shortest_name_is_unique_in_its_session() -> None:
     """An empty id has none."""
+    now, ref = FakeClock().now(), CallRef("r1", "c1")
     one, two = (
-        StoredQuestion(session_id="s", call_session=name, call=CallRef("r1", "c1"), tool="pay") for name in ("s", "s/x")
+        StoredQuestion(session_id="s", call_session=name, call=ref, tool="pay", asked_at=now) for name in ("s", "s/x")
     )
-    empty = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", ""), tool="pay")
+    empty = replace(one, call=CallRef("r1", ""))
     assert short_name(one, [one, empty]) == "c1"
     assert short_name(one, [one, two]) == "r1/c1"
     assert short_name(empty, [empty]) == "r1/"

@@ -14,7 +14,6 @@ import pytest
 
 from handrail import store as stores
 from handrail.agents import Answer
-from handrail.agents.approval.records import ApprovalRecord
 from handrail.cli.approvals.show import said_with
 from handrail.cli.approvals.stored_question import StoredQuestion
 from handrail.session import Session
@@ -110,16 +109,6 @@ def test_table_says_that_there_are_more(handrail: Command, loop: Loop, wording: 
     assert note == wording
 
 
-def test_question_of_a_version_before_has_no_age(handrail: Command, waiting: Desk, wording: Wording) -> None:
-    """Nor a time."""
-    with stores.open(waiting.url) as store, Session.open(store, "s") as session:
-        (record,) = session[ApprovalRecord]
-        session[ApprovalRecord].append(replace(record, at=None))
-    assert handrail("approvals", "list").out.splitlines()[1].split()[4] == "-"
-    shown = handrail("approvals", "show", "s", "d1").out
-    assert [line for line in shown.splitlines() if line.startswith("asked ")] == wording
-
-
 def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:
     """As servers number them that count from 0; the error has the names of all."""
     for reply in ("resp_1", "resp_2"):
@@ -208,7 +197,8 @@ def test_text_of_the_reply_is_found(messages: Sequence[Any], said: str) -> None:
         for number, data in enumerate(parts, 1)
     ]
     append(store, lock, 0, entries, None)
-    question = StoredQuestion(session_id="s", call_session="s", call=CallRef("r1", "c1"), tool="pay")
+    ref, now = CallRef("r1", "c1"), store.now()
+    question = StoredQuestion(session_id="s", call_session="s", call=ref, tool="pay", asked_at=now)
     assert said_with(store, question) == said
     assert said_with(store, replace(question, call=CallRef("r3", "c1"))) == ""
     assert said_with(store, replace(question, call_session="nobody")) == ""

@@ -158,15 +158,6 @@ def test_mark_without_an_image_proves_that_a_record_is_lost(wording: Wording) ->
     assert str(raised.value) == wording
 
 
-def test_image_of_an_older_record_is_read() -> None:
-    """It does not say what its content is known by."""
-    image = ["a", "file", 0, [1, 2], "image-1", "", ["file"]]
-    journal = made({"version": 1, "inode": 7, "store": None, "images": [image]})
-    assert read_journal("id", journal, b"").images == {
-        "a": BeforeImage("file", 0, (1, 2), "image-1", mark=FileIdentity("file"))
-    }
-
-
 def test_record_that_could_not_be_written_does_not_spoil_the_next(folder: int, tmp_path: Path) -> None:
     """What the disk has got of it is cut off first."""
     disk = WatchedDisk()

@@ -441,11 +441,10 @@ class RunExecutors:
         resources = given.merge(own)
         if self.permits_unbound:
             tools = [tool for tool, _ in template.placed_tools()]
-            unbound = {
-                one.kind for _, one in unbound_parameters(tools, Prompt(template, resources=resources).resources)
-            }
+            unbound = unbound_parameters(tools, Prompt(template, resources=resources).resources)
+            kinds = {one.kind for _, one in unbound}
             resources = resources.merge(
-                section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in unbound})
+                section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in kinds})
             )
         prompt = _GatedPrompt(template, resources, self.policies, has_text=not without_text)
         self._stack.enter_context(prompt.resources)

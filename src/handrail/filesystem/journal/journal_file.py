@@ -292,7 +292,7 @@ def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
     blob: str,
     target: str,
     mark: list[Any],
-    kept: list[int] | None = None,
+    kept: list[int] | None,
 ) -> BeforeImage:
     size_and_time = None if kept is None else (kept[0], kept[1])
     return BeforeImage(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), FileIdentity(*mark), size_and_time)

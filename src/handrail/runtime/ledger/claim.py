@@ -532,7 +532,7 @@ def _unknown(tool: Tool[Any, Any]) -> str:
     if tool.on_orphan == "retry" and tool.idempotency is not None:
         return f"{said}. A call with the same arguments is the same effect."
     if tool.on_orphan == "retry" or (tool.external is not None and tool.external.repeat_unknown == "allow"):
-        return f"{said}. {_NOT_AGAIN}"
+        return f"{said}. Find out what happened: another call would do it again."
     return unknown_outcome(tool.name)
 
 

@@ -167,8 +167,10 @@ class SqlStore:
         Claims of handlers that still run are left to their leases, which this process no longer renews.
         """
         with suppress(HandrailError):  # where this fails, nothing is proved of this process once its lock is removed
+            own = self.process() if self._claimed else ""
             for row in tuple(self._claimed.values()):
-                change_effect(self, row, disowned(row))
+                if row.owner.process == own:
+                    change_effect(self, row, disowned(row))
         self._held.close()
         self._processes.close()
         self._units.close()
