@@ -35,6 +35,7 @@ from handrail.errors import StoreCorruptError
 from handrail.runtime import ToolInvoked
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart
+from handrail.session.persistence.item_reader import decoded_items
 from handrail.session.persistence.protocol import SessionEntry, SessionRow, SessionStore
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
@@ -162,11 +163,7 @@ class TranscriptReader:
                 self._note(note)
 
     def _parts(self, entry: SessionEntry) -> Sequence[ConversationPart]:
-        try:
-            read: list[ConversationPart] = self._part_type.load(entry.items, entry.type_version)
-        except ValueError as error:
-            raise self._corrupt(entry, error) from error
-        return read
+        return decoded_items(self._part_type, entry, self._row.session_id, self._store)
 
     def _notes(self, entry: SessionEntry, session_id: str) -> list[ApprovalNote]:
         try:

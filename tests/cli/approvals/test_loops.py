@@ -128,7 +128,7 @@ def test_question_is_shown_with_all_that_is_needed_to_decide(handrail: Command, 
 def test_call_whose_question_was_not_recorded_is_listed_and_left_to_its_program(
     handrail: Command, url: str, wording: Wording
 ) -> None:
-    """As those of versions before."""
+    """As a call that waits for a result of its program."""
     with stores.open(url) as store, Session.open(store, "loop") as session:
         session[PostponedCall].append(PostponedCall("loop", "resp_1", "c1", "pay", store.now()))
     (line,) = handrail("approvals", "list", "--format", "json").out.splitlines()

@@ -486,7 +486,7 @@ def test_a_function_is_not_a_tool(wording: Wording) -> None:
 
 
 def test_the_arguments_are_found_by_the_name_of_the_function() -> None:
-    """So that a call has them, and records of versions before are read."""
+    """So that a call has them."""
     kind: Any = functions.charge.params_type
     assert (kind.__module__, kind.__qualname__) == (functions.__name__, "charge.params_type")
     session = Session()

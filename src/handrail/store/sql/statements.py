@@ -167,7 +167,7 @@ NEWEST_CHANGES = (
 ENTRIES_AT = f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number IN ({{}}) ORDER BY number"
 """Entries of a session with certain numbers, in order; takes a `?` for each."""
 
-# Not `reply`: SQLite stores it behind `items`, and reads these to get there. Their length is read without them.
+# Not the items, which may be large: their length is read without them.
 POSITIONS = (
     f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
