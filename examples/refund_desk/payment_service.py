@@ -1,9 +1,9 @@
 """The payment service: a process of its own that pays refunds and counts them.
 
 It is as bad as a payment service may be. It honours no idempotency key, so a refund that is asked for twice is paid
-twice, as `GET /counts` shows; it can lose its answer after it has paid, and it can book a refund so late that the first look-up
-does not find it. It binds to a free port of this machine, prints that port as its first line, and ends when its standard
-input does: no caller can leave it behind, not even by dying.
+twice, as `GET /counts` shows; it can lose its answer after it has paid, and it can book a refund so late that the
+first look-up does not find it. It binds to a free port of this machine, prints that port as its first line, and ends
+when its standard input does: no caller can leave it behind, not even by dying.
 
     POST /refunds          {"order_id", "amount_cents"}, header Idempotency-Key; pays, and answers with the refund
     GET  /refunds?key=...  the first refund that was paid for that key, or 404

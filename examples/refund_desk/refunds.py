@@ -79,8 +79,8 @@ def lookup_order(order_id: str, *, shop: Shop) -> ToolResult[Order]:
 def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResult[Refund] | None:
     """Ask the service by the key of a refund, when an answer was lost or a desk died while it paid.
 
-    A refund that it does not have is not paid, unless its answer was lost a moment ago: that may still be on its way, so
-    its outcome is unknown until the next look.
+    A refund that it does not have is not paid, unless its answer was lost a moment ago: that may still be on its way,
+    so its outcome is unknown until the next look.
     """
     paid = context.resources.get(Payments).find(key)
     return None if paid is None else ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
@@ -88,7 +88,8 @@ def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResul
 
 # It changes the world, so the ledger sees to it that each order is refunded once. The key is made from the order alone:
 # the same refund asked for again is answered from the ledger. Another amount for the same order is refused: the first
-# refund is not an answer to it. The scope is the shop, not the session: another agent on this ledger would find the refund too.
+# refund is not an answer to it. The scope is the shop, not the session: another agent on this ledger would find the
+# refund too.
 @tool(
     effect="external",
     idempotency=IdempotencyConfig(
