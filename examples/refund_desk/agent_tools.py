@@ -26,11 +26,8 @@ from shop import Shop
 DAY = date(2026, 3, 4)
 """The day of the newest request."""
 
-ANSWER_LOST_FOR = ("A-1009", "A-1010")
+ANSWER_LOST_FOR = ("A-1009",)
 """The payment service pays the first refund of these orders, and then its answer is lost."""
-
-BOOKED_LATE_FOR = ("A-1010",)
-"""The first look-up does not find these refunds yet, so their outcome is unknown until it is looked up again."""
 
 
 class Premises:
@@ -44,9 +41,7 @@ class Premises:
     def payments(self) -> Payments:
         """The payment service, started when it is first asked for; whoever asks holds the lock of the resources."""
         if self._payments is None:
-            self._payments = self._stack.enter_context(
-                running_service(lose_answers_for=ANSWER_LOST_FOR, book_late_for=BOOKED_LATE_FOR)
-            )
+            self._payments = self._stack.enter_context(running_service(lose_answers_for=ANSWER_LOST_FOR))
         return self._payments
 
     def shop(self) -> Shop:
