@@ -34,8 +34,11 @@ DAY = date(2026, 3, 4)
 PATIENCE = timedelta(minutes=10)
 """How long the agent may work."""
 
-ANSWER_LOST_FOR = ("A-1009",)
+ANSWER_LOST_FOR = ("A-1009", "A-1010")
 """The payment service pays the first refund of these orders, and then its answer is lost."""
+
+BOOKED_LATE_FOR = ("A-1010",)
+"""The first look-up does not find these refunds yet, so their outcome is unknown until it is looked up again."""
 
 
 def scripted_model() -> ScriptedModel:
@@ -57,7 +60,7 @@ def work(model: Model | str, folder: Path, screen: Screen, *, fault: bool = Fals
     """
     folder.mkdir(parents=True, exist_ok=True)
     screen.opened(model if isinstance(model, str) else model.model_name)
-    with running_service(lose_answers_for=ANSWER_LOST_FOR) as payments:
+    with running_service(lose_answers_for=ANSWER_LOST_FOR, book_late_for=BOOKED_LATE_FOR) as payments:
         desk = Desk(
             shop=Shop.make(folder / "shop.db"),
             payments=payments,

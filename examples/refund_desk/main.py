@@ -43,9 +43,11 @@ started again. Each process resumes the session, and each order is refunded once
 OUTCOMES = """\
 what the trace says of a call:
   committed    it succeeded, and what it changed was kept
-  replayed     it had been done before: the result comes from the ledger, the handler did not run
+  replayed     it had been done before: the result comes from the ledger, the handler did not run; or it was done now,
+               its answer was lost, and the tool's reconciler has found it
   refused      a step of the pipeline turned it away before its handler ran; the trace names the step
-  rolled back  it failed, and what it had changed in files and session was undone
+  rolled back  it failed, and what it had changed in files and session was undone; if it may have happened outside all
+               the same, its message says so
 
 At the end each promise is PASS or FAIL. The exit code is 0 if all hold, 1 if one does not, 2 if the model cannot be
 used. --fault breaks a promise on purpose.

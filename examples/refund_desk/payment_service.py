@@ -1,9 +1,9 @@
 """The payment service: a process of its own that pays refunds and counts them.
 
 It is as bad as a payment service may be. It honours no idempotency key, so a refund that is asked for twice is paid
-twice, as `GET /counts` shows; and it can lose its answer after it has paid. It binds to a free port of this machine,
-prints that port as its first line, and ends when its standard input does: no caller can leave it behind, not even by
-dying.
+twice, as `GET /counts` shows; it can lose its answer after it has paid, and it can book a refund so late that the
+first look-up does not find it. It binds to a free port of this machine, prints that port as its first line, and ends
+when its standard input does: no caller can leave it behind, not even by dying.
 
     POST /refunds          {"order_id", "amount_cents"}, header Idempotency-Key; pays, and answers with the refund
     GET  /refunds?key=...  the first refund that was paid for that key, or 404
@@ -36,9 +36,15 @@ class Paid:
 
 @dataclass(slots=True)
 class Book:
-    """What was paid so far, in the order of payment; and for which orders the next answer is to be lost."""
+    """What was paid so far, in the order of payment; and what is to go wrong.
+
+    Attributes:
+        lose_answers_for: the next refund of these orders is paid without an answer.
+        book_late_for: the next look-up of a refund of these orders does not find it yet.
+    """
 
     lose_answers_for: set[str]
+    book_late_for: set[str]
     paid: list[Paid] = field(default_factory=list[Paid])
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -52,9 +58,13 @@ class Book:
             return paid, answered
 
     def find(self, key: str) -> Paid | None:
-        """The first refund that was asked for with that key."""
+        """The first refund that was asked for with that key, if it is booked by now."""
         with self.lock:
-            return next((paid for paid in self.paid if paid.key == key), None)
+            paid = next((paid for paid in self.paid if paid.key == key), None)
+            if paid is not None and paid.order_id in self.book_late_for:
+                self.book_late_for.discard(paid.order_id)
+                return None
+            return paid
 
     def counts(self) -> dict[str, int]:
         """How often each order was refunded."""
@@ -114,9 +124,10 @@ def main() -> None:
     """Serve until standard input ends."""
     parser = argparse.ArgumentParser(description="A payment service that pays every refund it is asked for.")
     parser.add_argument("--lose-answer-for", action="append", default=[], metavar="ORDER", help="lose one answer")
-    lost: list[str] = parser.parse_args().lose_answer_for
+    parser.add_argument("--book-late-for", action="append", default=[], metavar="ORDER", help="hide one refund once")
+    options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the desk, which then closes our standard input
-    with Service(Book(set(lost))) as service:
+    with Service(Book(set(options.lose_answer_for), set(options.book_late_for))) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         print(service.server_port, flush=True)
         sys.stdin.read()

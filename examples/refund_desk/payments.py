@@ -70,13 +70,15 @@ class Payments:
 
 
 @contextmanager
-def running_service(*, lose_answers_for: Sequence[str] = ()) -> Generator[Payments]:
+def running_service(*, lose_answers_for: Sequence[str] = (), book_late_for: Sequence[str] = ()) -> Generator[Payments]:
     """A payment service for the time of the block; whatever ends the block ends the service.
 
     Args:
         lose_answers_for: orders whose first refund is paid without an answer.
+        book_late_for: orders whose first look-up does not find the refund yet.
     """
     options = [option for order in lose_answers_for for option in ("--lose-answer-for", order)]
+    options += [option for order in book_late_for for option in ("--book-late-for", order)]
     command = [sys.executable, str(PROGRAM), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own program
         try:

@@ -77,14 +77,19 @@ def lookup_order(order_id: str, *, shop: Shop) -> ToolResult[Order]:
 
 
 def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResult[Refund] | None:
-    """Ask the service by the key of a refund, when an answer was lost or a desk died while it paid."""
+    """Ask the service by the key of a refund, when an answer was lost or a desk died while it paid.
+
+    A refund that it does not have is not paid, unless its answer was lost a moment ago: that may still be on its way,
+    so its outcome is unknown until the next look.
+    """
     paid = context.resources.get(Payments).find(key)
     return None if paid is None else ToolResult.ok(Refund(paid.refund_id, paid.order_id, paid.amount_cents))
 
 
 # It changes the world, so the ledger sees to it that each order is refunded once. The key is made from the order alone:
-# the same refund asked for again is answered from the ledger, and another amount for the same order is a conflict. The
-# scope is the shop, not the session: another agent on this ledger would find the refund too.
+# the same refund asked for again is answered from the ledger. Another amount for the same order is refused: the first
+# refund is not an answer to it. The scope is the shop, not the session: another agent on this ledger would find the
+# refund too.
 @tool(
     effect="external",
     idempotency=IdempotencyConfig(
@@ -94,6 +99,7 @@ def find_refund(_params: object, key: str, *, context: ToolContext) -> ToolResul
         ttl=timedelta(days=365),
         lease=LEASE,
         on_orphan="reconcile",
+        on_other_arguments="refuse",
     ),
     reconcile=find_refund,
     examples=[
@@ -117,10 +123,7 @@ def issue_refund(
         # The key names this effect; the service gets it too.
         paid = payments.pay(order_id, amount_cents, key=context.idempotency_key or "")
     except ConnectionError as error:
-        raise EffectUncertain(
-            f"{error}, so nobody knows yet whether {order_id} was refunded. Ask for the same refund once more: it is "
-            "found out before anything is paid."
-        ) from error
+        raise EffectUncertain(f"{error}, so nobody knows yet whether {order_id} was refunded") from error
     return Refund(paid.refund_id, paid.order_id, paid.amount_cents)
 
 

@@ -278,6 +278,8 @@ def _note(call: TracedCall) -> str:
                 what = "files and slices" if call.with_files else "slices"
                 return f"undone: {what} are as before, state {call.state_after[:12]}"
             return f"NOT UNDONE: state {call.state_before[:12]} before, {call.state_after[:12]} after"
+        case Outcome.REPLAYED if call.event.handler_seconds is not None:
+            return f"its answer was lost, and the reconciler has found it; key {call.event.effect_key}"
         case Outcome.REPLAYED:
             return f"from the ledger, the handler was not run; key {call.event.effect_key}"
         case _:

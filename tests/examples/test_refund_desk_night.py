@@ -101,11 +101,14 @@ def test_a_desk_that_is_killed_twice_refunds_each_order_once(proof: dict[str, An
 
 
 def test_the_session_holds_the_calls_of_all_lives_and_each_refund_once(proof: dict[str, Any]) -> None:
-    """The first life recorded 11 calls, the second 15, the third 17; the two that were killed stand nowhere."""
-    assert proof["slices"]["ToolInvoked"] == 11 + 15 + 17
+    """The first life recorded 11 calls, the second 15, the third 17; the two that were killed stand nowhere.
+
+    Before the model is asked, the second life records one more: the refund of the first that is found out.
+    """
+    assert proof["slices"]["ToolInvoked"] == 11 + (1 + 15) + 17
     assert proof["slices"]["Refund"] == 6
     assert proof["slices"]["ReportFiled"] == 1
-    assert proof["outcomes"] == {"committed": 34, "replayed": 9, "refused": 0, "rolled back": 0}
+    assert proof["outcomes"] == {"committed": 34, "replayed": 10, "refused": 0, "rolled back": 0}
 
 
 def test_the_trace_tells_of_each_death_and_of_what_was_found(night: subprocess.CompletedProcess[str]) -> None:
@@ -122,7 +125,7 @@ def test_the_trace_tells_of_each_death_and_of_what_was_found(night: subprocess.C
         "issue_refund: replayed: A-1003: 18.50 EUR refunded, rf-003",
         "* the desk was killed by SIGKILL",
         "* report.md is half of a report: refunds.csv is missing, and the session knows of neither",
-        "* session night-desk is resumed, with 26 calls in it",
+        "* session night-desk is resumed, with 27 calls in it",
         "file_report: committed: report.md and refunds.csv written: 11 requests, 588.40 EUR paid",
     ):
         assert any(line in shown for shown in told), line

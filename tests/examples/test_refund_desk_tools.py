@@ -64,8 +64,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 @pytest.fixture
 def payments() -> Iterator[Payments]:
-    """A payment service that loses its first answer for A-1009."""
-    with running_service(lose_answers_for=["A-1009"]) as service:
+    """A payment service that loses its first answers for A-1009 and A-1010, and books A-1010 late."""
+    with running_service(lose_answers_for=["A-1009", "A-1010"], book_late_for=["A-1010"]) as service:
         yield service
 
 
@@ -132,17 +132,28 @@ def test_another_amount_for_the_same_order_is_a_conflict(at_work: DeskAtWork) ->
 
 
 def test_a_lost_answer_is_found_out_and_not_paid_again(at_work: DeskAtWork) -> None:
-    """The refund was paid, nobody heard of it, and asking again finds it by its key."""
-    lost = at_work.refund("A-1009", 3_500)
+    """The refund was paid, nobody heard of it, and the same call is answered with what the service has for its key."""
+    for _ in range(2):
+        found = at_work.refund("A-1009", 3_500)
+        assert found.success
+        assert found.replayed
+        assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1009", 3_500),)
+        assert at_work.desk.payments.counts() == {"A-1009": 1}
+
+
+def test_a_refund_that_is_not_booked_yet_is_unknown_and_not_paid_again(at_work: DeskAtWork) -> None:
+    """It may still be on its way, so its absence proves nothing; asking again finds it by its key."""
+    lost = at_work.refund("A-1010", 4_500)
     assert not lost.success
     assert "nobody knows" in lost.content
+    assert outcome_of(at_work.last) is Outcome.ROLLED_BACK
     assert at_work.desk.session[Refund].all() == ()
-    assert at_work.desk.payments.counts() == {"A-1009": 1}
-    found = at_work.refund("A-1009", 3_500)
+    assert at_work.desk.payments.counts() == {"A-1010": 1}
+    found = at_work.refund("A-1010", 4_500)
     assert found.success
     assert found.replayed
-    assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1009", 3_500),)
-    assert at_work.desk.payments.counts() == {"A-1009": 1}
+    assert at_work.desk.session[Refund].all() == (Refund("rf-001", "A-1010", 4_500),)
+    assert at_work.desk.payments.counts() == {"A-1010": 1}
 
 
 def test_a_report_that_fails_half_way_leaves_nothing(at_work: DeskAtWork) -> None:
