@@ -46,9 +46,9 @@ def listed(handrail: Command, *words: str) -> list[str]:
 
 def message(age: timedelta, store: Store, agent: str = "desk") -> bytes:
     """A message of a conversation, as a store holds it."""
-    part = {"content": "hi", "timestamp": (store.now() - age).isoformat(), "part_kind": "user-prompt"}
-    messages = json.dumps([{"kind": "request", "parts": [part]}])
-    return json.dumps([{"agent": agent, "messages": messages, "ended": True}]).encode()
+    at = (store.now() - age).isoformat()
+    messages = [{"kind": "request", "parts": [{"content": "hi", "timestamp": at, "part_kind": "user-prompt"}]}]
+    return json.dumps([{"messages": messages, "speaker": "agent", "name": agent, "ended": True, "at": at}]).encode()
 
 
 def test_sessions_are_filtered_by_agent(handrail: Command, store: Store) -> None:
