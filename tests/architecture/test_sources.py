@@ -19,7 +19,6 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "agents/config_values.py": "values and paths of a configuration, for the modules that read one table each",
-    "agents/run/child_sessions.py": "the session of a called agent, apart from the run that calls it",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/run/child_sessions.py": "the session of a called agent, which tests open without a run",
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
