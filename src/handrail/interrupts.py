@@ -1,15 +1,18 @@
-"""Ctrl-C during what must not stop half way: it is raised when that has ended.
+"""Ctrl-C during a call through the synchronous entry: it is raised where code of the program runs, or in a wait.
 
-A `KeyboardInterrupt` may be raised between any two instructions of the main thread, also between those that release a
-lock or note a commit. So the synchronous entry holds it back while it writes to a store that waits for a disk or
-a server.
+A `KeyboardInterrupt` may be raised between any two instructions of the main thread, also between those that take a
+turn, release a lock or note a commit. So the entry holds it back for the whole call, and lets it through where that may
+take long.
 
-| where | Ctrl-C |
+| where | Ctrl-C is raised |
 |---|---|
-| a claim, a commit, a rollback, a record | is raised when it has ended; a claim that it has overtaken is withdrawn |
-| a handler, an approver, a wait for a turn | is raised at once, and the call is rolled back |
-| another thread than the main one, `await` | is the affair of the event loop and of the main thread |
-| the program has a handler of SIGINT of its own | is that handler's |
+| a handler, `apply`, a policy, an approver, a reconciler, a wait for another call | at once; the call is rolled back |
+| the claim, the commit, the rollback, the record | at the next place of the first row, or at the end of the call |
+| another thread than the main one; a coroutine | where asyncio or the main thread raises it |
+| the program has a handler of SIGINT of its own | by that handler |
+
+A second Ctrl-C is raised at once, for code that never ends, such as a reducer. It is like a kill: what is written then
+is settled later.
 """
 
 from __future__ import annotations
@@ -17,8 +20,11 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 _SIGNALS: Any = sys.modules.get("_signal", signal)
 """What `signal` calls in CPython and PyPy: its conversions to enumerations take many times as long as all the rest."""
@@ -38,7 +44,7 @@ class HeldInterrupts:
         if threading.current_thread() is threading.main_thread():
             before = _SIGNALS.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
-                _SIGNALS.signal(signal.SIGINT, self._hold)
+                _SIGNALS.signal(signal.SIGINT, self.hold)
                 self._before = before
         return self
 
@@ -57,5 +63,59 @@ class HeldInterrupts:
         if self._came and not isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt from error
 
-    def _hold(self, _number: int, _frame: FrameType | None) -> None:
+    def hold(self, _number: int, _frame: FrameType | None) -> None:
+        """Keep Ctrl-C for later; the handler of SIGINT within the block."""
+        if self._came:
+            raise KeyboardInterrupt
         self._came = True
+
+    def raise_now(self) -> None:
+        """Raise Ctrl-C, if it came and has not been raised yet.
+
+        Raises:
+            KeyboardInterrupt: it came.
+        """
+        if self._came:
+            self._came = False
+            raise KeyboardInterrupt
+
+
+def allow_interrupts(body: Callable[[], T]) -> T:
+    """Run something that Ctrl-C interrupts at once, also within a block that holds it back.
+
+    Raises:
+        KeyboardInterrupt: it comes, or has come in the block.
+    """
+    held = _holding()
+    if held is None:
+        return body()
+    try:
+        _SIGNALS.signal(signal.SIGINT, signal.default_int_handler)
+        held.raise_now()
+        return body()
+    finally:
+        # Not in a function or a context manager: Ctrl-C might be raised in it before its first line.
+        try:
+            _SIGNALS.signal(signal.SIGINT, held.hold)
+        except KeyboardInterrupt:  # it came before, and `signal` raises it first
+            _SIGNALS.signal(signal.SIGINT, held.hold)
+            raise
+
+
+def raise_held_interrupt() -> None:
+    """Raise the Ctrl-C that is held back here, if there is one.
+
+    Raises:
+        KeyboardInterrupt: there is one.
+    """
+    held = _holding()
+    if held is not None:
+        held.raise_now()
+
+
+def _holding() -> HeldInterrupts | None:
+    """The innermost block that holds Ctrl-C back in this thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    held = getattr(_SIGNALS.getsignal(signal.SIGINT), "__self__", None)
+    return held if isinstance(held, HeldInterrupts) else None

@@ -10,7 +10,7 @@ from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command, Run
 from tests.wording import Wording
 
-AGENT = "---\nname: desk\ntools: [pay]\n---\nYou pay.\n"
+AGENT = "---\nname: desk\ntools: [pay, open_bank]\n---\nYou pay.\n"
 
 TOOLS = """
     from pathlib import Path
@@ -30,7 +30,13 @@ TOOLS = """
             book.write(order)
         raise TimeoutError("no answer")
 
-    TOOLS = [pay]
+    @tool
+    def open_bank() -> str:
+        "Opens the bank."
+        Path("open").touch()
+        return "open"
+
+    TOOLS = [pay, open_bank]
 
     def desk(session):
         section = ToolsSection(title="Till", tools=[pay])
@@ -123,3 +129,33 @@ def test_what_cannot_be_asked_is_a_fault_of_the_command_line(
     asked = handrail("ledger", "reconcile", *words, *STORE)
     assert asked.code == 2
     assert asked.err == wording
+
+
+@pytest.mark.parametrize("kept", [KEPT, ("--approve", "approve-all")], ids=["stored", "not stored"])
+def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, run: Run, kept: tuple[str, ...]) -> None:
+    """The model repeats the call, and is answered with what the bank says; the run has left nothing to settle."""
+    replies = [
+        {"calls": [one]} for one in (call("pay", order="A"), call("open_bank", "two"), call("pay", "three", order="A"))
+    ]
+    ran = run("pay it", "--model", script(pays, *replies, {"text": "Done."}), *kept)
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert "may have happened:" not in ran.err
+    assert (pays / "paid").read_text() == "A"
+
+
+@pytest.mark.parametrize(
+    "kept", [KEPT, ("--store", "memory:", "--approve", "approve-all")], ids=["stored", "not stored"]
+)
+def test_an_unknown_effect_of_a_called_agent_is_reported(pays: Path, handrail: Command, kept: tuple[str, ...]) -> None:
+    """The called agent has a session of its own, so the list of the store shows the key."""
+    write(pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent="---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n")
+    replies = (
+        {"calls": [call("desk", input="pay A")]},
+        {"within": "one", "calls": [call("pay", "two", order="A")]},
+        {"within": "one", "text": "It may be paid."},
+        {"text": "Done."},
+    )
+    ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *kept)
+    assert (ran.code, ran.out) == (3, "Done.\n")
+    assert "1 effect of the run may have happened: pay." in ran.err
+    assert ("handrail ledger list --status unknown" in ran.err) == (kept == KEPT)

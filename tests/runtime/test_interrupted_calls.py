@@ -18,7 +18,7 @@ import pytest
 import handrail
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.interrupts import HeldInterrupts
+from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall
 from tests.extent import step
@@ -134,6 +134,44 @@ def test_ctrl_c_is_raised_at_the_end_of_what_holds_it() -> None:
         interrupted(1, error)
     assert raised.value.__cause__ is error
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_is_raised_within_what_holds_the_first() -> None:
+    """Code that never ends can be left."""
+    with HeldInterrupts():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise_held_interrupt_once()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def raise_held_interrupt_once() -> None:
+    """The first is raised where it is asked for, and not once more at the end."""
+    with pytest.raises(KeyboardInterrupt):
+        raise_held_interrupt()
+    raise_held_interrupt()
+
+
+def test_ctrl_c_is_raised_at_once_in_what_allows_it() -> None:
+    """One that was held back, too, and before anything is begun; after that it is held back again."""
+    with HeldInterrupts():
+        for begun in (True, False):
+            done: list[str] = []
+            if not begun:
+                signal.raise_signal(signal.SIGINT)
+
+            def body(done: list[str] = done) -> None:
+                done.append("begun")
+                signal.raise_signal(signal.SIGINT)
+                done.append("went on")
+
+            with pytest.raises(KeyboardInterrupt):
+                allow_interrupts(body)
+            assert done == ["begun"][: int(begun)]
+    assert interrupted(0) == []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(1)
 
 
 def test_a_handler_of_the_program_is_left_alone() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from handrail.crash_points import reached
 from handrail.errors import DeadlineExceededError
+from handrail.interrupts import allow_interrupts
 from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
@@ -61,7 +62,7 @@ def _params_of(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> object:
 async def _run(run: Invocation, tool: Tool[Any, Any], body: partial[Any], *, is_async: bool) -> None:
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if seconds is None and run.mode.inline and not is_async:
-        returned: object = body()
+        returned: object = allow_interrupts(body)
         if inspect.isawaitable(returned):
             await await_result(run.mode, returned, seconds=None)
         return

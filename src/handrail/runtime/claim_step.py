@@ -65,11 +65,9 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
     waits: _Waits | None = None
     while True:
         settled = await repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
-        # Ctrl-C comes before a row is written, or when the claim belongs to the call, which settles it.
-        with run.mode.held():
-            answer = await _ask(run, ledger, request) if settled is None else Hit(settled)
-            if isinstance(answer, Claimed):
-                return await _granted(run, tool, answer)
+        answer = await _ask(run, ledger, request) if settled is None else Hit(settled)
+        if isinstance(answer, Claimed):
+            return await _granted(run, tool, answer)
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         if isinstance(answer, Unknown):

@@ -26,14 +26,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from contextvars import Context
 from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
-from handrail.interrupts import HeldInterrupts
+from handrail.interrupts import HeldInterrupts, allow_interrupts
 from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
 from handrail.runtime.handler_loop import run_on_handler_loop
@@ -124,10 +124,6 @@ class ExecutionMode(Protocol):
         """
         ...
 
-    def held(self) -> AbstractContextManager[object]:
-        """A block that Ctrl-C does not interrupt in this thread; it is raised at the end of the block."""
-        ...
-
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run something that may wait for a disk or a server, and never for long.
 
@@ -184,7 +180,7 @@ class Blocking:
                 "another call holds the session or a resource, and waiting for it here would stop the event loop of "
                 f"this thread; {_ON_A_LOOP}"
             )
-        if not wait((waiter,), timeout=_capped(seconds)).done:
+        if not allow_interrupts(partial(wait, (waiter,), timeout=_capped(seconds))).done:
             raise ExecutionTimeoutError
 
     async def run(
@@ -194,14 +190,16 @@ class Blocking:
         late = _guarded(late)
         if not is_async:
             with _Cancellation():
-                return body() if seconds is None else _within(run_in_thread(body), seconds, late=late)
+                if seconds is None:
+                    return allow_interrupts(body)
+                return _within(run_in_thread(body), seconds, late=late)
         if loop_is_running():
             raise PromptEvaluationError(
                 "an `async def` function needs the event loop of this thread, which a blocking call would stop; "
                 f"{_ON_A_LOOP}"
             )
         if seconds is None:
-            return run_on_handler_loop(ASYNC.run(body, is_async=True, seconds=None))
+            return allow_interrupts(partial(run_on_handler_loop, ASYNC.run(body, is_async=True, seconds=None)))
         # On a thread, because a loop waits for its threads and tasks, even for those that overran.
         bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
         future = run_in_thread(lambda: run_on_new_loop(bounded()))
@@ -211,34 +209,25 @@ class Blocking:
             future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
         )
 
-    def held(self) -> HeldInterrupts:
-        """Hold Ctrl-C back."""
-        return HeldInterrupts()
-
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on this thread."""
         return body()
 
-    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
+    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:  # noqa: ARG002 - the interface's
         """Run it on this thread."""
-        if store is None or not store.waits:
-            return body()
-        with HeldInterrupts():
-            return body()
+        return body()
 
-    def apply_to(self, store: UnitStore) -> Apply | None:
+    def apply_to(self, store: UnitStore) -> Apply | None:  # noqa: ARG002 - the interface's
         """By this thread."""
-        return _apply_whole if store.waits else None
+        return None
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:  # noqa: ARG002 - the interface's
         """Run it on this thread."""
-        with HeldInterrupts():
-            return run_blocking(write(None))
+        return run_blocking(write(None))
 
     async def commit(self, transaction: Transaction) -> None:
         """Commit on this thread."""
-        with HeldInterrupts():
-            transaction.commit()
+        transaction.commit()
 
 
 class Async:
@@ -273,10 +262,6 @@ class Async:
                 raise
             return ended.result()
 
-    def held(self) -> AbstractContextManager[None]:
-        """Hold nothing back: Ctrl-C cancels the task of the loop."""
-        return nullcontext()
-
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
         return await outlast(complete_in_thread_or_here(body))
@@ -301,11 +286,6 @@ class Async:
             await outlast(transaction.commit_detached())
         else:
             await self.in_thread(transaction.commit)
-
-
-async def _apply_whole(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
-    with HeldInterrupts():
-        return store.apply(unit)
 
 
 def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
@@ -373,13 +353,14 @@ def _ended(late: Late, ended: Future[Any]) -> None:
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, as the pipeline under `Blocking`, without an event loop."""
-    try:
-        allow_waiting(partial(coroutine.send, None))
-    except StopIteration as end:
-        returned: T = end.value
-        return returned
-    # Runs the `finally` blocks of the pipeline: the transaction is rolled back, and the ticket released.
-    coroutine.close()
+    with HeldInterrupts():
+        try:
+            allow_waiting(partial(coroutine.send, None))
+        except StopIteration as end:
+            returned: T = end.value
+            return returned
+        # Runs the `finally` blocks of the pipeline: the transaction is rolled back, and the ticket released.
+        coroutine.close()
     raise RuntimeError(
         "a call on the synchronous entry point suspended; only handlers may suspend, and they have their own event loop"
     )
@@ -401,7 +382,7 @@ def _guarded(late: Late | None) -> Late | None:
 
 
 def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
-    if not wait((future,), timeout=_capped(seconds)).done:
+    if not allow_interrupts(partial(wait, (future,), timeout=_capped(seconds))).done:
         if late is not None:
             future.add_done_callback(late)
         raise ExecutionTimeoutError

@@ -22,7 +22,7 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
-from handrail.interrupts import HeldInterrupts
+from handrail.interrupts import allow_interrupts
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.policies.policy import policy_may_block
@@ -254,7 +254,9 @@ class Invocation:
         return await self.answer_from_record() if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
-        """Call a method of a policy through the asynchronous entry; off the event loop if that may block it."""
+        """Call a method of a policy; off the event loop if that may block it."""
+        if self.mode.inline:
+            return allow_interrupts(act)
         tool, session = self.tool, self.environment.session
         if tool is None or not policy_may_block(policy, tool, session):
             return act()
@@ -378,11 +380,8 @@ class Invocation:
             RollbackError: something could not be restored; everything was tried.
         """
         # A coroutine that is being closed with its loop cannot await anything.
-        if not transaction.rollback_waits or isinstance(sys.exception(), GeneratorExit):
+        if self.mode.inline or not transaction.rollback_waits or isinstance(sys.exception(), GeneratorExit):
             transaction.rollback()
-        elif self.mode.inline:
-            with HeldInterrupts():
-                transaction.rollback()
         else:
             await transaction.rollback_by(self.mode.in_thread)
 

@@ -33,6 +33,7 @@ from handrail.errors import (
     ToolValidationError,
 )
 from handrail.errors.developer import mistakes_in
+from handrail.interrupts import allow_interrupts, raise_held_interrupt
 from handrail.limits import time_limit
 from handrail.prompt import (
     PolicyDecision,
@@ -246,10 +247,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
     for policy in run.policies:
         try:
             with run.turn.judged():
-                if run.mode.inline:
-                    decision = policy.check(tool, run.params, context=context)
-                else:
-                    decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
+                decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
         except RunAbortedError:
             raise
         except ModelVisibleError as error:
@@ -380,13 +378,14 @@ def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
 
 
 def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
-    handler: Any = tool.handler
+    body = partial(cast("Callable[..., Any]", tool.handler), run.params, context=context)
+    raise_held_interrupt()  # one that came before this does not leave the effect unknown
     claim.hand_over()
     try:
-        return handler(run.params, context=context)
+        return allow_interrupts(body)
     except TypeError as error:
-        traceback = error.__traceback__
-        if traceback is not None and traceback.tb_next is None:  # raised before the handler's first line
+        called = error.__traceback__ and error.__traceback__.tb_next
+        if called is not None and called.tb_next is None:  # raised before the handler's first line
             raise handler_mismatch(tool, error) from error
         raise
 
@@ -475,10 +474,7 @@ async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: Too
     context = run.handler_context or run.context(claim)
     for policy in run.policies:
         on_result: Callable[..., object] = policy.on_result
-        if run.mode.inline:
-            noted = on_result(tool, run.params, result, context=context)
-        else:
-            noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
+        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
             raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
 

@@ -368,6 +368,10 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
+    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+        """As of `SessionStore`."""
+        ...
+
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
         """The slots of a partition and tool that are running or unknown, or were resolved as happened.
 

@@ -82,7 +82,7 @@ def ended(content: str = "fine", *, success: bool = True, replayed: bool = False
     return CallEnded(DESK, "c", "look", success, content, 0.25, replayed)
 
 
-DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34))
+DONE = RunEnded(DESK, "done", "All done.", TokenUsage(1200, 34), "s")
 
 
 def test_in_a_pipe_there_is_the_answer_and_nothing_else(wording: Wording) -> None:
@@ -214,7 +214,7 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
         TextDelta(CHILD, "Let me see"),
         started(CHILD),
         TextDelta(CHILD, "the answer"),
-        RunEnded(CHILD, "done", "the answer", TokenUsage()),
+        RunEnded(CHILD, "done", "the answer", TokenUsage(), "s"),
         terminal=True,
     )
     assert streams.out == ""
@@ -234,7 +234,7 @@ def test_nested_agents_say_what_they_say_on_standard_error(wording: Wording) -> 
         pytest.param(ended("x" * 300, success=False), id="failed at length"),
         pytest.param(replace(ended("no", success=False), refused=True), id="refused"),
         pytest.param(started(text="x" * 100), id="long argument"),
-        pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1)), id="waiting"),
+        pytest.param(RunEnded(DESK, "waiting", "", TokenUsage(1, 1), "s"), id="waiting"),
     ],
 )
 def test_events_are_told_in_a_line(event: RunEvent, wording: Wording) -> None:
@@ -299,7 +299,8 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
     assert [json.loads(line) for line in streams.out.splitlines()] == [
         {"event": "call_started", "at": at, **started_fields},
         {"event": "question_asked", "at": at, "call": call},
-        {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done.", "usage": usage},
+        {"event": "run_ended", "at": at, "path": ["desk"], "status": "done", "output": "All done.", "usage": usage}
+        | {"session_id": "s", "unknown": {}},
     ]
     assert streams.err == []
 

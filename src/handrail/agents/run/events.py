@@ -7,7 +7,7 @@ a listener may keep them or write them down.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from handrail.agents.approval.decisions import Decision, GatedCall
@@ -213,12 +213,17 @@ class RunEnded:
         status: how it ended.
         output: its answer; for a failure, what went wrong.
         usage: the tokens of this run, those of the agents that it called included.
+        session_id: the session that it worked on.
+        unknown: the effects of that session that may have happened: the name of the tool by their keys. A run that was
+            cancelled does not look for them; see `Session.open_calls`.
     """
 
     path: tuple[str, ...]
     status: Status
     output: str
     usage: TokenUsage
+    session_id: str
+    unknown: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 RunEvent = (

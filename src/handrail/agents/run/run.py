@@ -8,7 +8,7 @@ Every call goes through the pipeline (`PipelineCapability`); the gate is asked a
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,7 @@ from handrail.agents.toolsets.labelled_toolset import (
 )
 from handrail.agents.toolsets.listing import listing_of
 from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.loop_guard import synchronous_entry
@@ -320,15 +320,31 @@ class AgentRun:
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
+            unknown: Mapping[str, str] = {}
             try:
                 with self.opened(), self._listening():
                     result = await self._run(input, conversation, spent, output_type)
+                unknown = await self._unknown_effects()
             except BaseException as error:
-                self.tree.notify(RunEnded(self.path, "failed", _describe(error), self._used))
+                if isinstance(error, Exception):
+                    with suppress(StoreError):  # what ended the run matters more
+                        unknown = await self._unknown_effects()
+                self._ended("failed", _describe(error), self._used, unknown)
                 raise
         # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
-        self.tree.notify(RunEnded(self.path, result.status, str(result.output), result.usage))
+        self._ended(result.status, str(result.output), result.usage, unknown)
         return result
+
+    def _ended(self, status: Status, output: str, usage: TokenUsage, unknown: Mapping[str, str]) -> None:
+        self.tree.notify(RunEnded(self.path, status, output, usage, self.session.session_id, unknown))
+
+    async def _unknown_effects(self) -> dict[str, str]:
+        """See `RunEnded.unknown`; empty if there is no listener."""
+        if self.tree.options.listener is None:
+            return {}
+        store = self.tree.ledger.store
+        claimed = await ASYNC.write_to(store, partial(store.open_claims, self.session.session_id))
+        return {call.key: call.tool for call in claimed if call.state == "unknown" and call.key is not None}
 
     @contextmanager
     def _listening(self) -> Generator[None]:

@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from pydantic_ai.models import Model
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Answer, Asker, GatedCall
 from handrail.agents.approval.rules import ApprovalRules, read_rules
-from handrail.agents.run.events import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEvent
+from handrail.agents.run.events import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEnded, RunEvent
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
@@ -219,21 +219,24 @@ def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, 
 
 def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
     """Print the effects that may have happened, and how they are settled; returns whether there are any."""
-    unknown = [] if session is None else [each for each in session.open_calls if each.state == "unknown"]
-    # The agents that it has called have sessions of their own.
-    tools = [each.tool for each in listener.unknown if session is None or len(each.path) > 1]
-    if not unknown and not tools:
+    unknown = dict(listener.unknown)
+    if session is not None:  # a run that was interrupted has not reported its own
+        unknown[session.session_id] = {
+            call.key: call.tool for call in session.open_calls if call.state == "unknown" and call.key is not None
+        }
+    tools = [tool for effects in unknown.values() for tool in effects.values()]
+    if not tools:
         return False
-    named = enumerated(tuple(dict.fromkeys([each.tool for each in unknown] + tools)), limit=_MOST_NAMED)
-    screen.remark(f"{count_noun(len(unknown) + len(tools), 'effect')} of the run may have happened: {named}.")
-    if session is not None:
-        screen.remark(
-            "Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:"
-        )
-    for each in unknown:
-        words = ("handrail", "ledger", "reconcile", each.key or "", "--ask", str(run.agent_file))
+    named = enumerated(tuple(dict.fromkeys(tools)), limit=_MOST_NAMED)
+    screen.remark(f"{count_noun(len(tools), 'effect')} of the run may have happened: {named}.")
+    if session is None:
+        return True
+    screen.remark("Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:")
+    own = unknown[session.session_id]
+    for key in own:
+        words = ("handrail", "ledger", "reconcile", key, "--ask", str(run.agent_file))
         screen.command(run.store_words(*words), aside=True)
-    if session is not None and tools:
+    if len(own) < len(tools):  # the agents that it has called have sessions of their own
         screen.command(run.store_words("handrail", "ledger", "list", "--status", "unknown"), aside=True)
     return True
 
@@ -308,7 +311,7 @@ class _Listener:
         has_events: whether there was any event.
         failure: why reporting failed, if it did.
         calls: the tools of the calls that run.
-        unknown: the calls whose outcome is unknown.
+        unknown: the effects that may have happened, by session; see `RunEnded`.
         asks: whether a person is asked at this moment.
         calls_interrupted: whether calls were running when the run was interrupted.
         waited_for: what was running then, in words; empty for a question, which ends at once.
@@ -334,7 +337,7 @@ class _Listener:
         self.has_events = False
         self.failure: OutputError | None = None
         self.calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}
-        self.unknown: list[CallEnded] = []
+        self.unknown: dict[str, Mapping[str, str]] = {}
         self.asks = False
         self.calls_interrupted = False
         self.waited_for = ""
@@ -354,7 +357,8 @@ class _Listener:
             self.calls[event.path, event.reply, event.call_id] = event.tool
         elif isinstance(event, CallEnded):
             self.calls.pop((event.path, event.reply, event.call_id), None)
-            self.unknown += [event] if event.outcome_unknown else []
+        elif isinstance(event, RunEnded):
+            self.unknown[event.session_id] = event.unknown
         elif isinstance(event, QuestionAsked | QuestionDecided):
             self.asks = isinstance(event, QuestionAsked)
         # The run needs some time to stop, and continues to report until then.

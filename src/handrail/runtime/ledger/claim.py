@@ -46,7 +46,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
 from uuid import UUID
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
-from handrail.interrupts import HeldInterrupts
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
@@ -421,10 +420,9 @@ class EffectClaim(Claim):
 
         A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
-        with HeldInterrupts():
-            self._unregister()
-            if self.outcome is None:
-                self.outcome = self._settle()
+        self._unregister()
+        if self.outcome is None:
+            self.outcome = self._settle()
 
     def close(self, *, nested: bool) -> None:
         """Settle the claim of a call whose rollback was interrupted before it came to that; see `Claim.close`."""
