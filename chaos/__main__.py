@@ -25,7 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import get_args
 
-from chaos import history, interrupts, postgres, programs, sandboxes, service, table
+from chaos import cancellations, history, interrupts, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -75,6 +75,7 @@ class Options:
         programs: how many rounds to play in which a program does not want to end.
         sandboxes: how many rounds to play in which a call in a sandbox is killed.
         lines: at every how many lines of a call it is interrupted; 0 for not at all.
+        cancellations: how many calls to cancel at a random time, through each entry over each store.
     """
 
     kills: int
@@ -87,6 +88,7 @@ class Options:
     programs: int
     sandboxes: int
     lines: int
+    cancellations: int
 
 
 def main() -> int:
@@ -98,7 +100,7 @@ def main() -> int:
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
-    lines_end = _interrupt_lines(options)
+    calls_end = _interrupt_lines(options) & _cancel_calls(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -111,7 +113,7 @@ def main() -> int:
         kept = verdict is not None and verdict.kept
         _say(_line(run, counts) + ("" if kept else "  BROKEN"))
     kept = all(verdict is not None and verdict.kept for verdict in verdicts.values())
-    return 0 if programs_end and sandboxes_end and lines_end and kept else 1
+    return 0 if programs_end and sandboxes_end and calls_end and kept else 1
 
 
 def _end_programs(options: Options) -> bool:
@@ -139,13 +141,8 @@ def _interrupt_lines(options: Options) -> bool:
     """Interrupt a call at every line, over each kind of store; whether nothing was wrong."""
     if not options.lines:
         return True
-    logging.disable()  # what is interrupted is logged, thousands of times
     broken = False
-    with ExitStack() as held:
-        folder = Path(held.enter_context(TemporaryDirectory()))
-        urls = {"memory": "memory:", "sqlite": f"sqlite:///{folder / 'lines.db'}"}
-        if options.store in {"postgres", "both"}:
-            urls["postgres"] = held.enter_context(postgres.running()).url
+    with _urls(options) as urls:
         for (name, url), case in product(urls.items(), interrupts.CASES):
             count = interrupts.play(url, case, stride=options.lines)
             broken = broken or bool(count.faults)
@@ -154,8 +151,41 @@ def _interrupt_lines(options: Options) -> bool:
             )
             for fault in count.faults:
                 _say(f"    {fault}  BROKEN")
-    logging.disable(logging.NOTSET)
     return not broken
+
+
+def _cancel_calls(options: Options) -> bool:
+    """Cancel calls at random times, through each entry over each kind of store; whether nothing was wrong."""
+    if not options.cancellations:
+        return True
+    broken = False
+    with _urls(options) as urls:
+        for (name, url), entry in product(urls.items(), cancellations.ENTRIES):
+            dice = random.Random(f"{options.seed} {name} {entry}")
+            count = cancellations.play(url, entry, calls=options.cancellations, dice=dice)
+            broken = broken or bool(count.faults)
+            _say(
+                f"{name}, {entry}: {count.calls} calls, {count.cancelled} ended by their cancellation, "
+                f"{count.happened} had happened by then, {len(count.faults)} faults"
+            )
+            for fault in count.faults:
+                _say(f"    {fault}  BROKEN")
+    return not broken
+
+
+@contextmanager
+def _urls(options: Options) -> Generator[dict[str, str]]:
+    """A URL for each kind of store; within the block nothing is logged: thousands of calls are interrupted."""
+    logging.disable()
+    try:
+        with ExitStack() as held:
+            folder = Path(held.enter_context(TemporaryDirectory()))
+            urls = {"memory": "memory:", "sqlite": f"sqlite:///{folder / 'calls.db'}"}
+            if options.store in {"postgres", "both"}:
+                urls["postgres"] = held.enter_context(postgres.running()).url
+            yield urls
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _tell_rounds(what: str, longest: Mapping[str, float], event: str, faults: Sequence[str]) -> bool:
@@ -295,6 +325,13 @@ def _parse() -> Options:
         default=1,
         metavar="N",
         help="interrupt a call at every Nth line that it executes; 0 for not at all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cancellations",
+        type=int,
+        default=3000,
+        metavar="N",
+        help="cancel N calls at a random time, through each entry over each store (default: %(default)s)",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))

@@ -144,6 +144,30 @@ class Tracer:
         return self._line
 
 
+def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, takes: float = 0) -> Tool[Any, Any]:
+    """A tool whose effect is that an order is counted; its handler takes so many seconds after that."""
+    if handler == "def":
+
+        @tool(effect=External(lease=_LEASE), timeout=timeout)
+        def pay(order: str) -> str:
+            """Pay an order."""
+            paid[order] += 1
+            if takes:
+                time.sleep(takes)
+            return "paid"
+
+        return pay
+
+    @tool(effect=External(lease=_LEASE), timeout=timeout, name="pay")
+    async def pay_async(order: str) -> str:
+        """Pay an order."""
+        paid[order] += 1
+        await asyncio.sleep(takes)
+        return "paid"
+
+    return pay_async
+
+
 class World:
     """What happens outside, and the desk from which it is caused."""
 
@@ -172,29 +196,9 @@ class World:
 
     def _executor(self, deadline: Deadline | None = None) -> ToolExecutor:
         timeout = timedelta(seconds=30) if self._case.bounded else None
-        paying = self._tool(timeout)
-        template = PromptTemplate(ns="chaos", key="interrupts", sections=[ToolsSection(title="Tools", tools=[paying])])
+        pay = paying(self.paid, self._case.handler, timeout=timeout)
+        template = PromptTemplate(ns="chaos", key="interrupts", sections=[ToolsSection(title="Tools", tools=[pay])])
         return ToolExecutor(prompt=Prompt(template), session=self.session, deadline=deadline)
-
-    def _tool(self, timeout: timedelta | None) -> Tool[Any, Any]:
-        if self._case.handler == "def":
-
-            @tool(effect=External(lease=_LEASE), timeout=timeout)
-            def pay(order: str) -> str:
-                """Pay an order."""
-                self.paid[order] += 1
-                return "paid"
-
-            return pay
-
-        @tool(effect=External(lease=_LEASE), timeout=timeout, name="pay")
-        async def pay_async(order: str) -> str:
-            """Pay an order."""
-            self.paid[order] += 1
-            await asyncio.sleep(0)
-            return "paid"
-
-        return pay_async
 
     def call(self) -> ToolCall:
         """A call of its own order."""

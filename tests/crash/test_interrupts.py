@@ -1,14 +1,17 @@
-"""A call that is interrupted at a line: its effect happens at most once, and is not failed if it has happened."""
+"""A call that is interrupted or cancelled: its effect happens at most once, and is not failed if it has happened."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from chaos.interrupts import CASES, Case, play
-from tests.extent import step
+from chaos import cancellations, interrupts
+from chaos.interrupts import CASES, Case
+from tests.extent import FULL, step
 from tests.store.postgres_server import fresh_url
 
 pytestmark = [
@@ -18,16 +21,30 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    """The URL of a store of each kind."""
+    urls = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path / 'desk.db'}"}
+    with ExitStack() as held:
+        yield urls[request.param] if request.param in urls else held.enter_context(fresh_url())
+
+
 # Every line of one case takes minutes in the full form.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
-def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(kind: str, case: Case, tmp_path: Path) -> None:
+def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(url: str, case: Case) -> None:
     """`make chaos` interrupts a call at every line; this at some of them."""
-    urls = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path / 'desk.db'}"}
-    with ExitStack() as held:
-        url = urls[kind] if kind in urls else held.enter_context(fresh_url())
-        count = play(url, case, stride=step(4) * 15)
+    count = interrupts.play(url, case, stride=step(4) * 15)
     assert count.lines > 10
     assert count.raised
+    assert count.faults == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("entry", cancellations.ENTRIES)
+def test_a_cancellation_at_any_time_makes_no_effect_happen_twice(url: str, entry: cancellations.Entry) -> None:
+    """`make chaos` cancels 3,000 calls through each entry over each store; this some."""
+    calls = 100 if FULL else 10
+    count = cancellations.play(url, entry, calls=calls, dice=random.Random(0))  # noqa: S311
+    assert count.cancelled
     assert count.faults == []
