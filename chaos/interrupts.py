@@ -16,6 +16,7 @@ failed while it had happened, and the second call must be answered.
 from __future__ import annotations
 
 import asyncio
+import linecache
 import os
 import signal
 import sys
@@ -52,7 +53,7 @@ _SHORT, _MOMENT = 0.002, 0.2
 """Seconds: what a signal or a thread takes at the most, mostly and always."""
 
 
-_LEASE = timedelta(seconds=0.5)
+_LEASE = timedelta(seconds=0.1)
 
 
 class InterruptError(Exception):
@@ -133,15 +134,21 @@ class Tracer:
             return None
         if self._raises and not (name == __file__ or name.startswith(_RAISING)):
             return None
-        return self._line
+        entered: set[int] = set()
 
-    def _line(self, frame: FrameType, event: str, _: object) -> Callable[..., Any]:
-        if event == "line" and (not self._raises or threading.get_ident() == self._thread):
+        def line(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+            if event == "line" and not _is_idle(frame, entered):
+                self._line(frame)
+            return line
+
+        return line
+
+    def _line(self, frame: FrameType) -> None:
+        if not self._raises or threading.get_ident() == self._thread:
             self.lines += 1
             if self.lines == self._at:
                 self.where = f"{os.path.relpath(frame.f_code.co_filename, _SOURCE)}:{frame.f_lineno}"
                 self.act()
-        return self._line
 
 
 def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, takes: float = 0) -> Tool[Any, Any]:
@@ -166,6 +173,24 @@ def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, t
         return "paid"
 
     return pay_async
+
+
+def _is_idle(frame: FrameType, entered: set[int]) -> bool:
+    """Whether a line executes nothing that can raise: it is `try:`, or that of a `with` block that is left.
+
+    A tracer alone can raise there, such as before a lock is released.
+
+    Args:
+        frame: the frame that executes the line.
+        entered: the lines of its blocks that have been entered; kept up to date.
+    """
+    line = frame.f_lineno
+    text = linecache.getline(frame.f_code.co_filename, line).strip()
+    if not text.startswith("with "):
+        return text == "try:"
+    is_entered = line in entered
+    (entered.remove if is_entered else entered.add)(line)
+    return is_entered
 
 
 class World:

@@ -89,3 +89,8 @@ def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
     assert conflict == wording
     assert unknown == wording
     assert Unknown(ROW).message == wording
+
+
+def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
+    """Its slot belongs to its identity: an equal call would have another one, and be another effect."""
+    assert Busy(ROW._replace(key="call:r/c", status="running"), _never).message == wording

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from handrail.prompt.idempotency import MINUTE, OnOrphan
+from handrail.prompt.idempotency import MINUTE, OnOrphan, is_slot
 from handrail.redaction import MASK, redacted_logger
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
@@ -160,10 +160,12 @@ class Busy:
     @property
     def message(self) -> str:
         """The message for the model if the call does not wait, or has waited long enough."""
-        return (
-            f"{self.row.tool} is already running in another call with the same idempotency key ({self.row.key}), so "
-            "it was not run again. Try later with the same arguments to get its result."
-        )
+        busy = f"{self.row.tool} is already running with the idempotency key {self.row.key}, so it was not run again."
+        if is_slot(self.row.key):
+            return (
+                f"{busy} Its result is recorded when it ends. Do not ask for it again: another call would do it again."
+            )
+        return f"{busy} When it has ended, the same arguments are answered with its result."
 
     def changed(self) -> Future[None]:
         """A new future that is done when the effect is no longer running as it was, or its owner's lease has expired.
@@ -192,8 +194,7 @@ class Conflict:
         """The message for the model."""
         return (
             f"the idempotency key {self.row.key} already belongs to a call of {self.row.tool} with other arguments, "
-            f"which is {self.row.status}. Nothing was run. Repeat that call with its own arguments, or ask for "
-            "something that has another key."
+            f"which is {self.row.status}. Nothing was run. Other arguments need another key."
         )
 
 
