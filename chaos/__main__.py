@@ -15,6 +15,7 @@ import logging
 import random
 import re
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -145,7 +146,7 @@ def _interrupt_lines(options: Options) -> bool:
     with _urls(options) as urls:
         for (name, url), case in product(urls.items(), interrupts.CASES):
             count = interrupts.play(url, case, stride=options.lines)
-            broken = broken or bool(count.faults)
+            broken = broken or bool(count.faults) or not count.raised
             _say(
                 f"{name}, {case}: interrupted at {count.lines} lines, {count.raised} raised, {len(count.faults)} faults"
             )
@@ -163,7 +164,7 @@ def _cancel_calls(options: Options) -> bool:
         for (name, url), entry in product(urls.items(), cancellations.ENTRIES):
             dice = random.Random(f"{options.seed} {name} {entry}")
             count = cancellations.play(url, entry, calls=options.cancellations, dice=dice)
-            broken = broken or bool(count.faults)
+            broken = broken or bool(count.faults) or not count.cancelled
             _say(
                 f"{name}, {entry}: {count.calls} calls, {count.cancelled} ended by their cancellation, "
                 f"{count.happened} had happened by then, {len(count.faults)} faults"
@@ -177,6 +178,7 @@ def _cancel_calls(options: Options) -> bool:
 def _urls(options: Options) -> Generator[dict[str, str]]:
     """A URL for each kind of store; within the block nothing is logged: thousands of calls are interrupted."""
     logging.disable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what runs in the background
     try:
         with ExitStack() as held:
             folder = Path(held.enter_context(TemporaryDirectory()))
