@@ -27,6 +27,7 @@ OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off o
 
 
 @pytest.mark.timeout(180)  # other tests, on a machine that is busy with these
+@pytest.mark.short(0)
 def test_the_core_runs_without_posix() -> None:
     """With `/proc` empty and without `fcntl` and its like; sessions in a file exclude each other all the same."""
     unneeded = [

@@ -81,7 +81,7 @@ def assert_whole(desk: Desk, reader: Reader, before: list[str]) -> None:
 
 
 @pytest.mark.parametrize("point", CALL_POINTS)
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_a_run_that_was_killed_in_a_call_is_finished_by_another_process(
     point: str, doomed: Doomed, tmp_path: Path
 ) -> None:

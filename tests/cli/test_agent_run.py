@@ -96,6 +96,8 @@ def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
         "status": "done",
         "output": "Done.",
         "usage": told[-1]["usage"],
+        "session_id": told[0]["session_id"],
+        "unknown": {},
     }
 
 

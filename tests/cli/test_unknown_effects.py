@@ -139,7 +139,7 @@ def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, r
     ]
     ran = run("pay it", "--model", script(pays, *replies, {"text": "Done."}), *kept)
     assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "may have happened:" not in ran.err
+    assert "ledger" not in ran.err
     assert (pays / "paid").read_text() == "A"
 
 
@@ -157,5 +157,4 @@ def test_an_unknown_effect_of_a_called_agent_is_reported(pays: Path, handrail: C
     )
     ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *kept)
     assert (ran.code, ran.out) == (3, "Done.\n")
-    assert "1 effect of the run may have happened: pay." in ran.err
     assert ("handrail ledger list --status unknown" in ran.err) == (kept == KEPT)

@@ -107,6 +107,7 @@ def test_a_row_after_a_kill_is_there_with_the_session_or_not_at_all(point: str, 
 
 
 @pytest.mark.parametrize("point", [point for point, (row, _) in table(STATE).items() if row == "-"])
+@pytest.mark.short(1)
 def test_a_row_has_nothing_to_do_with_journals_of_files(point: str, desk: Desk, smith: Forge) -> None:
     """The page has no cell for them."""
     assert not smith.dies(desk.cell("row"), point)

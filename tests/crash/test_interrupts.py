@@ -42,6 +42,7 @@ def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(url: str, case: Cas
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("entry", cancellations.ENTRIES)
+@pytest.mark.short(2)
 def test_a_cancellation_at_any_time_makes_no_effect_happen_twice(url: str, entry: cancellations.Entry) -> None:
     """`make chaos` cancels 3,000 calls through each entry over each store; this some."""
     calls = 100 if FULL else 10

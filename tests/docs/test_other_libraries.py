@@ -181,6 +181,7 @@ def killer() -> Generator[Killer]:
 @pytest.mark.timeout(300)  # of the full form: a kill is two processes
 @pytest.mark.parametrize("database", [_on_sqlite, _on_postgres], ids=["sqlite", "postgres"])
 @pytest.mark.parametrize("library", ["sqlalchemy", "django"])
+@pytest.mark.short(1)
 def test_what_a_library_commits_and_rolls_back_stays_in_the_call(
     library: str, database: Callable[[], AbstractContextManager[Database]], killer: Killer, tmp_path: Path
 ) -> None:

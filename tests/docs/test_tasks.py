@@ -75,7 +75,7 @@ def test_a_page_says_all_that_its_task_needs(task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 def test_a_task_is_done(task: str, at: Terminal, tmp_path: Path) -> None:
     """By its programs and commands, in an empty folder."""
     for step in TASKS[task].steps:

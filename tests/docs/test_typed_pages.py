@@ -27,7 +27,7 @@ def _at() -> Iterator[Terminal]:
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if FULL or page != SLOW], ids=lambda page: str(page.relative_to(ROOT))
 )
-@pytest.mark.short(5)
+@pytest.mark.short(2)
 @pytest.mark.timeout(120)  # a page has up to a dozen commands
 def test_a_page_works_as_it_is_typed(page: Path, at: Terminal, tmp_path: Path) -> None:
     """In an empty folder, from top to bottom."""

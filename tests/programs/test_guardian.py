@@ -42,7 +42,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-@pytest.mark.short(3)
+@pytest.mark.short(1)
 def test_nothing_of_a_program_outlives_its_call(tmp_path: Path, kind: Kind) -> None:
     """Whatever is killed: the tree is as it was, and no other process is harmed. `make chaos` has 200 rounds of it."""
     assert play(kind, tmp_path).faults == ()

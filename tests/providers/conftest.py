@@ -11,7 +11,7 @@ from tests.providers import forge, wire
 from tests.providers.chat import Chat
 from tests.providers.kills import Bench
 from tests.providers.messages import Messages
-from tests.providers.programs import ADAPTERS, PROVIDERS, program_of
+from tests.providers.programs import program_of
 from tests.providers.responses import Responses
 
 
@@ -31,9 +31,14 @@ def smith(provider: wire.Provider) -> Generator[forge.Forge]:
 
 @pytest.fixture(scope="session")
 def whole(smith: forge.Forge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, forge.Run]:
-    """The undisturbed run of each program."""
-    names = (*PROVIDERS, *ADAPTERS)
-    return {name: smith.run(program_of(name), tmp_path_factory.mktemp(name)) for name in names}
+    """The undisturbed run of each program, which is run when a test first asks for it."""
+
+    class Runs(dict[str, forge.Run]):
+        def __missing__(self, name: str) -> forge.Run:
+            self[name] = run = smith.run(program_of(name), tmp_path_factory.mktemp(name))
+            return run
+
+    return Runs()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ OTHER_LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[1]]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
+@pytest.mark.short(1)
 def test_a_program_that_has_ended_is_not_begun_again(
     name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
 ) -> None:
@@ -57,7 +58,7 @@ def test_a_loop_is_short(name: str) -> None:
 
 @pytest.mark.timeout(300)  # of the full form: a line is reached up to 13 times
 @pytest.mark.parametrize("name, line", [*some(LINES, 6), *some(OTHER_LINES, 2)])
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
     """At each time that it is reached; run again to its end, the program has the conversation of an undisturbed run."""
     for nth in times_of(bench.whole[name].lines.get(str(line), 0)):  # 0 for `break`, see below
@@ -132,6 +133,7 @@ def test_a_payment_that_waits_for_a_person(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name, place", evenly([*LINES, *product(PROVIDERS, CALL_POINTS)], 24 if FULL else 2))
+@pytest.mark.short(1)
 def test_a_kill_over_postgres(name: str, place: int | str, bench: Bench) -> None:
     """The same over a server."""
     with fresh_url() as url:

@@ -20,6 +20,7 @@ LINES = [(name, line) for name in ADAPTERS for line in program_of(name).lines]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.short(1)
 def test_a_program_that_has_ended_is_not_begun_again(
     name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
 ) -> None:
@@ -35,7 +36,7 @@ def test_a_program_that_has_ended_is_not_begun_again(
 
 @pytest.mark.timeout(300)  # of the full form
 @pytest.mark.parametrize("name, line", some(LINES, 5))
-@pytest.mark.short(3)
+@pytest.mark.short(2)
 def test_a_kill_before_a_line(name: str, line: int, bench: Bench) -> None:
     """At each time that it is reached; run again to its end, the program has the conversation of an undisturbed run."""
     for nth in times_of(bench.whole[name].lines.get(str(line), 0)):

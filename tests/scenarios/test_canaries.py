@@ -284,6 +284,7 @@ def own_loop(scene: Scene, store: Store) -> None:
         assert scene.got[0].phrase == everything["phrase"]
 
 
+@pytest.mark.short(1)
 def test_own_loop(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
     """Also what another process reads of it, and what the commands print."""
     with stores.open(url) as store:
@@ -370,6 +371,7 @@ async def in_agent(scene: Scene, store: Store) -> None:
     assert scene.got[-1].password.get_secret_value() == scene.canaries.planted["arguments: of a function"]
 
 
+@pytest.mark.short(1)
 def test_an_agent(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
     """Tools of a prompt, and functions with secrets that only their JSON Schema shows."""
     with stores.open(url) as store:
@@ -384,6 +386,7 @@ def test_an_agent(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> 
     assert scene.surfaces.without(PLAIN) == set()
 
 
+@pytest.mark.short(1)
 def test_the_command_line(scene: Scene, url: str, tmp_path: Path, handrail: Command) -> None:
     """Runs that wait, are resumed and fail, a project that cannot be imported, and stores that do not answer."""
     place = tmp_path / "place"

@@ -92,6 +92,7 @@ async def test_a_question_whose_run_is_cancelled_is_asked_when_it_is_resumed(pla
 
 
 @pytest.mark.parametrize("later", [False, True])
+@pytest.mark.short(2)
 def test_a_question_whose_process_is_killed_is_shown_and_asked_by_another_one(
     place: Place, capsys: pytest.CaptureFixture[str], *, later: bool
 ) -> None:

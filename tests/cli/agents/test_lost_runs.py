@@ -1,4 +1,4 @@
-"""A run that loses its session to another process: it ends with a code of its own, and is resumed by the same command."""
+"""A run that loses its session to another process: it ends with a code of its own, and the same command resumes it."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from tests.cli.desk import Command
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.short(1)
 def test_a_script_knows_the_commands_and_their_options(handrail: Command, shell: str) -> None:
     """Those of agents too, and it goes to standard output alone."""
     ran = handrail("completion", shell)

@@ -257,7 +257,7 @@ def test_unknown_session_and_call_are_reported(handrail: Command, desk: Desk, wo
 
 
 @pytest.mark.parametrize("point", ["before-handler", "before-commit", "after-commit"])
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_killed_run_finds_the_answer_again(point: str, handrail: Command, desk: Desk) -> None:
     """The call is carried out once, by that run or by the next one, without a question."""
     sign: Replies = {"desk": [[Asked("d2", "sign", {"text": "a"})], "Done."]}

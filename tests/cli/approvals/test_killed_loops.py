@@ -90,6 +90,7 @@ def charge_in(url: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["after-handler", "after-apply"])
+@pytest.mark.short(1)
 def test_a_result_whose_secrets_have_died_with_the_process_is_applied_by_hand(
     handrail: Command, url: str, point: str, wording: Wording
 ) -> None:

@@ -71,7 +71,7 @@ def test_full_disk_leaves_the_tree_as_it_was(tmp_path: Path, what: str) -> None:
 
 
 @each_change
-@pytest.mark.short(4)
+@pytest.mark.short(2)
 def test_failing_call_to_the_disk_is_undone(tmp_path: Path, change: Change) -> None:
     """One call fails, any one: what was changed is put back; or, where that fails, when the tree is opened again."""
     number, distance = 1, STEPS.get(change, 1) * step(2)

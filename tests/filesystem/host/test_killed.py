@@ -21,7 +21,7 @@ STEPS = {"several": 11, "move a folder": 7, "remove a folder": 3, "a program": 5
 
 
 @pytest.mark.parametrize("what", some([*CHANGES, *PROGRAMS], 5))
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_change_of_a_killed_process_is_whole_or_undone(tmp_path: Path, what: str) -> None:
     """Killed at each crash point, at each call to the disk, and over and over while it is undone: no trace is left."""
     done = subprocess.run(

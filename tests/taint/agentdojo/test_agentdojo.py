@@ -23,7 +23,7 @@ def cases_of(suite: str) -> list[Case]:
 
 @pytest.mark.timeout(600)  # the full form plays 560 cases of the largest suite three times
 @pytest.mark.parametrize("suite", SUITES)
-@pytest.mark.short(4)
+@pytest.mark.short(1)
 def test_no_injected_call_acts_unless_a_person_has_agreed(suite: str) -> None:
     """Without the policy each of them acts; with it none does, and a person who agrees to the task's own loses none."""
     of_suite = cases_of(suite)

@@ -43,6 +43,7 @@ HARMLESS: Mapping[EngineName, frozenset[str]] = {
 
 @pytest.mark.timeout(300)  # the full form stops some eighty endless programs of each interpreter
 @pytest.mark.parametrize("engine", ["monty", "asteval"])
+@pytest.mark.short(1)
 def test_hostile_code_is_refused_or_stopped(
     engine: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

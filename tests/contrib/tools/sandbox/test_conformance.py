@@ -71,6 +71,7 @@ def test_command_starts_in_a_folder(ground: Ground) -> None:
         (ground.root / "out").unlink()
 
 
+@pytest.mark.short(1)
 def test_what_a_command_leaves_ends_with_its_call(ground: Ground) -> None:
     """A process without parent and terminal, which would write later."""
     ground.told("(setsid sh -c 'sleep 1; echo late > late' > /dev/null 2>&1 &) ; true")
@@ -86,7 +87,7 @@ def test_output_is_bounded(ground: Ground) -> None:
     assert "\nend" in text
 
 
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_command_that_takes_too_long_is_killed(ground: Ground) -> None:
     """The call fails, its changes are rolled back, and the next call works."""
     before = ground.picture()

@@ -66,7 +66,7 @@ def test_no_attempt_succeeds(ground: Ground, port: int) -> None:
 
 
 @pytest.mark.parametrize("name", BOMBS if FULL else _ABOUT)
-@pytest.mark.short(4)
+@pytest.mark.short(1)
 def test_attack_on_the_machine_is_bounded(ground: Ground, name: str) -> None:
     """The call ends soon, the workspace is as before it, nothing is left running, and the next call works."""
     before = ground.picture()

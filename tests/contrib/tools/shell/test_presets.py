@@ -106,6 +106,7 @@ def test_the_exit_code_decides_what_stays(
     "command, cache",
     [(["pytest", "-q", "test_it.py"], ".pytest_cache/v/cache/lastfailed"), (["mypy", "code.py"], ".mypy_cache")],
 )
+@pytest.mark.short(1)
 def test_caches_stay_when_something_is_found(command: list[str], cache: str, root: Path, files: HostFilesystem) -> None:
     """So that the next run is quick, and knows what had failed."""
     (root / "test_it.py").write_text("def test_it():\n    assert False\n")
