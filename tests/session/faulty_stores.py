@@ -103,8 +103,11 @@ class FaultyStore(Store):
     def poll_every(self) -> timedelta | None:
         return self._store.poll_every
 
-    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        return self._store.unresolved_slots(partition, tool)
+    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
+        return self._store.unresolved_slots(root, tool)
+
+    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
+        return self._store.effects_below(root)
 
     def hash_key(self) -> bytes:
         return self._store.hash_key()

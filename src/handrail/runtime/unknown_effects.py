@@ -6,25 +6,27 @@ the effect, or an equal one. That it happened counts at once. That it did not co
 `reconcile_proves_absence`, because a request whose answer was lost may still be on its way; asked later, it counts.
 
 A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
-so only the arguments show that it is the same payment. Therefore the effects of equal calls of the session are looked
-at before the handler starts:
+so only the arguments show that it is the same payment. An agent that is called again has another session, too.
+Therefore the effects of equal calls of the run are looked at before the handler starts: those of the outermost session,
+and of the sessions named after it.
 
-| an equal call of the session | the call |
+| an equal call of the run | the call |
 |---|---|
 | is unknown | is refused, if the reconciler does not determine one of the next two |
 | has happened, as was determined later, and no call was answered with that | is answered with its result |
 | anything else | runs |
 
-So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that the
-model reads. The answer is recorded in the unit that commits the call (`EffectReported`). The refusal is
-final for the identity of the call; under another id it is looked at anew.
+So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that a
+model reads. The answer is recorded in the unit that commits the call (`EffectReported`), and in the session of a
+caller when the called agent has answered (`report_above`). The refusal is final for the identity of the call; under
+another id it is looked at anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
@@ -44,6 +46,8 @@ from handrail.runtime.ledger.recorded_arguments import same_arguments, started_p
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
 from handrail.runtime.steps import EffectReported, note_taint
+from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.relatives import UnopenedSession, sessions_above
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
@@ -51,6 +55,13 @@ _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
 
 _log = redacted_logger("handrail.runtime")
+
+
+@stored_as("handrail.effect_reported_below")
+class EffectReportedBelow(EffectReported):
+    """An `EffectReported` of a called agent's session, in that of its caller, who has read the agent's answer."""
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
 
 async def repeated_effect(
@@ -72,9 +83,9 @@ async def repeated_effect(
     if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
         return None
     ledger = run.environment.effect_ledger
-    looked_up = partial(ledger.unresolved_slots, slot.partition, tool.name)
-    rows = await run.mode.write_to(ledger.units, looked_up)
-    equal = [row for row in rows if row.key != slot.key and _is_equal(row, slot, arguments, tool)]
+    session = run.environment.session
+    rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
+    equal = [row for row in rows if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     if not equal or not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
         return None
     for row in equal:
@@ -107,8 +118,31 @@ def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: To
     )
 
 
+def _outermost_id(session: Session) -> str:
+    """The id of the outermost session that a session works for and is named after; its own if there is none."""
+    name = session.session_id
+    for above in sessions_above(session):
+        above_id = above.row.session_id if isinstance(above, UnopenedSession) else above.session_id
+        if not name.startswith(f"{above_id}/"):
+            break
+        name = above_id
+    return name
+
+
 def _is_reported(run: Invocation, row: EffectRow) -> bool:
-    return any(each.effect_id == row.effect_id for each in reversed(run.environment.session[EffectReported]))
+    session = run.environment.session
+    opened = [each for each in (session, *sessions_above(session)) if isinstance(each, Session)]
+    return any(row.effect_id in _reported(each) for each in opened)
+
+
+def _reported(session: Session) -> set[str]:
+    return {each.effect_id for kind in (EffectReported, EffectReportedBelow) for each in session[kind]}
+
+
+def report_above(caller: Session, child: Session) -> None:
+    """Note in the session of a caller which effects its agent, which has answered, was told of; see this module."""
+    for effect_id in _reported(child) - _reported(caller):
+        caller.log_item(EffectReportedBelow, EffectReportedBelow(effect_id), written="deferred")
 
 
 async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | None:

@@ -202,19 +202,14 @@ class MemoryStore:
         ended = ("done", "failed")
         return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
 
-    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition and tool, and those that were resolved as happened."""
-        unresolved = self._watchers.unresolved
-        slots = unresolved.of(partition)
-        if slots is None:
-            rows = [row for row in self.rows() if row.partition == partition]
-            slots = unresolved.load(
-                partition, [row for row in rows if row.status in {"running", "unknown"} or row.was_found_done]
-            )
-        if not slots:
-            return ()
-        keys = unresolved.keys(partition, tool)
-        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
+    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a tool below a session, and those that were resolved as happened."""
+        slots = self._watchers.unresolved.find(root, tool, lambda: self.effects_below(root))
+        return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
+
+    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
+        """All rows of a session and those below it."""
+        return tuple(row for row in self.rows() if row.partition == root or row.partition.startswith(f"{root}/"))
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -534,8 +529,7 @@ class MemoryStore:
                 return isinstance(write, RecordCommit) and write.journal_id in self._decided
 
     def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
-        if self._watchers.concerns(identity[0]) or _is_left(row):
-            self._watchers.notify(*identity, row)
+        self._watchers.notify(*identity, row)
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)
@@ -566,8 +560,3 @@ def _bytes_of(row: EffectRow) -> int:
     """What a row holds, without its key."""
     message = row.message.encode("utf-8", "surrogatepass")
     return sum(len(part) for part in (message, row.value, row.arguments) if part is not None)
-
-
-def _is_left(row: EffectRow | None) -> bool:
-    """Whether a row is that of a slot which its call has not settled."""
-    return row is not None and (row.status == "unknown" or row.was_found_done)

@@ -157,6 +157,11 @@ class EffectRow(NamedTuple):
         """
         return self.expires_at is None and self.status == "done" and self.is_slot
 
+    @property
+    def is_unresolved_slot(self) -> bool:
+        """Whether this is a slot that is running or unknown, or was resolved as happened."""
+        return self.is_slot and (self.status in {"running", "unknown"} or self.was_found_done)
+
 
 class ExpiredEffects(NamedTuple):
     """How much the expired effects of a ledger are.
@@ -372,13 +377,16 @@ class LedgerStore(UnitStore, Protocol):
         """As of `SessionStore`."""
         ...
 
-    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a partition and tool that are running or unknown, or were resolved as happened.
+    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
+        """The slots of a tool, in a session and those below it, that are running, unknown or were resolved as happened.
 
-        Those of calls without a reply are not among the latter.
-        A partition is written by one process at a time: what another one has changed since this store was last asked to
-        acquire the session may be missing.
+        A session is below another one if its id begins with the id of that and `/`. It is written by one process at a
+        time: what another one has changed since this store was last asked to acquire the session may be missing.
         """
+        ...
+
+    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
+        """All rows of a session and those below it; expired ones included."""
         ...
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:

@@ -1,10 +1,10 @@
 """Those who are notified when a row of the ledger changes, and the slots that are not resolved.
 
-`Watchers` are notified when a unit of work is committed. `UnresolvedSlots` are the slots of a session that were not
-settled by their calls; they are kept in memory, so that a call costs no query to know it. A session is written by one
-process at a time, so what this store has read once, and what it has written since, is all that there is. It is
-forgotten when the session is acquired anew. A slot that this process has claimed is noted when it becomes unknown: as
-long as it is running, its call is too.
+`Watchers` are notified when a unit of work is committed. `UnresolvedSlots` are the slots of a session, and of those
+below it, that were not settled by their calls; they are kept in memory, so that a call costs no query to know it. A
+session is written by one process at a time, so what this store has read once, and what it has written since, is all
+that there is. It is forgotten when the session, or one below it, is acquired anew. A slot that this process has claimed
+is noted when it becomes unknown: as long as it is running, its call is too.
 
 A slot that was resolved as happened stays noted: an equal call is refused as long as the model could not learn of that.
 """
@@ -12,14 +12,12 @@ A slot that was resolved as happened stays noted: an equal call is refused as lo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, count
 
 from handrail.store.protocol import EffectRow, WatchCallback
 
 _Identity = tuple[str, str]
-
-Slots = dict[str, str]
-"""Keys of slots, each with its tool."""
 
 
 class Watchers:
@@ -35,10 +33,6 @@ class Watchers:
         self.unresolved: UnresolvedSlots = UnresolvedSlots()
         self._lock = threading.Lock()
         self._watching: dict[_Identity, dict[object, WatchCallback]] = {}
-
-    def concerns(self, partition: str) -> bool:
-        """Whether a change in a partition is reported: it has watchers, or a slot there is not settled."""
-        return bool(self._watching or self.unresolved.of(partition))
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""
@@ -67,43 +61,55 @@ class Watchers:
 
 
 class UnresolvedSlots:
-    """The slots that were left running, are unknown or were resolved as happened, of partitions that were asked for.
+    """The slots that were left running, are unknown or were resolved as happened, below sessions that were asked for.
 
     It has no lock: each access is one operation of a dictionary, which is atomic.
     """
 
-    __slots__ = ("_slots",)
+    __slots__ = ("_counter", "_newest", "_tools")
 
     def __init__(self) -> None:
-        self._slots: dict[str, Slots] = {}
+        self._tools: dict[str, dict[_Identity, str]] = {}
+        self._counter = count(1)
+        self._newest = 0
 
     def note(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Take note of a row as a committed change has left it; `None` if it was removed."""
-        slots = self._slots.get(partition)
-        if slots is None:
-            return
-        if row is None or row.status == "failed" or (row.status == "done" and not row.was_found_done):
-            slots.pop(key, None)
-        elif row.is_slot and row.status != "running":
-            slots[key] = row.tool
+        is_left = row is not None and row.is_unresolved_slot and row.status != "running"
+        if is_left:
+            self._newest = next(self._counter)  # before the slots are looked at: see `find`
+        for root in _roots(partition):
+            tools = self._tools.get(root)
+            if tools is None:
+                continue
+            if row is not None and is_left:
+                tools[partition, key] = row.tool
+            elif row is None or row.status != "running":
+                tools.pop((partition, key), None)
 
-    def of(self, partition: str) -> Slots | None:
-        """The slots of a partition; `None` if they have not been loaded."""
-        return self._slots.get(partition)
+    def find(self, root: str, tool: str, load: Callable[[], Iterable[EffectRow]]) -> list[_Identity]:
+        """The slots of a tool in a session and those below it, as they were last noted.
 
-    def load(self, partition: str, rows: Iterable[EffectRow]) -> Slots:
-        """Take in the rows of a partition that are running, unknown or done; what is written meanwhile is noted."""
-        slots = self._slots.setdefault(partition, {})
-        slots.update({row.key: row.tool for row in rows if row.is_slot})
-        return slots
-
-    def keys(self, partition: str, tool: str) -> list[str]:
-        """The slots of a tool that are not resolved, or were resolved as happened."""
-        slots = self._slots.get(partition)
-        if not slots:
-            return []
-        return [key for key, of in tuple(slots.items()) if of == tool]
+        Args:
+            root: the id of the session.
+            tool: the tool.
+            load: reads the rows that have to be found out about, for the first question.
+        """
+        tools = self._tools.get(root)
+        while tools is None:
+            newest = self._newest
+            loaded = {row[:2]: row.tool for row in load() if row.is_unresolved_slot}
+            self._tools[root] = loaded
+            # What was noted between the two is in neither.
+            tools = loaded if newest == self._newest else None
+        return [identity for identity, name in tuple(tools.items()) if name == tool]
 
     def forget(self, partition: str) -> None:
-        """Load a partition anew when it is asked for next: another process may have written it."""
-        self._slots.pop(partition, None)
+        """Load a session, and those above it, anew when they are asked for next: another process may have written."""
+        for root in _roots(partition):
+            self._tools.pop(root, None)
+
+
+def _roots(partition: str) -> Iterator[str]:
+    """The sessions that a partition may be below, by their ids, and itself."""
+    return accumulate(partition.split("/"), "{}/{}".format)

@@ -13,6 +13,7 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionContents, SessionLock, SessionRow
+from handrail.store.memory import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
 from tests.store.stores import STORES
@@ -46,7 +47,10 @@ class SlowStore(FaultyStore):
 @asynchronous_entry
 async def work(caller: Session, entered: asyncio.Event) -> None:
     """Enter the block behind the asynchronous entry, where the loop guard holds, and stay in it."""
-    async with open_child_session(caller, REF, agent="research", input="x") as (session, history):
+    async with open_child_session(caller, REF, agent="research", input="x", effects=MemoryStore()) as (
+        session,
+        history,
+    ):
         assert (session.session_id, session.parent, history.history) == (CHILD, caller, [])
         entered.set()
         await asyncio.Event().wait()

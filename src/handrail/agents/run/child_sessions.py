@@ -8,20 +8,26 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
+from handrail.errors import AgentError, CallPostponed, PromptEvaluationError, RunAbortedError
+from handrail.errors.developer import mistakes_in
 from handrail.runtime.execution import ASYNC
+from handrail.runtime.failures import describe_error
+from handrail.runtime.unknown_effects import report_above
 from handrail.serde import canonical_json
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.store.protocol import LedgerStore
 from handrail.taint.state import taint_by_answer
 
 
 @asynccontextmanager
 async def open_child_session(
-    caller: Session, ref: CallRef, *, agent: str, input: str
+    caller: Session, ref: CallRef, *, agent: str, input: str, effects: LedgerStore
 ) -> AsyncGenerator[tuple[Session, StoredHistory]]:
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
-    If the agent has read untrusted content, the session of the call is tainted by the call.
+    If the agent has read untrusted content, the session of the call is tainted by the call. A failure of the agent is a
+    result for the caller, and names the effects that stay; exceeded limits, tools and what ends the run end both.
 
     It is named after the identity of the call, so that a call that was interrupted finds it again.
 
@@ -30,9 +36,10 @@ async def open_child_session(
         ref: the identity of the call; one without an id has no session that could be found again.
         agent: the agent that is called.
         input: the task that it is given.
+        effects: where the effects of the agent are recorded.
 
     Raises:
-        AgentError: what was said there cannot be read.
+        AgentError: the agent has failed, or what was said there cannot be read.
         SessionLockedError: another process has the session.
         CancelledError: the task was cancelled; a session that is opened after that is closed again.
     """
@@ -43,9 +50,29 @@ async def open_child_session(
         answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref, arguments=arguments)
         try:
             yield session, await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
+        except Exception as error:
+            stopped = isinstance(error, PromptEvaluationError) and error.phase in {"request", "response"}
+            if not stopped and (isinstance(error, RunAbortedError | CallPostponed) or mistakes_in(error)):
+                raise
+            stay = await ASYNC.write_to(effects, partial(_effects_that_stay, effects, session.session_id))
+            if not stopped and not stay:
+                raise
+            # First, because a long text of a provider is cut.
+            raise AgentError(f"{stay} It was ended by {describe_error(error)}" if stay else str(error)) from error
+        else:
+            await ASYNC.write_to(caller.store, partial(report_above, caller, session))
         finally:
             # A coroutine that is closed with its loop cannot await anything.
             if isinstance(sys.exception(), GeneratorExit):
                 answered()
             else:
                 await ASYNC.write_to(caller.store, answered)
+
+
+def _effects_that_stay(effects: LedgerStore, session_id: str) -> str:
+    """Sentences for the model of the caller about effects of a session, and of those below it; empty without any."""
+    rows = effects.effects_below(session_id)
+    known = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
+    in_doubt = {row.tool: "may have happened" for row in rows if row.status in {"running", "unknown"}}
+    said = [f"{tool} {words}" for each in (known, in_doubt) for tool, words in each.items()]
+    return f"{'; '.join(said)}. Do not ask for it again: another call would do it again." if said else ""

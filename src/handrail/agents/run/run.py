@@ -63,7 +63,7 @@ from handrail.agents.toolsets.labelled_toolset import (
 )
 from handrail.agents.toolsets.listing import listing_of
 from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.errors import AgentDepthError, AgentError, CallPostponed, PromptEvaluationError, StoreError
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.loop_guard import synchronous_entry
@@ -378,7 +378,8 @@ class AgentRun:
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         ref = asked(ctx, self.session).ref
-        async with open_child_session(self.session, ref, agent=name, input=input) as (session, found):
+        effects = self.tree.ledger.store
+        async with open_child_session(self.session, ref, agent=name, input=input, effects=effects) as (session, found):
             # The agent had answered, and the process ended before the call was recorded.
             if found.history and not found.unfinished:
                 return found.answer
@@ -390,18 +391,13 @@ class AgentRun:
             )
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
-            except PromptEvaluationError as error:
-                # A failure of the called agent is a result for the caller; exceeded limits and tools end both.
-                if error.phase not in {"request", "response"}:
-                    raise
-                raise AgentError(str(error)) from error
             finally:
                 # Also for a run that failed: its tokens have been used.
                 self._used += run._used
-        if result.status == "waiting":
-            self._put_off.add(ref)
-            raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
-        return str(result.output)
+            if result.status == "waiting":
+                self._put_off.add(ref)
+                raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
+            return str(result.output)
 
     async def _run(
         self,

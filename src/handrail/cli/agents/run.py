@@ -24,7 +24,15 @@ from pydantic_ai.models import Model
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Answer, Asker, GatedCall
 from handrail.agents.approval.rules import ApprovalRules, read_rules
-from handrail.agents.run.events import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEnded, RunEvent
+from handrail.agents.run.events import (
+    CallEnded,
+    CallStarted,
+    QuestionAsked,
+    QuestionDecided,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+)
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
@@ -219,10 +227,13 @@ def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, 
 
 def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
     """Print the effects that may have happened, and how they are settled; returns whether there are any."""
-    unknown = dict(listener.unknown)
-    if session is not None:  # a run that was interrupted has not reported its own
-        unknown[session.session_id] = {
-            call.key: call.tool for call in session.open_calls if call.state == "unknown" and call.key is not None
+    unknown = listener.unknown
+    if session is not None and (store := session.store) is not None:  # as they are now, also after an interruption
+        opened = {session.session_id: store.open_claims(session.session_id)}
+        opened |= {session_id: store.open_claims(session_id) for session_id in listener.agents}
+        unknown = {
+            session_id: {call.key: call.tool for call in calls if call.state == "unknown" and call.key is not None}
+            for session_id, calls in opened.items()
         }
     tools = [tool for effects in unknown.values() for tool in effects.values()]
     if not tools:
@@ -232,12 +243,13 @@ def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, li
     if session is None:
         return True
     screen.remark("Ask the tools, or without --ask record what you have found out; ledger show KEY has the arguments:")
-    own = unknown[session.session_id]
-    for key in own:
-        words = ("handrail", "ledger", "reconcile", key, "--ask", str(run.agent_file))
-        screen.command(run.store_words(*words), aside=True)
-    if len(own) < len(tools):  # the agents that it has called have sessions of their own
-        screen.command(run.store_words("handrail", "ledger", "list", "--status", "unknown"), aside=True)
+    for session_id, effects in unknown.items():
+        # The agents that it has called have sessions of their own; one that was made by a run has no file.
+        called = run.agent.project.agents.get(listener.agents.get(session_id, ""))
+        file = run.agent_file if session_id == session.session_id else None if called is None else called.path
+        asked = () if file is None else ("--ask", str(file))
+        for key in effects:
+            screen.command(run.store_words("handrail", "ledger", "reconcile", key, *asked), aside=True)
     return True
 
 
@@ -310,6 +322,7 @@ class _Listener:
     Attributes:
         has_events: whether there was any event.
         failure: why reporting failed, if it did.
+        agents: the agents that were started, by session.
         calls: the tools of the calls that run.
         unknown: the effects that may have happened, by session; see `RunEnded`.
         asks: whether a person is asked at this moment.
@@ -321,6 +334,7 @@ class _Listener:
 
     __slots__ = (
         "_teller",
+        "agents",
         "asks",
         "calls",
         "calls_interrupted",
@@ -337,6 +351,7 @@ class _Listener:
         self.has_events = False
         self.failure: OutputError | None = None
         self.calls: dict[tuple[tuple[str, ...], str | None, str], str] = {}
+        self.agents: dict[str, str] = {}
         self.unknown: dict[str, Mapping[str, str]] = {}
         self.asks = False
         self.calls_interrupted = False
@@ -357,6 +372,8 @@ class _Listener:
             self.calls[event.path, event.reply, event.call_id] = event.tool
         elif isinstance(event, CallEnded):
             self.calls.pop((event.path, event.reply, event.call_id), None)
+        elif isinstance(event, RunStarted):
+            self.agents[event.session_id] = event.path[-1]
         elif isinstance(event, RunEnded):
             self.unknown[event.session_id] = event.unknown
         elif isinstance(event, QuestionAsked | QuestionDecided):

@@ -345,7 +345,7 @@ class EffectLedger:
         Includes those that were resolved as happened: the model may not know of that.
 
         Args:
-            partition: the id of the session.
+            partition: the id of the session; includes those below it, as of `LedgerStore.unresolved_slots`.
             tool: the name of the tool.
         """
         found = self._store.unresolved_slots(partition, tool)

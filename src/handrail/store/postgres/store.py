@@ -93,7 +93,7 @@ class PostgresDriver:
         StoreError: the server cannot be reached.
     """
 
-    types: ColumnTypes = ColumnTypes(number="BIGINT", bytes="BYTEA")
+    types: ColumnTypes = ColumnTypes(number="BIGINT", bytes="BYTEA", ordered=' COLLATE "C"')
     """What PostgreSQL calls its types."""
 
     one_writer = False

@@ -43,11 +43,13 @@ class ColumnTypes(NamedTuple):
         number: 64 bits.
         bytes: any number of bytes.
         clustered: what makes a table be kept in the order of its key; may be empty.
+        ordered: what makes texts be compared character by character; may be empty.
     """
 
     number: str
     bytes: str
     clustered: str = ""
+    ordered: str = ""
 
 
 class FetchedRows:

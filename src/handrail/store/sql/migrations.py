@@ -24,7 +24,7 @@ _FIRST: Migration = (
     "CREATE TABLE handrail_schema (version INTEGER NOT NULL, hash_key {bytes})",
     # The owner is the call that has claimed the effect: its session, its reply, its id, its process.
     """CREATE TABLE handrail_effects (
-        partition TEXT NOT NULL, key TEXT NOT NULL, effect_id TEXT NOT NULL, tool TEXT NOT NULL,
+        partition TEXT{ordered} NOT NULL, key TEXT NOT NULL, effect_id TEXT NOT NULL, tool TEXT NOT NULL,
         params_hash TEXT NOT NULL, owner_session TEXT NOT NULL, owner_reply TEXT NOT NULL, owner_call TEXT NOT NULL,
         owner_process TEXT NOT NULL, status TEXT NOT NULL, fence {number} NOT NULL, created_at {number} NOT NULL,
         lease_until {number}, completed_at {number}, expires_at {number}, applied_at {number}, message {bytes} NOT NULL,
@@ -125,8 +125,7 @@ def read_hash_key(database: Database) -> bytes:
 
 
 def _in_words_of(database: Database, statement: str) -> str:
-    types = database.driver.types
-    return statement.format(number=types.number, bytes=types.bytes, clustered=types.clustered)
+    return statement.format_map(database.driver.types._asdict())
 
 
 def _version(database: Database, statements: StatementExecutor, known: int) -> int:

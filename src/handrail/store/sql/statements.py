@@ -89,11 +89,16 @@ RUNNING_EFFECTS_OF_SESSION = (
 )
 """The running effects of a session."""
 
-UNRESOLVED_SLOTS = (
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND substr(key, 1, 5) = 'call:' AND (status IN "
-    "('running', 'unknown') OR (status = 'done' AND expires_at IS NULL))"
+EFFECTS_BELOW = (
+    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE (partition = ? OR (partition >= ? AND partition < ?))"
 )
-"""The slots of a session that are running, unknown or were resolved as happened."""
+"""The effects of a session, and of those whose ids are in a range."""
+
+UNRESOLVED_SLOTS = (
+    f"{EFFECTS_BELOW} AND substr(key, 1, 5) = 'call:' AND (status IN ('running', 'unknown') "
+    "OR (status = 'done' AND expires_at IS NULL))"
+)
+"""Their slots that are running, unknown or were resolved as happened."""
 
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""

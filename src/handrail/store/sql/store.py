@@ -263,16 +263,21 @@ class SqlStore:
         """Remove these rows in many transactions; returns how many."""
         return removal.remove_expired(self._database, now)
 
-    def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a partition and tool, and those that were resolved as happened.
+    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
+        """The running and unknown slots of a tool below a session, and those that were resolved as happened.
 
         One query for each that is found.
         """
-        unresolved = self._watchers.unresolved
-        if unresolved.of(partition) is None:
-            unresolved.load(partition, map(effect_of, self._database.query(statements.UNRESOLVED_SLOTS, (partition,))))
-        keys = unresolved.keys(partition, tool)
-        return tuple(row for key in keys if (row := self.get(partition, key)) is not None)
+        slots = self._watchers.unresolved.find(root, tool, lambda: self._below(statements.UNRESOLVED_SLOTS, root))
+        return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
+
+    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
+        """All rows of a session and those below it."""
+        return self._below(statements.EFFECTS_BELOW, root)
+
+    def _below(self, statement: str, root: str) -> tuple[EffectRow, ...]:
+        # "0" is the character after "/".
+        return tuple(map(effect_of, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
