@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -143,18 +144,43 @@ def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, r
     assert (pays / "paid").read_text() == "A"
 
 
+BOSS = "---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n"
+
+
+def paid_by_the_called(number: str) -> tuple[dict[str, object], ...]:
+    """The replies of a boss who has the desk pay."""
+    return (
+        {"calls": [call("desk", number, input="pay A")]},
+        {"within": number, "calls": [call("pay", f"{number}-pay", order="A")]},
+        {"within": number, "text": "It may be paid."},
+    )
+
+
 @pytest.mark.parametrize(
     "kept", [KEPT, ("--store", "memory:", "--approve", "approve-all")], ids=["stored", "not stored"]
 )
 def test_an_unknown_effect_of_a_called_agent_is_reported(pays: Path, handrail: Command, kept: tuple[str, ...]) -> None:
-    """The called agent has a session of its own, so the list of the store shows the key."""
-    write(pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent="---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n")
-    replies = (
-        {"calls": [call("desk", input="pay A")]},
-        {"within": "one", "calls": [call("pay", "two", order="A")]},
-        {"within": "one", "text": "It may be paid."},
-        {"text": "Done."},
+    """With the command that asks the tools of the called agent, which has a session of its own."""
+    write(pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent=BOSS)
+    ran = handrail(
+        "run", "boss.agent", "pay it", "--model", script(pays, *paid_by_the_called("one"), {"text": "Done."}), *kept
     )
-    ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *kept)
     assert (ran.code, ran.out) == (3, "Done.\n")
-    assert ("handrail ledger list --status unknown" in ran.err) == (kept == KEPT)
+    printed = [shlex.split(line) for line in ran.err.splitlines() if line.startswith("  handrail ledger")]
+    assert len(printed) == (kept == KEPT)
+    if kept == KEPT:
+        (pays / "open").touch()
+        asked = handrail(*printed[0][1:])
+        assert (asked.code, asked.out) == (0, f"{printed[0][3]} has happened.\n")
+
+
+def test_an_effect_of_a_called_agent_that_the_run_has_settled_is_not_reported(pays: Path, handrail: Command) -> None:
+    """Another call of the agent has found out."""
+    write(
+        pays, desk__agent=AGENT, tools__py=TOOLS, boss__agent=BOSS.replace("toolsets", "tools: [open_bank]\ntoolsets")
+    )
+    opened = {"calls": [call("open_bank", "opens")]}
+    replies = (*paid_by_the_called("one"), opened, *paid_by_the_called("two"), {"text": "Done."})
+    ran = handrail("run", "boss.agent", "pay it", "--model", script(pays, *replies), *KEPT)
+    assert (ran.code, ran.out, (pays / "paid").read_text()) == (0, "Done.\n", "A")
+    assert "ledger" not in ran.err

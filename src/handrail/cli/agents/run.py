@@ -229,11 +229,9 @@ def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, li
     """Print the effects that may have happened, and how they are settled; returns whether there are any."""
     unknown = listener.unknown
     if session is not None and (store := session.store) is not None:  # as they are now, also after an interruption
-        opened = {session.session_id: store.open_claims(session.session_id)}
-        opened |= {session_id: store.open_claims(session_id) for session_id in listener.agents}
         unknown = {
-            session_id: {call.key: call.tool for call in calls if call.state == "unknown" and call.key is not None}
-            for session_id, calls in opened.items()
+            each: {call.key: call.tool for call in store.open_claims(each) if call.state == "unknown" and call.key}
+            for each in listener.agents
         }
     tools = [tool for effects in unknown.values() for tool in effects.values()]
     if not tools:
