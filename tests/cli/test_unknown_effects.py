@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,7 +148,7 @@ def test_an_effect_that_the_run_has_settled_itself_is_not_reported(pays: Path, r
 BOSS = "---\nname: boss\ntoolsets: [desk]\n---\nYou lead.\n"
 
 
-def paid_by_the_called(number: str) -> tuple[dict[str, object], ...]:
+def paid_by_the_called(number: str) -> tuple[dict[str, Any], ...]:
     """The replies of a boss who has the desk pay."""
     return (
         {"calls": [call("desk", number, input="pay A")]},

@@ -75,4 +75,4 @@ def _effects_that_stay(effects: LedgerStore, session_id: str) -> str:
     known = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
     in_doubt = {row.tool: "may have happened" for row in rows if row.status in {"running", "unknown"}}
     said = [f"{tool} {words}" for each in (known, in_doubt) for tool, words in each.items()]
-    return f"{'; '.join(said)}. Do not ask for it again: another call would do it again." if said else ""
+    return f"{'; '.join(said)}. Do not ask for it again: another call could do it a second time." if said else ""
