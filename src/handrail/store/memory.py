@@ -209,7 +209,7 @@ class MemoryStore:
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
-        return tuple(row for row in self.rows() if row.partition == root or row.partition.startswith(f"{root}/"))
+        return tuple(row for row in self.rows() if row.is_below(root))
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row; returns how to stop that."""

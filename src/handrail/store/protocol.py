@@ -157,6 +157,10 @@ class EffectRow(NamedTuple):
         """
         return self.expires_at is None and self.status == "done" and self.is_slot
 
+    def is_below(self, root: str) -> bool:
+        """Whether the session of the effect is that one, or below it."""
+        return f"{self.partition}/".startswith(f"{root}/")
+
     @property
     def is_unresolved_slot(self) -> bool:
         """Whether this is a slot that is running or unknown, or was resolved as happened."""

@@ -484,8 +484,8 @@ class EffectLedger:
         )
 
     def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
-        """The slots of abandoned claims of a session and tool, in their current state, unless they are settled."""
-        given_up = [row for row in self._given_up if (row.partition, row.tool) == (partition, tool) and row.is_slot]
+        """The slots of abandoned claims below a session, of a tool, in their current state, unless they are settled."""
+        given_up = [row for row in self._given_up if row.is_below(partition) and row.tool == tool and row.is_slot]
         found = [self._store.get(row.partition, row.key) for row in given_up]
         return [row for row in found if row is not None and row.status in {"running", "unknown"}]
 
