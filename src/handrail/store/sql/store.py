@@ -192,7 +192,7 @@ class SqlStore:
 
     def owner_lives(self, row: EffectRow) -> bool | None:
         """Whether a ledger here renews the claim, or its process lives; `None` if neither life nor death is proved."""
-        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else self._processes.lives(row.owner.process)
+        return True if row.claim in LIVE_CLAIMS else self._processes.lives(row.owner.process)
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
