@@ -11,6 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.closing import closing_after
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.call_records import OpenCall
@@ -115,8 +116,9 @@ class SqlStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it."""
-        self.close()
+        """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
+        with closing_after(error, self):
+            self.close()
 
     @property
     def url(self) -> str:
