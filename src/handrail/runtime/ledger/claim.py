@@ -1,12 +1,12 @@
 """A claim: the right to run a handler, and what is recorded in the ledger when the call is over.
 
 Theory of operation. A claim has four states, and moves forward only: *claimed*, until the handler is handed over to the
-thread or the coroutine that runs it; *handed over*; *returned*, once the call has what the handler returned;
-*recorded*, once the ledger says so. From *handed over* on the effect has perhaps happened, so *failed* needs a proof.
-One of these is a proof: the body was kept from starting, which the canceller and the body decide by one lock
-(`hand_over`); the handler says so itself, by a failed result, `EffectNotApplied`, or a type in `not_applied_on`
-(`handrail.runtime.failures`); the effect is undone with its call. How a call that is undone ends decides the row of an
-external effect:
+thread or the coroutine that runs it; *handed over*; *returned*, once the call has what the handler returned, which is
+not a generator or a future: that is work that has perhaps not been done; *recorded*, once the ledger says so. From
+*handed over* on the effect has perhaps happened, so *failed* needs a proof. One of these is a proof: the body was kept
+from starting, which the canceller and the body decide by one lock (`hand_over`); the handler says so itself, by a
+failed result, `EffectNotApplied`, or a type in `not_applied_on` (`handrail.runtime.failures`); the effect is undone
+with its call. How a call that is undone ends decides the row of an external effect:
 
 | state | refused | raised | timeout | cancelled | Ctrl-C | aborted | store failed |
 |---|---|---|---|---|---|---|---|
@@ -50,8 +50,9 @@ from handrail.errors import LeaseLostError, RecordingError, TransactionClosedErr
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
+from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.failures import describe_error, unknown_because
+from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
@@ -144,7 +145,7 @@ class Claim:
         """Take what the handler raised, or was ended by."""
 
     def returned(self, returned: object) -> None:
-        """Take what the handler returned, before anything else can fail."""
+        """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
 
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; the first line of `why` is shown to the model."""
@@ -289,11 +290,7 @@ class EffectClaim(Claim):
 
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised; see `Claim.raised`."""
-        why = unknown_because(error, self._tool)
-        if why is not None:
-            self._finding = NotKnown(why)
-        elif self._tool.external is not None:
-            self._finding = NotApplied(describe_error(error))
+        self._finding = self._finding_from_error(error)
 
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; see `Claim.outcome_unknown`."""
@@ -306,11 +303,11 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
         """
-        if is_result(returned) and not returned.success:
-            self._finding = NotApplied()
-        elif self._stays:
+        if self._stays:
             # While the result is dumped the effect has happened all the same, so `state` changes last.
-            self._finding = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+            self._finding = self._finding_from_result(returned)
+            if isinstance(self._finding, NotKnown):
+                return
         self.state = "returned"
         # Before anything else can fail: a crash from here on leaves an effect that is done, and not an unknown one.
         if self.records_at_once and isinstance(self._finding, EffectResult):
@@ -337,9 +334,13 @@ class EffectClaim(Claim):
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
-        if self.outcome == "unknown" or (self.outcome is None and self._retries):
+        outcome = self.outcome
+        if outcome is None and self._stays:  # that of a nested call, whose caller has failed: it may still run
+            proven = isinstance(self._finding, NotApplied) and not self._retries
+            outcome = "done" if self.state == "recorded" else None if proven else "unknown"
+        if outcome == "unknown":
             return _unknown(self._tool)
-        if self.outcome == "done":
+        if outcome == "done":
             return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
         if self.outcome == "lost":
             return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
@@ -359,11 +360,15 @@ class EffectClaim(Claim):
         why = unknown_because(error, self._tool)
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
-    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied:
+    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied | NotKnown:
+        if is_result(returned) and not returned.success:
+            return NotApplied(truncate(redacted(str(returned.message))))  # which is not checked yet
+        value = returned.value if is_result(returned) else returned
+        if is_unfinished(value):
+            why = f"its handler returned a value of type {type(value).__name__}, whose work has perhaps not been done"
+            return _UNDONE if self._tool.external is None else NotKnown(why)
         if not is_result(returned):
             return _without_result(self._tool)
-        if not returned.success:
-            return NotApplied(redacted(str(returned.message)))  # which is not checked yet
         return dump_result(self._tool, returned)
 
     def _settle_late(self, finding: EffectResult | NotApplied | NotKnown) -> bool:
