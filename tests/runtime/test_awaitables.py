@@ -7,13 +7,16 @@ import gc
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from handrail import tool as function_tool
 from handrail.errors import PromptEvaluationError, ToolValidationError
+from handrail.limits import Deadline
 from handrail.prompt import Approval, External, IdempotencyConfig, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.store.memory import MemoryStore
@@ -180,6 +183,87 @@ def test_an_effect_is_done_when_what_it_returned_has_come_to_a_result(way: Run) 
     assert way(door, call("pay", id="1")).success
     assert way(door, call("pay", id="2")).replayed
     assert charges == ["hello"]
+
+
+def declared(make: Callable[[str], object]) -> Any:
+    """A function tool that declares a string, and returns what this makes."""
+
+    @function_tool(name="pay", effect="external")
+    def pay(text: str) -> str:
+        """Pay."""
+        returned: Any = make(text)
+        return returned  # type: ignore[no-any-return]
+
+    return pay
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "options", [{}, {"deadline": Deadline.after(timedelta(hours=1))}], ids=["unbounded", "bounded"]
+)
+def test_a_function_is_awaited_whatever_it_declares(way: Run, options: Any) -> None:
+    """Its body has run when the effect is recorded."""
+    charges: list[str] = []
+
+    async def charge(text: str) -> str:
+        await asyncio.sleep(0)
+        charges.append(text)
+        return f"paid {text}"
+
+    store = MemoryStore()
+    door = executor(declared(charge), effect_ledger=EffectLedger(store), **options)
+    assert way(door, call("pay")).content == "paid hello"
+    assert charges == ["hello"]
+    assert [row.status for row in store.rows()] == ["done"]
+
+
+def generated(text: str) -> Any:
+    """Pay, once somebody asks for the first item."""
+    yield text
+
+
+async def generated_later(text: str) -> Any:
+    """The same on an event loop."""
+    yield text
+
+
+async def twice_awaited(text: str) -> object:
+    """Return what would have to be awaited again."""
+    return later(Note(text), cast("Any", None))
+
+
+def submitted(_text: str) -> Future[str]:
+    """Return what another thread has not done yet."""
+    return Future()
+
+
+@both_ways
+@pytest.mark.parametrize("returned", [generated, generated_later, twice_awaited, submitted])
+def test_work_that_has_perhaps_not_been_done_fails_the_call(
+    way: Run, returned: Callable[[str], object], wording: Wording
+) -> None:
+    """Whatever the function declares; the effect is unknown, and the call is not answered as a success again."""
+    for make in (declared, undeclared):
+        store = MemoryStore()
+        door = executor(make(returned), effect_ledger=EffectLedger(store))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            message = way(door, call("pay"))
+            assert (message.success, message.content) == (False, wording)
+            gc.collect()
+        assert [row.status for row in store.rows()] == ["unknown"]
+        assert not way(door, call("pay")).success
+
+
+def undeclared(make: Callable[[str], object]) -> Any:
+    """A function tool that declares nothing of what it returns."""
+
+    @function_tool(name="pay", effect="external")
+    def pay(text: str) -> Any:
+        """Pay."""
+        return make(text)
+
+    return pay
 
 
 @both_ways

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from handrail.errors import UnboundResourceError
 from handrail.prompt.content_parts import TextPart, parts_of_files
@@ -29,29 +29,29 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
         takes_data: as for `read_signature`.
     """
     call = _call_of(function, signature, takes_data=takes_data)
+    kind = signature.result_type
     as_result = _files_or_result if signature.may_return_files else _as_result
 
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
         return as_result(await call(params, context))
 
+    def finish(value: object) -> Any:  # noqa: ANN401 - as above
+        # Whatever is declared: a decorator may have put an `async` function behind a plain one.
+        awaits = not isinstance(value, _RESULT) and inspect.isawaitable(value)
+        return _awaited(cast("Awaitable[object]", value), as_result) if awaits else as_result(value)
+
     def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-        value = call(params, context)
-        return value if isinstance(value, _RESULT) else ToolResult("", value)
+        return finish(call(params, context))
 
     def handle_fields(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401, ARG001 - as above
         # The same for the commonest function, which needs nothing but the arguments: each call between costs time.
         value = function(**vars(params))
-        return value if isinstance(value, _RESULT) else ToolResult("", value)
-
-    def handle_either(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-        value = call(params, context)
-        return _awaited(value, as_result) if inspect.isawaitable(value) else as_result(value)
+        return ToolResult("", value) if type(value) is kind else finish(value)
 
     if signature.is_async:
         return handle_async
-    if signature.may_await or signature.may_return_files:
-        return handle_either
-    return handle if signature.injected or takes_data or not signature.fields else handle_fields
+    is_plain = signature.fields and not (signature.injected or takes_data or signature.may_return_files)
+    return handle_fields if is_plain else handle
 
 
 _Call = Callable[[Any, ToolContext], Any]

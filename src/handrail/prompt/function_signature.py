@@ -103,7 +103,6 @@ class FunctionSignature:
         params_type: the class of the arguments, a subclass of `Arguments`; `None` for a function without fields.
         result_type: the type of the value that it returns; `None` for none.
         is_async: whether calling it gives an awaitable in any case.
-        may_await: whether it may return an awaitable nevertheless, because its annotation does not exclude it.
         may_return_files: whether it may return files, which are parts of a result and not its value.
         description: what its docstring says.
     """
@@ -114,7 +113,6 @@ class FunctionSignature:
     params_type: type[Any] | None
     result_type: Any
     is_async: bool
-    may_await: bool
     may_return_files: bool
     description: Description
 
@@ -196,8 +194,6 @@ class _Reading:
         if self._faults:
             self._decorated.refuse(_in_order(self._faults, tuple(read.parameters)))
         is_async = inspect.iscoroutinefunction(function)
-        # A decorator may have put an `async` function behind a plain one, whose annotations are those of the first.
-        may_await = returned.may_await or hasattr(function, "__wrapped__")
         return FunctionSignature(
             function,
             tuple(self._fields),
@@ -205,7 +201,6 @@ class _Reading:
             params_type,
             returned.kind,
             is_async,
-            may_await,
             returned.may_be_files,
             described,
         )
@@ -312,11 +307,9 @@ class _Reading:
             self._add(_RETURN, fault)
             return _ANYTHING
         members: list[object] = []
-        awaits = False
         for member in _members(hint):
             origin = get_origin(member) or member
             if isinstance(origin, type) and issubclass(origin, Awaitable):
-                awaits = True
                 members.extend(_members((get_args(member) or (Any,))[-1]))
             else:
                 members.append(member)
@@ -330,19 +323,18 @@ class _Reading:
                 stored_codec(kind)
             except SchemaError as error:
                 self._add(_RETURN, f"{type_name(kind)} cannot be the result: {_without_root(error)}")
-        return _Returned(kind, may_await=awaits or kind is Any, may_be_files=has_files or kind is Any)
+        return _Returned(kind, may_be_files=has_files or kind is Any)
 
 
 @dataclass(frozen=True, slots=True)
 class _Returned:
-    """What a function returns: the type of the value, and whether it may be an awaitable or files."""
+    """What a function returns: the type of the value, and whether it may be files."""
 
     kind: Any
-    may_await: bool
     may_be_files: bool
 
 
-_ANYTHING: Final = _Returned(Any, may_await=True, may_be_files=True)
+_ANYTHING: Final = _Returned(Any, may_be_files=True)
 
 
 def _means_files(member: object) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import NoneType
+from types import AsyncGeneratorType, GeneratorType, NoneType
 from typing import Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
 
 from typing_extensions import is_typeddict
@@ -22,6 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
 _log = redacted_logger("handrail.prompt")
+_UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
 
 
 @subscriptable
@@ -113,6 +115,11 @@ def parts_fault(parts: object) -> str | None:
     return None if wrong is None else f"returned a part of type {type(wrong).__name__}; use TextPart or BinaryPart"
 
 
+def is_unfinished(value: object) -> bool:
+    """Whether a value is a generator, an awaitable or a future: work that has perhaps not been done."""
+    return isinstance(value, _UNFINISHED) or hasattr(type(value), "__await__")
+
+
 def check_value(expected: object, value: object) -> str | None:
     """The fault of the value of a success, as text that follows "its handler"; `None` if it is valid.
 
@@ -122,6 +129,8 @@ def check_value(expected: object, value: object) -> str | None:
         expected: the result type of the tool: a class, a generic alias, a union of them, or `None`.
         value: what the handler returned as the value.
     """
+    if is_unfinished(value):
+        return f"returned a value of type {type(value).__name__}, whose work has perhaps not been done"
     if any(_is_instance(value, kind) for kind in _members(expected)):
         return None
     text = "no value" if value is None else f"a value of type {annotation_name(type(value))}"

@@ -68,7 +68,7 @@ from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.taint.delimiter import marks_of
 from handrail.transaction import Transaction, current
-from handrail.transaction.transaction import return_to
+from handrail.transaction.transaction import NestedNotes, return_to
 
 T = TypeVar("T")
 
@@ -113,6 +113,7 @@ class Invocation:
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
         reports: the id of the effect that the call is answered with, if its outcome was determined after its own call.
+        nested_notes: for each call made inside this one, what returns its `effect_notes`.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
@@ -155,6 +156,7 @@ class Invocation:
         is_asked_for = environment.settles is None
         self.has_identity: bool = is_asked_for and (reply is not None or (stored and bool(call.id)))
         self.ref: CallRef = CallRef(reply, call.id)
+        self.nested_notes: NestedNotes = {}
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources: CallScope = resources.concurrent_call_scope() if beside else resources.call_scope()
@@ -175,6 +177,9 @@ class Invocation:
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
             self.turn.ticket.release()
+            if self.turn.caller is not None:
+                notes = self.effect_notes()  # what is final is stored; the method would keep the call in memory
+                self.turn.caller.nested_notes[self.turn.ticket] = lambda: notes
             if self.secrets is not None:
                 use_call_secrets(self._secrets_before)
 
@@ -319,6 +324,8 @@ class Invocation:
         # outcome.
         self.claim = claim
         turn = self.turn
+        if turn.caller is not None:
+            turn.caller.nested_notes[turn.ticket] = self.effect_notes
         return Transaction(
             tool.name,
             ticket=turn.ticket,
@@ -329,6 +336,7 @@ class Invocation:
             enlisted=claim.enlisted,
             call=self.ref,
             session_store=self.environment.durable_store,
+            nested_notes=self.nested_notes,
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
@@ -406,11 +414,10 @@ class Invocation:
 
     def _undone(self, error: Exception) -> RecordingError:
         what = "was rolled back, because it could not be recorded"
-        aftermath = self.claim.unresolved_note()  # what has happened is recorded with the rollback, if it can be
-        if not aftermath:
-            return self.recording_error(error, what)
-        ends = self.recording_error(error, f"{what}. {aftermath}".removesuffix("."))
-        ends.effect = "unknown" if self.claim.unsettled else "done"
+        # What has happened is recorded with the rollback, if it can be.
+        ends = self.recording_error(error, ". ".join((what, " ".join(self.effect_notes()))).rstrip(". "))
+        if self.claim.unresolved_note():
+            ends.effect = "unknown" if self.claim.unsettled else "done"
         return ends
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
@@ -445,8 +452,15 @@ class Invocation:
         said = redacted(result.message)
         return self._with_aftermath(result if said == result.message else replace(result, message=said))
 
+    def effect_notes(self) -> tuple[str, ...]:
+        """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""
+        nested = dict.fromkeys(note for notes in tuple(self.nested_notes.values()) for note in notes())
+        if nested:
+            nested[f"The same holds for {self.call.name}, which calls it."] = None
+        return tuple(filter(None, (*nested, self.claim.unresolved_note())))
+
     def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
-        aftermath = self.claim.unresolved_note()
+        aftermath = " ".join(self.effect_notes())
         return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
 
     async def fail(self, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:

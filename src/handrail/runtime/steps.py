@@ -324,6 +324,7 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     fits = fits and type(returned.message) is str and type(returned.success) is bool
     fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
+        drop_unawaited(returned.value)
         raise CallRefusedError(
             f"{tool.name} returned an invalid result: its handler {fault}. Its changes were undone; do without it."
         )
@@ -388,6 +389,8 @@ def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolCont
         if called is not None and called.tb_next is None:  # raised before the handler's first line
             raise handler_mismatch(tool, error) from error
         raise
+    finally:
+        claim.left()
 
 
 # -------------------------------------------------------------------------------------------------- step 10: the result

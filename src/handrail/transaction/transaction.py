@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import (
@@ -24,6 +24,7 @@ from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 from handrail.waiting import Completion, run_blocking, run_detached
 
+NestedNotes: TypeAlias = dict[Ticket, Callable[[], Sequence[str]]]
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
 _NESTING = threading.Lock()
@@ -114,6 +115,7 @@ class Transaction:
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
+        nested_notes: for each call made inside this one, what returns the notes on its effects (`handrail.runtime`).
     """
 
     __slots__ = (
@@ -130,6 +132,7 @@ class Transaction:
         "concurrent",
         "cure",
         "must_roll_back",
+        "nested_notes",
         "parent",
         "session_store",
         "state",
@@ -154,6 +157,7 @@ class Transaction:
         call: object = None,
         session_store: UnitStore | None = None,
         cure: str = "",
+        nested_notes: NestedNotes | None = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -168,6 +172,7 @@ class Transaction:
         self.call: object = call
         self.session_store: UnitStore | None = session_store
         self.cure: str = cure
+        self.nested_notes: NestedNotes = {} if nested_notes is None else nested_notes
         self.state: Literal["open", "closed", "ended"] = "open"
         self.must_roll_back: bool = True
         self.committed: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import product
 from typing import Any, get_args
@@ -115,6 +116,57 @@ def test_a_claim_whose_store_is_down_is_unsettled(failing: FaultyStore, clock: F
     failing.come_back()
     assert (status(ledger), claim.unsettled) == ("running", True)
     lose(ledger, clock)
+
+
+def generator() -> Generator[str]:
+    """Pay, once somebody asks for the first item."""
+    yield "paid"
+
+
+async def asynchronous() -> AsyncGenerator[str]:
+    """The same on an event loop."""
+    yield "paid"
+
+
+class Promise:
+    """What can be awaited."""
+
+    def __await__(self) -> Generator[Any, None, str]:
+        yield
+        return "paid"
+
+
+UNFINISHED: tuple[Callable[[], object], ...] = (generator, asynchronous, Promise, Future)
+
+
+@pytest.mark.parametrize("make", UNFINISHED)
+@pytest.mark.parametrize("wrap", [ToolResult.ok, lambda value: value], ids=["value", "bare"])
+@pytest.mark.parametrize("in_unit", [True, False])
+def test_work_that_has_perhaps_not_been_done_is_not_a_result(
+    ledger: EffectLedger, make: Callable[[], object], wrap: Callable[[object], object], *, in_unit: bool
+) -> None:
+    """The call has nothing that the handler returned, and the effect is unknown."""
+    claim = granted(ledger, in_unit=in_unit)
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        claim.hand_over()
+        claim.returned(wrap(make()))
+        assert claim.state == "handed over"
+    assert (status(ledger), claim.unsettled) == ("unknown", True)
+
+
+@pytest.mark.parametrize("make", UNFINISHED)
+def test_work_that_has_perhaps_not_been_done_settles_nothing_late(
+    ledger: EffectLedger, clock: FakeClock, make: Callable[[], object]
+) -> None:
+    """A handler that was left behind returns it at last."""
+    claim = granted(ledger, paying(accept=True))
+    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
+        claim.hand_over()
+        claim.raised(ERRORS["timeout"])
+    ended: Future[Any] = Future()
+    ended.set_result(ToolResult.ok(make()))
+    claim.ended_late(ended)
+    assert status(ledger) == "unknown"
 
 
 def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:

@@ -1,12 +1,12 @@
 """A claim: the right to run a handler, and what is recorded in the ledger when the call is over.
 
 Theory of operation. A claim has four states, and moves forward only: *claimed*, until the handler is handed over to the
-thread or the coroutine that runs it; *handed over*; *returned*, once the call has what the handler returned;
-*recorded*, once the ledger says so. From *handed over* on the effect has perhaps happened, so *failed* needs a proof.
-One of these is a proof: the body was kept from starting, which the canceller and the body decide by one lock
-(`hand_over`); the handler says so itself, by a failed result, `EffectNotApplied`, or a type in `not_applied_on`
-(`handrail.runtime.failures`); the effect is undone with its call. How a call that is undone ends decides the row of an
-external effect:
+thread or the coroutine that runs it; *handed over*; *returned*, once the call has what the handler returned, which is
+not a generator or a future: that is work that has perhaps not been done; *recorded*, once the ledger says so. From
+*handed over* on the effect has perhaps happened, so *failed* needs a proof. One of these is a proof: the body was kept
+from starting, which the canceller and the body decide by one lock (`hand_over`); the handler says so itself, by a
+failed result, `EffectNotApplied`, or a type in `not_applied_on` (`handrail.runtime.failures`); the effect is undone
+with its call. How a call that is undone ends decides the row of an external effect:
 
 | state | refused | raised | timeout | cancelled | Ctrl-C | aborted | store failed |
 |---|---|---|---|---|---|---|---|
@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
+from datetime import timedelta
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
@@ -49,11 +50,13 @@ from handrail.errors import LeaseLostError, RecordingError, TransactionClosedErr
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
+from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.failures import describe_error, unknown_because
+from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
+from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
@@ -135,11 +138,14 @@ class Claim:
             TransactionClosedError: the call has ended, and is recorded as not started.
         """
 
+    def left(self) -> None:
+        """Note that the handler has ended; its last act, in the thread that runs it."""
+
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised, or was ended by."""
 
     def returned(self, returned: object) -> None:
-        """Take what the handler returned, before anything else can fail."""
+        """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
 
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; the first line of `why` is shown to the model."""
@@ -276,14 +282,15 @@ class EffectClaim(Claim):
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
+        RUNNING_HANDLERS.add(self._claimed.row.claim)
+
+    def left(self) -> None:
+        """Note that the handler has ended; see `Claim.left`."""
+        RUNNING_HANDLERS.discard(self._claimed.row.claim)
 
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised; see `Claim.raised`."""
-        why = unknown_because(error, self._tool)
-        if why is not None:
-            self._finding = NotKnown(why)
-        elif self._tool.external is not None:
-            self._finding = NotApplied(describe_error(error))
+        self._finding = self._finding_from_error(error)
 
     def outcome_unknown(self, why: str) -> None:
         """Set the effect to unknown; see `Claim.outcome_unknown`."""
@@ -296,11 +303,11 @@ class EffectClaim(Claim):
         Raises:
             LeaseLostError: the claim has passed to another owner meanwhile.
         """
-        if is_result(returned) and not returned.success:
-            self._finding = NotApplied()
-        elif self._stays:
+        if self._stays:
             # While the result is dumped the effect has happened all the same, so `state` changes last.
-            self._finding = dump_result(self._tool, returned) if is_result(returned) else _without_result(self._tool)
+            self._finding = self._finding_from_result(returned)
+            if isinstance(self._finding, NotKnown):
+                return
         self.state = "returned"
         # Before anything else can fail: a crash from here on leaves an effect that is done, and not an unknown one.
         if self.records_at_once and isinstance(self._finding, EffectResult):
@@ -327,9 +334,13 @@ class EffectClaim(Claim):
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
-        if self.outcome == "unknown" or (self.outcome is None and self._retries):
+        outcome = self.outcome
+        if outcome is None and self._stays:  # that of a nested call, whose caller has failed: it may still run
+            proven = isinstance(self._finding, NotApplied) and not self._retries
+            outcome = "done" if self.state == "recorded" else None if proven else "unknown"
+        if outcome == "unknown":
             return _unknown(self._tool)
-        if self.outcome == "done":
+        if outcome == "done":
             return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
         if self.outcome == "lost":
             return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
@@ -349,11 +360,15 @@ class EffectClaim(Claim):
         why = unknown_because(error, self._tool)
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
-    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied:
+    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied | NotKnown:
+        if is_result(returned) and not returned.success:
+            return NotApplied(truncate(redacted(str(returned.message))))  # which is not checked yet
+        value = returned.value if is_result(returned) else returned
+        if is_unfinished(value):
+            why = f"its handler returned a value of type {type(value).__name__}, whose work has perhaps not been done"
+            return _UNDONE if self._tool.external is None else NotKnown(why)
         if not is_result(returned):
             return _without_result(self._tool)
-        if not returned.success:
-            return NotApplied(redacted(str(returned.message)))  # which is not checked yet
         return dump_result(self._tool, returned)
 
     def _settle_late(self, finding: EffectResult | NotApplied | NotKnown) -> bool:
@@ -364,9 +379,8 @@ class EffectClaim(Claim):
         external = self._tool.external
         if external is None or isinstance(finding, NotKnown):
             return False
-        # An accepted result is not applied yet.
-        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
-        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=external.accept_late_result, ttl=ttl)
+        accept = external.accept_late_result
+        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=accept, ttl=self._recorded_ttl)
         try:
             return Context().run(settle)
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
@@ -411,7 +425,9 @@ class EffectClaim(Claim):
         self._unregister()
 
     def in_doubt(self) -> None:
-        """Stop renewing the lease: an effect that has not been recorded is unknown when the lease expires."""
+        """Leave the row to what the commit has written, or what is known of the effect."""
+        if not self._stays:
+            self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
         self._unregister()
 
@@ -446,7 +462,7 @@ class EffectClaim(Claim):
             _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
             _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
-            self._ledger.stop_renewing(self._claimed)
+            self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
         return "lost"
 
     def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> EffectOutcome:
@@ -486,14 +502,17 @@ class EffectClaim(Claim):
                     raise self._unrecorded(error) from error
 
     def _leave(self) -> None:
-        """Leave the effect, which is done and not recorded, to its lease."""
+        """Leave the effect, which is done and not recorded, to its lease, and to a store that answers again."""
         self.outcome = "left"
-        self._ledger.stop_renewing(self._claimed)
+        self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
+
+    @property
+    def _recorded_ttl(self) -> timedelta | None:
+        # Recorded on its own, the result is not applied yet.
+        return self._ttl if self.apply is None else UNTIL_APPLIED
 
     def _complete(self, result: EffectResult) -> None:
-        # Recorded on its own, the result is not applied yet.
-        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
-        if not self._ledger.complete(self._claimed, result, ttl=ttl):
+        if not self._ledger.complete(self._claimed, result, ttl=self._recorded_ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
         self.state = "recorded"
 

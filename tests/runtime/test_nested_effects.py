@@ -1,0 +1,277 @@
+"""The message of a call that fails says which effects of the calls nested in it are done or unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import EffectNotApplied
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.runtime import Session
+from tests.handler_threads import HandlerThreads
+from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, sync, tool
+from tests.wording import Wording
+
+MOMENT = timedelta(milliseconds=50)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Session]:
+    """A session in memory, and one in a store."""
+    if request.param == "memory":
+        yield Session(session_id="s")
+        return
+    with store.open(f"sqlite:///{tmp_path}/s.db") as opened, Session.open(opened, "s") as session:
+        yield session
+
+
+def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Pay, and note it in the session."""
+    context.session[Kept].append(Kept(params.text))
+    return ToolResult.ok(params)
+
+
+def no_answer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """A payment of which it is not known whether it was made."""
+    raise TimeoutError("no answer of the bank")
+
+
+def closed(_params: Note, _context: ToolContext) -> ToolResult[Note]:
+    """A failure after the nested calls."""
+    raise ValueError("the shop is closed")
+
+
+End = Callable[[Note, ToolContext], ToolResult[Note]]
+
+
+def nesting(
+    name: str, *inner: str, end: End = closed, by: Run = sync, among: list[ToolExecutor], **options: Any
+) -> Tool[Any, Any]:
+    """A tool whose handler calls others by name with an executor among these, and then ends."""
+
+    def blocking(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        for number, each in enumerate(inner):
+            among[0].execute(call(each, params.text, id=f"{name}.{number}"))
+        return end(params, context)
+
+    async def on_the_loop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        for number, each in enumerate(inner):
+            await among[0].execute_async(call(each, params.text, id=f"{name}.{number}"))
+        return end(params, context)
+
+    return tool(name, blocking if by is sync else on_the_loop, **options)
+
+
+LEFT = threading.Event()
+"""Set when handlers that were left behind may end."""
+
+
+@pytest.fixture(autouse=True)
+def left_handlers() -> Generator[None]:
+    """Have handlers that were left behind end with the test."""
+    threads = HandlerThreads()
+    LEFT.clear()
+    yield
+    LEFT.set()
+    threads.join()
+
+
+def nested(session: Session, *tools: Callable[[list[ToolExecutor]], Tool[Any, Any]]) -> ToolExecutor:
+    """An executor of tools that call each other with it."""
+    doors: list[ToolExecutor] = []
+    doors.append(executor(*(make(doors) for make in tools), session=session))
+    return doors[0]
+
+
+def plain(name: str, handler: Any = pay, **options: Any) -> Callable[[list[ToolExecutor]], Tool[Any, Any]]:
+    """A tool that calls no other."""
+    options.setdefault("effect", "external")
+    return lambda _doors: tool(name, handler, **options)
+
+
+def outer(name: str, *inner: str, **options: Any) -> Callable[[list[ToolExecutor]], Tool[Any, Any]]:
+    """A tool that calls others."""
+    return lambda doors: nesting(name, *inner, among=doors, **options)
+
+
+def cancelled(_params: Note, _context: ToolContext) -> ToolResult[Note]:
+    """End because what was awaited was cancelled."""
+    raise asyncio.CancelledError
+
+
+def refused(_params: Note, _context: ToolContext) -> ToolResult[Note]:
+    """Return a failure."""
+    return ToolResult.error("the shop is closed")
+
+
+def invalid(_params: Note, _context: ToolContext) -> Any:
+    """Return what is not a result."""
+    return 5
+
+
+ENDS: dict[str, End] = {"raised": closed, "refused": refused, "invalid": invalid, "cancelled": cancelled}
+
+
+@both_ways
+@pytest.mark.parametrize("effect", ["state", "external"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_failed_call_says_that_a_nested_effect_is_done(
+    session: Session, way: Run, effect: str, end: str, wording: Wording
+) -> None:
+    """However the caller has failed; its record says so, too."""
+    door = nested(session, plain("pay"), outer("both", "pay", by=way, effect=effect, end=ENDS[end]))
+    message = way(door, call("both"))
+    (event,) = [event for event in events(door) if event.name == "both"]
+    assert event.result.message == message.content
+    assert message.content == wording
+    assert session[Kept].all() == ()
+
+
+@both_ways
+def test_a_call_that_times_out_says_that_a_nested_effect_is_done(session: Session, way: Run, wording: Wording) -> None:
+    """It has happened before; the changes of both calls are undone."""
+    in_time: list[bool] = []
+
+    def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        # On a busy machine the time may be over: then this call has been closed, and the nested one fails.
+        in_time.append(door.execute(call("pay", id="n")).success)
+        LEFT.wait()
+        raise AssertionError
+
+    async def both_async(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        in_time.append((await door.execute_async(call("pay", id="n"))).success)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    handler = both if way is sync else both_async
+    door = executor(tool("pay", pay, effect="external"), tool("both", handler, timeout=MOMENT), session=session)
+    for number in count():
+        message = way(door, call("both", id=f"b{number}"))
+        if in_time[-1:] == [True]:
+            break
+    assert message.content == wording
+    assert session[Kept].all() == ()
+
+
+@both_ways
+def test_a_failed_call_says_that_a_nested_effect_is_unknown(session: Session, way: Run, wording: Wording) -> None:
+    """Its own message has said so to the handler alone."""
+    door = nested(session, plain("pay", no_answer), outer("both", "pay", by=way))
+    assert way(door, call("both")).content == wording
+
+
+@both_ways
+def test_an_effect_is_named_at_every_depth(session: Session, way: Run, wording: Wording) -> None:
+    """Whether the calls between have succeeded or failed, and each sentence once."""
+
+    def done(params: Note, _context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(params)
+
+    door = nested(
+        session,
+        plain("pay"),
+        plain("book", no_answer),
+        outer("good", "pay", "pay", by=way, end=done),
+        outer("bad", "book", by=way),
+        outer("all", "good", "bad", by=way),
+    )
+    assert way(door, call("all")).content == wording
+
+
+@both_ways
+def test_nothing_is_said_of_a_nested_effect_that_has_not_happened(session: Session, way: Run, wording: Wording) -> None:
+    """It has failed with a proof, or is undone with its caller."""
+
+    def not_paid(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        raise EffectNotApplied("no money")
+
+    keyed = plain("keyed", effect="state", idempotency=IdempotencyConfig())
+    door = nested(session, plain("pay", not_paid), keyed, outer("both", "pay", "keyed", by=way))
+    assert way(door, call("both")).content == wording
+
+
+def test_nothing_is_said_by_a_call_that_succeeds(session: Session) -> None:
+    """Its handler has read the failure."""
+
+    def done(params: Note, _context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(params)
+
+    door = nested(session, plain("pay", no_answer), outer("both", "pay", end=done))
+    assert door.execute(call("both")).content == "hello"
+
+
+def test_a_nested_effect_that_is_replayed_is_named_as_well(session: Session, wording: Wording) -> None:
+    """A repeat of the caller finds it done."""
+    door = nested(session, plain("pay"), outer("both", "pay"))
+    for _ in range(2):
+        assert door.execute(call("both"), reply="r").content == wording
+
+
+def test_a_nested_effect_that_still_runs_is_unknown(session: Session, wording: Wording) -> None:
+    """Its caller was left behind by its timeout meanwhile."""
+    started: list[str] = []
+
+    def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        started.append(params.text)
+        LEFT.wait()
+        return ToolResult.ok(params)
+
+    door = nested(session, plain("pay", slow), outer("both", "pay", timeout=MOMENT))
+    ids = map(str, count())
+    while not started:  # on a busy machine the time may be over before that, and the nested call is refused then
+        message = door.execute(call("both", id=next(ids)))
+    assert message.content == wording
+
+
+def test_a_nested_effect_of_another_thread_is_named(session: Session, wording: Wording) -> None:
+    """A view of the session names the call that a thread of the handler belongs to."""
+
+    def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        inner = executor(tool("pay", pay, effect="external"), session=context.session)
+        thread = threading.Thread(target=inner.execute, args=(call("pay", id="n"),))
+        thread.start()
+        thread.join()
+        raise ValueError("the shop is closed")
+
+    door = executor(tool("both", both), session=session)
+    assert door.execute(call("both")).content == wording
+
+
+@both_ways
+def test_an_effect_on_a_child_session_is_named(session: Session, way: Run, wording: Wording) -> None:
+    """The calls of an agent that is used as a tool commit on their own."""
+
+    def agent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        inner = executor(tool("pay", pay, effect="external"), session=context.session.child())
+        assert inner.execute(call("pay", id="n")).success
+        raise ValueError("the model does not answer")
+
+    door = executor(tool("agent", agent, concurrent=True), session=session)
+    assert way(door, call("agent")).content == wording
+
+
+ABSENT = External(reconcile=lambda _params, _key: None, reconcile_proves_absence=True)
+"""An effect that has not happened, as its other side says at once."""
+
+
+def test_a_reconciler_takes_back_the_note_on_the_effect_of_its_own_call(session: Session, wording: Wording) -> None:
+    """The effects of nested calls are done all the same."""
+    door = nested(session, plain("pay"), outer("both", "pay", effect=ABSENT))
+    assert door.execute(call("both")).content == wording
+
+
+def test_nothing_is_said_of_a_nested_effect_that_its_reconciler_has_not_found(
+    session: Session, wording: Wording
+) -> None:
+    """Its claim was unknown before it was asked."""
+    door = nested(session, plain("pay", no_answer, effect=ABSENT), outer("both", "pay"))
+    assert door.execute(call("both")).content == wording
