@@ -23,6 +23,7 @@ STORED = {
     "handrail.evaluate_python",
     "handrail.effect_applied",
     "handrail.effect_reported",
+    "handrail.effect_reported_below",
     "handrail.feedback_given",
     "handrail.file_edited",
     "handrail.file_excerpt",

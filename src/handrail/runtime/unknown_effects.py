@@ -142,7 +142,7 @@ def _reported(session: Session) -> set[str]:
 
 
 def report_above(caller: Session, child: Session) -> None:
-    """Note in the session of a caller which effects its agent, which has answered, was told of; see this module."""
+    """Note in the session of a caller the outcomes that an agent, which has answered, has read; see this module."""
     for effect_id in _reported(child) - _reported(caller):
         caller.log_item(EffectReportedBelow, EffectReportedBelow(effect_id), written="deferred")
 

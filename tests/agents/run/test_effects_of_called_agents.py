@@ -15,6 +15,7 @@ from handrail import store, tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.toolsets.builtin import built_ins
+from handrail.errors import RunAbortedError
 from handrail.prompt import External, Prompt, PromptTemplate, ToolResult, ToolsSection
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.ledger.effects import EffectResult
@@ -212,12 +213,30 @@ ERRORS = {
 async def test_the_failure_of_an_agent_names_what_it_has_done(
     kept: Store, tmp_path: Path, kind: str, silent: bool, wording: Wording
 ) -> None:
-    """First, because what a provider writes is cut; and it says not to ask for it again."""
+    """Also where what a provider writes is cut; and it says not to ask for it again."""
     failing = Failing(ERRORS[kind])
     with Session.open(kept, "s") as session:
         options = RunOptions(session=session, model=failing.model, mode="approve-all")
         await Bank(silent).boss(tmp_path).run_async("Pay.", options)
-    assert failing.read["clerk"].partition(": server error")[0] == wording
+    assert failing.read["clerk"].replace("server error", "") == wording
+
+
+async def test_the_failure_of_a_resumed_agent_names_what_it_did_before(
+    kept: Store, tmp_path: Path, wording: Wording
+) -> None:
+    """In another process: the run is cut off after the payment, and the provider fails when it is resumed."""
+    bank = Bank()
+    failing = Failing(RunAbortedError("the process ends"))
+    with Session.open(kept, "s") as session:
+        options = RunOptions(session=session, model=failing.model, mode="approve-all")
+        with pytest.raises(RunAbortedError):
+            await bank.boss(tmp_path).run_async("Pay.", options)
+    failing.error = ERRORS["500"]
+    with Session.open(kept, "s") as session:
+        options = RunOptions(session=session, model=failing.model, mode="approve-all")
+        await bank.boss(tmp_path).run_async(None, options)
+    assert failing.read["clerk"].replace("server error", "") == wording
+    assert bank.paid == ["A"]
 
 
 async def test_the_failure_of_an_agent_names_what_the_agents_below_it_have_done(kept: Store, tmp_path: Path) -> None:
@@ -226,7 +245,7 @@ async def test_the_failure_of_an_agent_names_what_the_agents_below_it_have_done(
     with Session.open(kept, "s") as session:
         replies = [*chief(Reply(text=""), Reply(text="")), *END]
         await play(bank.boss(tmp_path), replies, session=session, listener=log)
-    assert "pay was done" in log.told["chief"]
+    assert "pay itself was done" in log.told["chief"]
 
 
 async def test_an_outcome_that_an_agent_has_read_before_it_failed_answers_the_next_one(

@@ -27,7 +27,7 @@ async def open_child_session(
     """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
 
     If the agent has read untrusted content, the session of the call is tainted by the call. A failure of the agent is a
-    result for the caller, and names the effects that stay; exceeded limits, tools and what ends the run end both.
+    result for the caller, and names the effects from before it was resumed; exceeded limits and tools end both.
 
     It is named after the identity of the call, so that a call that was interrupted finds it again.
 
@@ -48,13 +48,18 @@ async def open_child_session(
         # An error of the agent is an answer, too: it may repeat what the agent has read.
         arguments = canonical_json({"input": input}).decode()
         answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref, arguments=arguments)
+        resumed = False
         try:
-            yield session, await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
+            history = await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
+            resumed = bool(history.history)
+            yield session, history
         except Exception as error:
             stopped = isinstance(error, PromptEvaluationError) and error.phase in {"request", "response"}
             if not stopped and (isinstance(error, RunAbortedError | CallPostponed) or mistakes_in(error)):
                 raise
-            stay = await ASYNC.write_to(effects, partial(_effects_that_stay, effects, session.session_id))
+            # The message of the call itself names the effects of calls that were made inside it, in this process.
+            read = partial(_effects_that_stay, effects, session.session_id)
+            stay = await ASYNC.write_to(effects, read) if resumed else ""
             if not stopped and not stay:
                 raise
             # First, because a long text of a provider is cut.
