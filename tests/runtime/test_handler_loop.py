@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextvars import ContextVar
 import pytest
 
 from handrail.prompt import ToolContext, ToolResult
+from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 from tests.open_files import open_files
 from tests.runtime.bench import Note, call, executor, tool
@@ -98,6 +100,21 @@ def test_an_interrupt_closes_the_loop() -> None:
         run_on_handler_loop(interrupt())
     assert before.is_closed()
     assert run_on_handler_loop(running_loop()) is not before
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_before_the_handler_leaves_the_loop_open() -> None:
+    """And closes the coroutine that has not started, of which Python would warn."""
+
+    async def interrupt() -> object:
+        signal.raise_signal(signal.SIGINT)
+        return await BLOCKING.run(running_loop, is_async=True, seconds=None)
+
+    before = run_on_handler_loop(running_loop())
+    with pytest.raises(KeyboardInterrupt):
+        run_to_completion(interrupt())
+    gc.collect()
+    assert run_on_handler_loop(running_loop()) is before
 
 
 def test_an_error_leaves_the_loop_open() -> None:
@@ -215,6 +232,7 @@ def test_a_process_ends_cleanly_whatever_its_handlers_have_used(thread: str) -> 
     """Also where the loop has threads of its own, and where a daemon thread still has a loop."""
     program = f"""
 import asyncio, threading
+from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 idle = threading.Event()
 def work(wait):

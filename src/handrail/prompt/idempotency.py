@@ -284,11 +284,6 @@ def slot_key(ref: CallRef) -> str:
     return f"{_SLOT}:{ref.key}"
 
 
-def is_slot(key: str) -> bool:
-    """Whether a key is that of a slot, which only the call that it names can repeat."""
-    return key.startswith(f"{_SLOT}:")
-
-
 def slot_effect_key(ref: CallRef, written: object, *, session_id: str, hash_key: bytes | None = None) -> EffectKey:
     """The slot of a call of one session, for external tools without a declared key.
 

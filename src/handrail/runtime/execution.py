@@ -199,7 +199,11 @@ class Blocking:
                 f"{_ON_A_LOOP}"
             )
         if seconds is None:
-            return allow_interrupts(partial(run_on_handler_loop, ASYNC.run(body, is_async=True, seconds=None)))
+            coroutine = ASYNC.run(body, is_async=True, seconds=None)
+            try:
+                return run_on_handler_loop(coroutine)
+            finally:
+                drop_unawaited(coroutine)
         # On a thread, because a loop waits for its threads and tasks, even for those that overran.
         bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
         future = run_in_thread(lambda: run_on_new_loop(bounded()))

@@ -25,7 +25,10 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
+
+from handrail.interrupts import allow_interrupts, raise_held_interrupt
 
 T = TypeVar("T")
 
@@ -34,16 +37,17 @@ MOST_KEPT = 32
 
 
 def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop of this thread, in a copy of this context.
+    """Run a coroutine on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
 
     Raises:
         RuntimeError: this thread runs an event loop.
         BaseException: what the coroutine raises.
     """
+    raise_held_interrupt()  # here, where no loop has to be closed for it
     loop = _loop_of_thread()
     keep = False
     try:
-        returned = loop.run(coroutine)
+        returned = allow_interrupts(partial(loop.run, coroutine))
         keep = True
         return returned
     except Exception:
@@ -70,6 +74,7 @@ class _HandlerLoop:
         self.process = os.getpid()
         # With a factory the runner does not make it the current loop of the thread.
         self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.runner.get_loop()  # makes it now, where Ctrl-C is held back: a loop that is half made cannot be closed
         try:
             _FREE.pop()
             self.is_kept = True

@@ -389,6 +389,8 @@ def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolCont
         if called is not None and called.tb_next is None:  # raised before the handler's first line
             raise handler_mismatch(tool, error) from error
         raise
+    finally:
+        claim.left()
 
 
 # -------------------------------------------------------------------------------------------------- step 10: the result

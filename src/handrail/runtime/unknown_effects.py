@@ -3,7 +3,8 @@
 The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
 reads anything (`settle_at_once`); when a session is resumed (`handrail.runtime.settlement`); and by the next call of
 the effect, or an equal one. That it happened counts at once. That it did not counts at once only if the tool declares
-`reconcile_proves_absence`, because a request whose answer was lost may still be on its way; asked later, it counts.
+`reconcile_proves_absence`, because a request whose answer was lost may still be on its way; asked later, it counts. It
+never counts while a `def` handler of that effect, whose call was stopped or cancelled, still runs in this process.
 
 A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
 so only the arguments show that it is the same payment. Therefore the effects of equal calls of the session are looked
@@ -44,6 +45,7 @@ from handrail.runtime.ledger.recorded_arguments import same_arguments, started_p
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
 from handrail.runtime.steps import EffectReported, note_taint
+from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 
@@ -140,11 +142,14 @@ async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, 
         CallRefusedError: the outcome stays unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
+    ledger = run.environment.effect_ledger
+    if row.status == "running" and ledger.store.owner_lives(row):  # in another process, which has left the session
+        raise CallRefusedError(Unknown(row).message)
+    runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding: Finding = await _ask_reconciler(run, tool, row) or NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence
-    if at_once and isinstance(finding, NotApplied) and not proves:
+    if isinstance(finding, NotApplied) and (runs or (at_once and not proves)):
         raise CallRefusedError(Unknown(row).message)
-    ledger = run.environment.effect_ledger
     # What belongs to it is applied by a later call, which may fail.
     ttl = UNTIL_APPLIED if tool.apply is not None else DAY if tool.idempotency is None else tool.idempotency.ttl
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))

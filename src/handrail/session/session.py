@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, Unpack, cast
 
+from handrail.closing import closing_after
 from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.call_masking import CallMasking
@@ -167,18 +168,20 @@ class Session:
         """Close it at the end of the block."""
         return self
 
-    def __exit__(self, *_exc: object) -> None:
-        self.close()
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        with closing_after(error, self):
+            self.close()
 
     async def __aenter__(self) -> Self:
         """Close it at the end of the block, by `close_async`."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
-        if kind is GeneratorExit:  # a coroutine that is closed, as with its loop, cannot await anything
-            self.close()
-        else:
-            await self.close_async()
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        with closing_after(error, self):
+            if isinstance(error, GeneratorExit):  # a coroutine that is closed, as with its loop, cannot await anything
+                self.close()
+            else:
+                await self.close_async()
 
     @property
     def unbound(self) -> Session:

@@ -136,7 +136,7 @@ class MemoryStore:
 
     def owner_lives(self, row: EffectRow) -> bool | None:
         """Whether a ledger renews the claim; nothing is known of others."""
-        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else None
+        return True if row.claim in LIVE_CLAIMS else None
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""

@@ -54,8 +54,16 @@ class Processes(Protocol):
 LIVE_CLAIMS: dict[tuple[str, int], float] = {}
 """Until when ledgers of this process renew their claims, by effect and fence, on the monotonic clock of the ledger."""
 
+NEW_CLAIMS: dict[tuple[str, int], float] = {}
+"""Claims that are being written and not renewed yet: until when that may take, by `time.monotonic`."""
+
+RUNNING_HANDLERS: set[tuple[str, int]] = set()
+"""The effects, with their fences, whose `def` handlers run in this process, also after their calls have ended."""
+
 if sys.platform != "win32":  # pragma: no branch - Windows has no fork
     os.register_at_fork(after_in_child=LIVE_CLAIMS.clear)
+    os.register_at_fork(after_in_child=NEW_CLAIMS.clear)
+    os.register_at_fork(after_in_child=RUNNING_HANDLERS.clear)
 
 
 class KernelProcesses:

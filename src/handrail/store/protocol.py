@@ -135,6 +135,11 @@ class EffectRow(NamedTuple):
     applied_at: datetime | None = None
 
     @property
+    def claim(self) -> tuple[str, int]:
+        """What names the claim of its owner: the effect and the fence."""
+        return self.effect_id, self.fence
+
+    @property
     def is_slot(self) -> bool:
         """Whether the key is the slot of a call: the tool has not declared any."""
         return self.key.startswith(_SLOT)

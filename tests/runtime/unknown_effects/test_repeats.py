@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import RecordingError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger import states
@@ -25,6 +27,7 @@ from handrail.testing import FakeClock
 from tests.runtime import payments
 from tests.runtime.bench import executor
 from tests.runtime.payments import Card, later
+from tests.session.faulty_stores import faulty
 from tests.wording import Wording
 
 
@@ -160,6 +163,49 @@ def test_absence_counts_at_once_only_where_it_is_proved(kept: Store, wording: Wo
         assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
         assert ask(door, "r2/c2").success
     assert bank.charges == ["call:r1/c1", "call:r2/c2"]
+
+
+@pytest.mark.parametrize("proves", [False, True])
+def test_absence_does_not_count_while_the_handler_still_runs(kept: Store, *, proves: bool) -> None:
+    """Its call was stopped after its timeout. The reconciler is right, and the payment comes after its answer."""
+    bank, goes_on, has_paid = Bank(False), threading.Event(), threading.Event()
+
+    def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
+        goes_on.wait()
+        paid = bank.pay(params, context=context)
+        has_paid.set()
+        return paid
+
+    tool = payments.paying(Payment, pay, reconcile=bank.find, reconcile_proves_absence=proves)
+    tool = replace(tool, timeout=timedelta(milliseconds=50))
+    with Session.open(kept, "s") as session:
+        door = executor(tool, session=session)
+        assert not ask(door, "r1/c1").success
+        assert not ask(door, "r2/c2").success
+        assert row_of(kept, "r1/c1").status == "unknown"
+        goes_on.set()
+        assert has_paid.wait(10)
+        again = ask(door, "r3/c3")
+    assert (again.success, again.replayed, bank.charges) == (True, True, ["call:r1/c1"])
+
+
+def test_an_effect_that_could_not_be_recorded_is_not_repeated_by_an_equal_call() -> None:
+    """The store fails at the commit and comes back; the session is opened again before the row is settled."""
+    bank = Bank(False)
+
+    def pay(params: Payment, *, context: ToolContext) -> ToolResult[str]:
+        broken.go_down("begin", "replace")
+        return bank.pay(params, context=context)
+
+    with faulty("sqlite", FakeClock()) as broken:
+        session = Session.open(broken, "s", wait=timedelta(0))
+        with pytest.raises(RecordingError):
+            ask(executor(payments.paying(Payment, pay), session=session), "r1/c1")
+        session.close()
+        broken.come_back()
+        with Session.open(broken, "s", wait=timedelta(0)) as again:
+            assert not ask(executor(bank.tool(), session=again), "r2/c2").success
+    assert bank.charges == ["call:r1/c1"]
 
 
 def test_reconciler_that_fails_at_once_leaves_the_call_unknown(kept: Store, wording: Wording) -> None:

@@ -40,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
+from datetime import timedelta
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
@@ -55,6 +56,7 @@ from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
+from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
 from handrail.turns import Ticket
@@ -135,6 +137,9 @@ class Claim:
         Raises:
             TransactionClosedError: the call has ended, and is recorded as not started.
         """
+
+    def left(self) -> None:
+        """Note that the handler has ended; its last act, in the thread that runs it."""
 
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised, or was ended by."""
@@ -277,6 +282,11 @@ class EffectClaim(Claim):
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
+        RUNNING_HANDLERS.add(self._claimed.row.claim)
+
+    def left(self) -> None:
+        """Note that the handler has ended; see `Claim.left`."""
+        RUNNING_HANDLERS.discard(self._claimed.row.claim)
 
     def raised(self, error: BaseException) -> None:
         """Take what the handler raised; see `Claim.raised`."""
@@ -369,9 +379,8 @@ class EffectClaim(Claim):
         external = self._tool.external
         if external is None or isinstance(finding, NotKnown):
             return False
-        # An accepted result is not applied yet.
-        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
-        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=external.accept_late_result, ttl=ttl)
+        accept = external.accept_late_result
+        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=accept, ttl=self._recorded_ttl)
         try:
             return Context().run(settle)
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
@@ -416,7 +425,9 @@ class EffectClaim(Claim):
         self._unregister()
 
     def in_doubt(self) -> None:
-        """Stop renewing the lease: an effect that has not been recorded is unknown when the lease expires."""
+        """Leave the row to what the commit has written, or what is known of the effect."""
+        if not self._stays:
+            self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
         self._unregister()
 
@@ -451,7 +462,7 @@ class EffectClaim(Claim):
             _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
             _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
-            self._ledger.stop_renewing(self._claimed)
+            self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
         return "lost"
 
     def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> EffectOutcome:
@@ -491,14 +502,17 @@ class EffectClaim(Claim):
                     raise self._unrecorded(error) from error
 
     def _leave(self) -> None:
-        """Leave the effect, which is done and not recorded, to its lease."""
+        """Leave the effect, which is done and not recorded, to its lease, and to a store that answers again."""
         self.outcome = "left"
-        self._ledger.stop_renewing(self._claimed)
+        self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
+
+    @property
+    def _recorded_ttl(self) -> timedelta | None:
+        # Recorded on its own, the result is not applied yet.
+        return self._ttl if self.apply is None else UNTIL_APPLIED
 
     def _complete(self, result: EffectResult) -> None:
-        # Recorded on its own, the result is not applied yet.
-        ttl = self._ttl if self.apply is None else UNTIL_APPLIED
-        if not self._ledger.complete(self._claimed, result, ttl=ttl):
+        if not self._ledger.complete(self._claimed, result, ttl=self._recorded_ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
         self.state = "recorded"
 

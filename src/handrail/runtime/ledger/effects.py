@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from handrail.prompt.idempotency import MINUTE, OnOrphan, is_slot
+from handrail.prompt.idempotency import MINUTE, OnOrphan
 from handrail.redaction import MASK, redacted_logger
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
@@ -161,7 +161,7 @@ class Busy:
     def message(self) -> str:
         """The message for the model if the call does not wait, or has waited long enough."""
         busy = f"{self.row.tool} is already running with the idempotency key {self.row.key}, so it was not run again."
-        if is_slot(self.row.key):
+        if self.row.is_slot:
             return (
                 f"{busy} Its result is recorded when it ends. Do not ask for it again: another call would do it again."
             )

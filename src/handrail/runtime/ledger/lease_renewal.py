@@ -26,14 +26,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from handrail.clock import Clock
 from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
 from handrail.runtime.ledger.states import lease_renewed
-from handrail.store.processes import LIVE_CLAIMS
+from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
 from handrail.transaction import UnitOfWork
 
@@ -84,6 +84,13 @@ class _Watch:
             self.future.set_result(None)
 
 
+class _Unsettled(NamedTuple):
+    """What settles a claim in a store that has failed, and until when that is tried."""
+
+    settle: Callable[[], object]
+    until: float
+
+
 class LeaseRenewer:
     """Renews the leases of claims, a third of a lease apart, and watches running rows.
 
@@ -99,7 +106,7 @@ class LeaseRenewer:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._pulse: RecurringTimer[Claimed | _Watch] = RecurringTimer(
+        self._pulse: RecurringTimer[Claimed | _Watch | _Unsettled] = RecurringTimer(
             self._perform, clock=clock, name="handrail-ledger"
         )
 
@@ -107,12 +114,13 @@ class LeaseRenewer:
         """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
         left = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
         # By the monotonic clock: that the other one is set forward ends no claim.
-        LIVE_CLAIMS[claim.row.effect_id, claim.fence] = self._clock.monotonic() + left
+        LIVE_CLAIMS[claim.row.claim] = self._clock.monotonic() + left
+        NEW_CLAIMS.pop(claim.row.claim, None)
         self._pulse.schedule(claim, _beat_seconds(claim))
 
     def drop(self, claim: Claimed) -> None:
         """Stop renewing a claim that has ended; does nothing if it was not renewed."""
-        LIVE_CLAIMS.pop((claim.row.effect_id, claim.fence), None)
+        LIVE_CLAIMS.pop(claim.row.claim, None)
         self._pulse.unschedule(claim)
 
     def abandon(self, claim: Claimed) -> None:
@@ -120,6 +128,12 @@ class LeaseRenewer:
         self.drop(claim)
         if claim.row.owner.process:
             self._pulse.schedule(claim, _beat_seconds(claim))
+
+    def settle_later(self, claim: Claimed, settle: Callable[[], object]) -> None:
+        """Stop renewing a claim, and settle it if the store, which has failed, takes that before the lease ends."""
+        self.drop(claim)
+        until = self._clock.monotonic() + claim.lease.total_seconds()
+        self._pulse.schedule(_Unsettled(settle, until), _RETRY_SECONDS)
 
     def renew(self, claim: Claimed) -> bool:
         """Extend a claim by its lease, from now on; returns whether its owner still held it."""
@@ -162,10 +176,12 @@ class LeaseRenewer:
                 self._pulse.schedule(task, 0)
         self._pulse.stop()
 
-    def _perform(self, task: Claimed | _Watch) -> Due | Callable[[], Due]:
+    def _perform(self, task: Claimed | _Watch | _Unsettled) -> Due | Callable[[], Due]:
         if isinstance(task, _Watch):
             return self._look(task)
-        if LIVE_CLAIMS.get((task.row.effect_id, task.fence), -math.inf) <= self._clock.monotonic():
+        if isinstance(task, _Unsettled):
+            return self._settle(task)
+        if LIVE_CLAIMS.get(task.row.claim, -math.inf) <= self._clock.monotonic():
             self._disown(task)
             return None
         renewed = lease_renewed(task.row, self._store.now() + task.lease)
@@ -175,12 +191,21 @@ class LeaseRenewer:
 
     def _disown(self, claim: Claimed) -> None:
         """Remove the name of this process from the row: it would prove to others that the owner lives."""
-        LIVE_CLAIMS.pop((claim.row.effect_id, claim.fence), None)
+        LIVE_CLAIMS.pop(claim.row.claim, None)
         claim.row = disowned(claim.row)  # which its owner may still renew
         with suppress(StoreClosedError):  # which has disowned what it had claimed
             row = self._store.get(claim.row.partition, claim.row.key)
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
                 change_effect(self._store, row, disowned(row))
+
+    def _settle(self, task: _Unsettled) -> float | None:
+        try:
+            task.settle()
+        except StoreClosedError:  # which has disowned what it had claimed
+            return None
+        except Exception:  # noqa: BLE001 - its call has logged that the store fails
+            return _RETRY_SECONDS if self._clock.monotonic() < task.until else None
+        return None
 
     def _look(self, watch: _Watch) -> float | None:
         """Check a watched row; returns in how many seconds to check again, `None` if the watch has ended."""

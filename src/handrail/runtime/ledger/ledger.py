@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +35,7 @@ from handrail.runtime.ledger.effects import (
     Finding,
     Hit,
     NotApplied,
+    NotKnown,
     ToolEffect,
     Unknown,
 )
@@ -41,6 +43,7 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.memory import MemoryStore
+from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import (
     ClaimOwner,
     EffectChange,
@@ -60,6 +63,7 @@ from handrail.waiting import run_blocking
 T = TypeVar("T")
 
 _log = redacted_logger("handrail.runtime")
+
 
 _MOST_GIVEN_UP = 1_000
 """How many abandoned claims are remembered; they exist only after a store has failed."""
@@ -167,17 +171,22 @@ class EffectLedger:
         self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest, claimed_at: datetime
     ) -> RefusedWrite | None:
         """Write a row that may be a claim; `None` if it was not refused."""
-        unit = UnitOfWork((write, *request.conditions))
+        unit, is_granted = UnitOfWork((write, *request.conditions)), False
+        if isinstance(write, EffectInsert):  # before others can read it, and find no owner
+            NEW_CLAIMS[write.row.claim] = time.monotonic() + request.lease.total_seconds()
         try:
-            if apply is None:
-                return self._store.apply(unit)
-            return cast("RefusedWrite | None", await apply(self._store, unit))
+            refused = self._store.apply(unit) if apply is None else await apply(self._store, unit)
+            is_granted = refused is None
+            return cast("RefusedWrite | None", refused)
         except Exception:
             raise
         except BaseException as interrupt:  # Ctrl-C, a cancellation: it may have been written
             # A coroutine that is being closed with its loop cannot await anything.
             await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write, claimed_at)
             raise
+        finally:
+            if isinstance(write, EffectInsert) and not is_granted:
+                NEW_CLAIMS.pop(write.row.claim, None)
 
     async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange, claimed_at: datetime) -> None:
         """Undo a claim whose handler will not start, if it was granted; the store is not asked for the time again."""
@@ -267,6 +276,17 @@ class EffectLedger:
         self._keeper.abandon(claim)
         self._given_up.append(claim.row)
 
+    def finish_later(
+        self, claim: Claimed, finding: EffectResult | NotApplied | NotKnown, *, ttl: timedelta | None = DAY
+    ) -> None:
+        """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
+        if isinstance(finding, NotKnown):
+            settle = partial(self.mark_unknown, claim, finding.why)
+        else:
+            settle = partial(self.settle_late, claim, finding, accept=True, ttl=ttl)
+        self._keeper.settle_later(claim, settle)
+        self._given_up.append(claim.row)
+
     def tick(self) -> int:
         """Perform what is due by the ledger's clock: renew claims, end waits whose lease has expired; returns how many.
 
@@ -340,7 +360,7 @@ class EffectLedger:
         return found[0] if found else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and tool that are unknown, or orphans.
+        """The slots of a session and tool that are unknown, or running without an owner in this process.
 
         Includes those that were resolved as happened: the model may not know of that.
 
@@ -349,12 +369,13 @@ class EffectLedger:
             tool: the name of the tool.
         """
         found = self._store.unresolved_slots(partition, tool)
-        if not found and not self._given_up:
+        if self._given_up:
+            found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
+        left = [row for row in found if row.status != "running" or not _is_owned(row)]
+        if not left:
             return ()
-        found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
         now = self._store.now()
-        seen = [proved(self._store, row, now) for row in found]
-        return tuple(row for row in seen if row.status in {"unknown", "done"} or states.lease_expired(row, now))
+        return tuple(proved(self._store, row, now) for row in left)
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
@@ -513,6 +534,11 @@ class EffectLedger:
 
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
         return sum(change_effect(self._store, row, None) for row in self._store.rows() if wanted(row))
+
+
+def _is_owned(row: EffectRow) -> bool:
+    """Whether a call of this process has the claim of a row."""
+    return row.claim in LIVE_CLAIMS or NEW_CLAIMS.get(row.claim, 0) > time.monotonic()
 
 
 def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | NotApplied) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.closing import closing_after
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.call_records import OpenCall
@@ -115,8 +116,9 @@ class SqlStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it."""
-        self.close()
+        """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
+        with closing_after(error, self):
+            self.close()
 
     @property
     def url(self) -> str:
@@ -192,7 +194,7 @@ class SqlStore:
 
     def owner_lives(self, row: EffectRow) -> bool | None:
         """Whether a ledger here renews the claim, or its process lives; `None` if neither life nor death is proved."""
-        return True if (row.effect_id, row.fence) in LIVE_CLAIMS else self._processes.lives(row.owner.process)
+        return True if row.claim in LIVE_CLAIMS else self._processes.lives(row.owner.process)
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
