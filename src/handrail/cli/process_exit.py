@@ -47,7 +47,7 @@ INTERRUPTED = 130
 """The exit code: 128 and the number of the signal, as in shells."""
 
 _ENOUGH = 3
-_GRACE = timedelta(seconds=5)
+GRACE = timedelta(seconds=5)
 """How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill."""
 
 _TERMINATING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
@@ -123,19 +123,19 @@ def interrupted_once() -> Generator[None]:
 @contextmanager
 def interruptible(
     stop: Callable[[], object],
-    stopping: Callable[[], object],
+    stopping: Callable[[Interruption], object],
     *,
-    grace: timedelta = _GRACE,
+    grace: timedelta = GRACE,
 ) -> Generator[Interruption]:
     """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop`, and the third by ending the process.
 
     If the block is left by `KeyboardInterrupt`, the second Ctrl-C is ignored after it too, and the third ends the
-    process.
+    process. By `Terminated`, the process ends after `grace` as well.
 
     Args:
         stop: stops what the block does, in order.
-        stopping: called once after Ctrl-C, in a thread of its own: it reports what is waited for.
-        grace: how long after another signal the process ends, if the block is still running.
+        stopping: called once after a signal, in a thread of its own: it reports what is waited for.
+        grace: how long after another signal the process ends, if it still runs.
     """
     count = 0
     interruption = Interruption()
@@ -153,16 +153,18 @@ def interruptible(
                 stop()
             except KeyboardInterrupt as error:
                 raise interruption.error() from error
-            if not interruption.is_termination:
-                # A thread, because the signal may have come while this one writes to the same stream.
-                reporting.append(threading.Thread(target=stopping, daemon=True))
-                reporting[0].start()
+            # A thread, because the signal may have come while this one writes to the same stream.
+            reporting.append(threading.Thread(target=stopping, args=(interruption,), daemon=True))
+            reporting[0].start()
         elif count >= _ENOUGH:
             _leave(number, frame)
 
     with _handled(obey):
         try:
             yield interruption
+        except Terminated:
+            timers.clear()  # the interpreter waits for threads at its end, and a function may run on one of them
+            raise
         finally:
             for timer in timers:
                 timer.cancel()
