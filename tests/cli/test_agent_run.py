@@ -376,7 +376,7 @@ TOOLS = [note]
 """
 
 
-@pytest.mark.parametrize("argument, code", [("0", 1), ("7", 7), ("256", 1), ("no more", 1)])
+@pytest.mark.parametrize("argument, code", [("0", 1), ("2", 2), ("256", 1), ("no more", 1)])
 def test_run_that_a_tool_ends_has_failed(run: Run, folder: Path, argument: str, code: int, wording: Wording) -> None:
     """It has not answered, whatever exit code the tool asks for; how it is resumed and settled is shown."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=EXITING)

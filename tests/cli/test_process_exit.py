@@ -286,9 +286,9 @@ def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     during = {number: signal.getsignal(number) for number in before}
     try:
-        with interruptible(lambda: None, print) as interruption:
+        with interruptible(lambda: None, print) as signals:
             assert {number: signal.getsignal(number) for number in before} == during
-        assert not interruption.is_termination
+        assert not signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -302,7 +302,7 @@ from handrail.cli.process_exit import Terminated, exit_code_of, interruptible
 def stop():
     raise KeyboardInterrupt
 
-def end(interruption):
+def end(how_long):
     pass
 
 forever = threading.Event()

@@ -36,17 +36,7 @@ from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.store import check_stored, chosen_store, opened_session
 from handrail.cli.call_format import format_call
 from handrail.cli.output_streams import OutputError
-from handrail.cli.process_exit import (
-    DONE,
-    FAILED,
-    GRACE,
-    TRY_AGAIN,
-    USAGE,
-    WAITING,
-    Interruption,
-    interruptible,
-    wake_on_signals,
-)
+from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, USAGE, WAITING, interruptible, wake_on_signals
 from handrail.cli.screen import Screen, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import (
@@ -68,7 +58,6 @@ from handrail.waiting import run_on_new_loop
 
 _ROOM = 160
 _MOST_NAMED = 200
-_NEXT_ONES = "A second Ctrl-C changes nothing; a third one ends the process at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +128,11 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
             return USAGE
         # Random, and 128 bits, so that two runs never share a session by accident.
         session_id = choices.session or uuid.uuid4().hex
-        code = DONE
         try:
             with opened_session(run.store, session_id) as session:
-                code = _run_reported(run, session, screen)
-        except StoreError as error:
-            if code in {DONE, WAITING}:
-                raise
-            screen.fault(str(error))  # what closing raises does not replace the code of a run that has failed
-        return code
+                return _run_reported(run, session, screen)
+        except SystemExit as failed:  # raised, so that what closing raises does not replace it
+            return failed.code if isinstance(failed.code, int) else FAILED
 
 
 def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> PreparedRun:
@@ -178,29 +163,28 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         screen.remark(f"Session {session.session_id} is stored in {redacted(run.store or '')}.")
     listener = _Listener(teller)
 
-    def stopping(interruption: Interruption) -> None:
+    def stopping(how_long: str) -> None:
         # The thread has no caller that could handle a closed pipe.
         with suppress(OutputError):
             if listener.waited_for:
-                rest = f", for at most {GRACE.seconds} seconds." if interruption.is_termination else f". {_NEXT_ONES}"
-                screen.remark(f"Interrupted; waiting for {listener.waited_for}{rest}")
+                screen.remark(f"Interrupted; waiting for {listener.waited_for}{how_long}")
 
-    with interruptible(listener.interrupted, stopping) as interruption:
+    with interruptible(listener.interrupted, stopping) as signals:
         try:
             result = run_on_new_loop(_listened(run, session, screen, listener))
         except BaseException as error:
             is_interrupt = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)  # only a signal cancels it all
             # A signal may come because the terminal is gone, to which nothing can be written any more.
-            if is_interrupt or (error is listener.failure and interruption.number is not None):
+            if is_interrupt or (error is listener.failure and signals):
                 _end_interrupted(run, session, screen, listener)
-                raise interruption.error() from error
+                raise KeyboardInterrupt from error
             # Raised by the listener, so the output cannot be written; `application.run` handles it.
             if error is listener.failure or not isinstance(error, Exception | SystemExit):
                 raise
             code = _failure(error, run, screen, listener)
-            if code != USAGE:
+            if listener.has_events:
                 _print_left(run, session, screen, listener)
-            return code
+            raise SystemExit(code) from error
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         _print_waiting(run, session, screen, result)
