@@ -13,6 +13,7 @@ from handrail.closing import closing_after
 from handrail.errors import RecordingError, SessionLostError, StoreUnavailableError
 from handrail.prompt import Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolCall
+from tests.wording import Wording
 
 CALL = ToolCall("c", "pay", {"order": "A"})
 
@@ -30,17 +31,15 @@ def desk(session: Session, database: Path) -> ToolExecutor:
     return ToolExecutor(prompt=prompt, session=session)
 
 
-def check_reported(error: RecordingError, database: Path, logged: pytest.LogCaptureFixture) -> None:
+def check_reported(error: RecordingError, logged: pytest.LogCaptureFixture, wording: Wording) -> None:
     """Check that the error says what became of the effect, and that notes and log say what could not be closed."""
     assert error.effect == "unknown"
-    assert [note.partition(" could not be closed: ")[0] for note in error.__notes__] == [
-        f"<SqliteStore sqlite:///{database}>"
-    ]
-    assert [record.levelno for record in logged.records if "could not be closed" in record.msg] == [logging.WARNING]
+    assert error.__notes__ == wording
+    assert [record.levelno for record in logged.records if record.name == "handrail"] == [logging.WARNING]
 
 
 def test_a_recording_error_leaves_the_blocks_of_a_store_that_cannot_be_closed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The program reads whether the payment may have happened, and not only that the file is gone."""
     database = tmp_path / "desk.db"
@@ -50,19 +49,19 @@ def test_a_recording_error_leaves_the_blocks_of_a_store_that_cannot_be_closed(
         Session.open(opened, "s") as session,
     ):
         desk(session, database).execute(CALL, reply="r")
-    check_reported(raised.value, database, caplog)
+    check_reported(raised.value, caplog, wording)
 
 
 @pytest.mark.anyio
 async def test_a_recording_error_leaves_the_asynchronous_block_of_a_session(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """As that of a blocking one."""
     database = tmp_path / "desk.db"
     with pytest.raises(RecordingError) as raised, store.open(f"sqlite:///{database}") as opened:
         async with await Session.open_async(opened, "s") as session:
             await desk(session, database).execute_async(CALL, reply="r")
-    check_reported(raised.value, database, caplog)
+    check_reported(raised.value, caplog, wording)
 
 
 def test_closing_that_fails_raises_at_the_end_of_a_block_that_nothing_has_left(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ SHORT_MODULES = {
     "session/outside_writes.py": "one rule about who writes, below the session",
     "store/sql/version.py": "one condition, below the statements that have it",
     "clock.py": "one protocol, below everything",
+    "closing.py": "one rule, below sessions and stores",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
     "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",

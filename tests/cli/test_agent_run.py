@@ -336,4 +336,52 @@ def test_run_whose_session_is_lost_says_to_try_again(run: Run, folder: Path, wor
     ran = run("note it", "--model", model, *words)
     assert (ran.code, ran.out) == (75, "")
     assert "Traceback" not in ran.err
-    assert ran.err.splitlines()[-1] == wording
+    assert "Traceback" not in ran.err
+    assert ran.err.splitlines()[-3:] == wording
+
+
+REMOVING = """
+from pathlib import Path
+from handrail import tool
+
+@tool(effect="external")
+def note(text: str) -> str:
+    "Notes something, and loses the store."
+    Path("desk.db").rename("moved.db")
+    return text
+
+TOOLS = [note]
+"""
+
+
+def test_run_whose_store_is_lost_says_to_try_again(run: Run, folder: Path, wording: Wording) -> None:
+    """What closing the store raises does not replace the exit code."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=REMOVING)
+    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
+    ran = run("note it", "--model", noting(folder, "milk"), *words)
+    assert (ran.code, ran.out) == (75, "")
+    assert [line for line in ran.err.splitlines() if line.startswith("handrail: ")] == wording
+
+
+EXITING = """
+import sys
+from handrail import tool
+
+@tool(effect="external")
+def note(text: str) -> str:
+    "Ends the program."
+    sys.exit(int(text) if text.isdecimal() else text)
+
+TOOLS = [note]
+"""
+
+
+@pytest.mark.parametrize("argument, code", [("0", 1), ("2", 2), ("256", 1), ("no more", 1)])
+def test_run_that_a_tool_ends_has_failed(run: Run, folder: Path, argument: str, code: int, wording: Wording) -> None:
+    """It has not answered, whatever exit code the tool asks for; how it is resumed and settled is shown."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=EXITING)
+    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
+    ran = run("note it", "--model", noting(folder, argument), *words)
+    assert (ran.code, ran.out) == (code, "")
+    key = ran.err.splitlines()[-1].split()[3]
+    assert ran.err.replace(key, "KEY") == wording

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
+from handrail.cli.process_exit import interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.wording import Wording
 
@@ -131,6 +131,7 @@ def note(text: str) -> str:
     with open("line") as line:
         text = line.read()
     time.sleep(0.5)
+    open("ended", "w").close()
     os.write(2, b"ended\\n")
     return text
 
@@ -138,13 +139,27 @@ TOOLS = [note]
 """
 
 
-def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(folder: Path, wording: Wording) -> None:
+@pytest.fixture
+def ended_by_default() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("ended_by_default")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.short(2)
+def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(
+    folder: Path, number: signal.Signals, wording: Wording
+) -> None:
     """On a thread of its own, on which nothing in the run waits; the line of the call agrees with the ledger."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=DECORATED)
     words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
     with _begun(folder, *words, "--store", "sqlite:///desk.db", "--session", "one") as process:
         assert process.stderr is not None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         lines: list[str] = []
         while not lines or "ledger reconcile" not in lines[-1]:
             lines.append(process.stderr.readline().rstrip("\n"))
@@ -152,9 +167,22 @@ def test_a_function_runs_to_its_end_and_its_unknown_effect_is_named(folder: Path
         process.send_signal(signal.SIGINT)
         (folder / "line").write_text("milk")
         assert process.communicate(timeout=60)[1] == "ended\n"
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     key = lines[-1].split()[3]
     assert "\n".join(lines).replace(key, "KEY").replace(str(folder), "FOLDER") == wording
+
+
+@pytest.mark.usefixtures("ended_by_default")
+def test_a_function_runs_to_its_end_also_if_the_terminal_is_gone(folder: Path) -> None:
+    """Nothing can be printed then, which changes neither the end nor the exit code."""
+    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=DECORATED)
+    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    with _begun(folder, *words, "--store", "sqlite:///desk.db") as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        process.send_signal(signal.SIGHUP)
+        (folder / "line").write_text("milk")
+    assert (process.returncode, (folder / "ended").exists()) == (128 + signal.SIGHUP, True)
 
 
 @pytest.mark.short(0)
@@ -179,7 +207,7 @@ def test_the_first_one_stops_a_block_and_the_handler_is_put_back() -> None:
     """The second one is counted only."""
     stopped: list[str] = []
     before = signal.getsignal(signal.SIGINT)
-    with interruptible(lambda: stopped.append("now"), lambda: None):
+    with interruptible(lambda: stopped.append("now"), print):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
     assert stopped == ["now"]
@@ -190,7 +218,7 @@ def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupted_once(), interruptible(lambda: None, lambda: None):
+        with interrupted_once(), interruptible(lambda: None, print):
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -205,15 +233,6 @@ def test_an_interrupted_process_ends_at_the_next_one() -> None:
         assert signal.getsignal(signal.SIGINT) is not before
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def ended_by_default() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the processes that a test starts, also if it runs under `nohup`."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("ended_by_default")
@@ -248,7 +267,7 @@ import signal, sys
 from datetime import timedelta
 from handrail.cli.process_exit import interruptible
 
-with interruptible(lambda: None, lambda: None, grace=timedelta(0)):
+with interruptible(lambda: None, print, grace=timedelta(0)):
     signal.raise_signal(signal.SIGTERM)
     sys.stdin.read()
 """
@@ -267,23 +286,47 @@ def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     during = {number: signal.getsignal(number) for number in before}
     try:
-        with interruptible(lambda: None, lambda: None) as interruption:
+        with interruptible(lambda: None, print) as signals:
             assert {number: signal.getsignal(number) for number in before} == during
-        assert not interruption.is_termination
+        assert not signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def test_a_termination_that_is_raised_names_its_signal() -> None:
-    """So that the exit code is its own, and not that of Ctrl-C."""
+RAISED = """
+import signal, threading
+from datetime import timedelta
+from handrail.cli.process_exit import Terminated, exit_code_of, interruptible
 
-    def stop() -> None:
-        raise KeyboardInterrupt
+def stop():
+    raise KeyboardInterrupt
 
-    with pytest.raises(Terminated) as caught, interruptible(stop, lambda: None):
+def end(how_long):
+    pass
+
+forever = threading.Event()
+threading.Thread(target=forever.wait).start()
+try:
+    with interruptible(stop, end, grace=timedelta(seconds=WAIT)):
         signal.raise_signal(signal.SIGTERM)
-    assert (exit_code_of(caught.value), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL)
+except Terminated as error:
+    is_restored = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ENDS:
+        forever.set()
+    print(exit_code_of(error), is_restored, flush=True)
+"""
+
+
+@pytest.mark.usefixtures("ended_by_default")
+@pytest.mark.parametrize("wait, ends, code", [(60, True, 0), (0.5, False, 128 + signal.SIGTERM)])
+def test_a_termination_that_is_raised_names_its_signal_and_ends_a_process_that_still_runs(
+    wait: float, code: int, *, ends: bool
+) -> None:
+    """The exit code is its own, and not that of Ctrl-C; a thread does not keep the process from ending."""
+    program = RAISED.replace("WAIT", str(wait)).replace("ENDS", str(ends))
+    ended = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (code, "143 True\n")
 
 
 def test_signal_wakes_a_loop_that_is_about_to_wait() -> None:

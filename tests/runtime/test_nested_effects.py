@@ -14,11 +14,13 @@ import pytest
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import EffectNotApplied
+from handrail.errors import EffectNotApplied, RecordingError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import Session
+from handrail.runtime import EffectLedger, Session
+from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, sync, tool
+from tests.session.faulty_stores import faulty
 from tests.wording import Wording
 
 MOMENT = timedelta(milliseconds=50)
@@ -275,3 +277,21 @@ def test_nothing_is_said_of_a_nested_effect_that_its_reconciler_has_not_found(
     """Its claim was unknown before it was asked."""
     door = nested(session, plain("pay", no_answer, effect=ABSENT), outer("both", "pay"))
     assert door.execute(call("both")).content == wording
+
+
+def test_a_nested_effect_that_could_not_be_recorded_is_named(clock: FakeClock, wording: Wording) -> None:
+    """Its exception ends the run; a handler that catches it fails with another one."""
+    with faulty("memory", clock) as failing:
+
+        def paid(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            failing.lose("replace", 3)
+            return ToolResult.ok(params)
+
+        def both(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+            with pytest.raises(RecordingError):
+                door.execute(call("pay", id="n"))
+            raise ValueError("the shop is closed")
+
+        tools = (tool("pay", paid, effect="external"), tool("both", both))
+        door = executor(*tools, effect_ledger=EffectLedger(failing, clock=clock))
+        assert door.execute(call("both")).content == wording

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
@@ -47,6 +47,7 @@ INTERRUPTED = 130
 """The exit code: 128 and the number of the signal, as in shells."""
 
 _ENOUGH = 3
+_NEXT_ONES = ". A second Ctrl-C changes nothing; a third one ends the process at once."
 _GRACE = timedelta(seconds=5)
 """How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill."""
 
@@ -69,29 +70,6 @@ class Terminated(KeyboardInterrupt):
 def exit_code_of(interrupt: KeyboardInterrupt) -> int:
     """128 and the number of the signal that has interrupted a command."""
     return 128 + interrupt.number if isinstance(interrupt, Terminated) else INTERRUPTED
-
-
-class Interruption:
-    """What has interrupted a block.
-
-    Attributes:
-        number: the first signal; `None` if there was none.
-    """
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self.number: int | None = None
-
-    @property
-    def is_termination(self) -> bool:
-        """Whether it was another signal than that of Ctrl-C."""
-        return self.number not in {None, signal.SIGINT}
-
-    def error(self) -> KeyboardInterrupt:
-        """The exception for it."""
-        return Terminated(self.number) if self.number is not None and self.is_termination else KeyboardInterrupt()
 
 
 @contextmanager
@@ -122,47 +100,51 @@ def interrupted_once() -> Generator[None]:
 
 @contextmanager
 def interruptible(
-    stop: Callable[[], object],
-    stopping: Callable[[], object],
-    *,
-    grace: timedelta = _GRACE,
-) -> Generator[Interruption]:
+    stop: Callable[[], object], stopping: Callable[[str], object], *, grace: timedelta = _GRACE
+) -> Generator[Sequence[int]]:
     """A block that the first Ctrl-C, SIGTERM or SIGHUP stops by calling `stop`, and the third by ending the process.
 
     If the block is left by `KeyboardInterrupt`, the second Ctrl-C is ignored after it too, and the third ends the
-    process.
+    process. After SIGTERM and SIGHUP it is left by `Terminated`, and the process ends after `grace`.
 
     Args:
         stop: stops what the block does, in order.
-        stopping: called once after Ctrl-C, in a thread of its own: it reports what is waited for.
-        grace: how long after another signal the process ends, if the block is still running.
+        stopping: called once after a signal, in a thread of its own: it reports what is waited for. It takes the end of
+            the sentence, which says how long.
+        grace: how long after another signal than that of Ctrl-C the process ends, if it still runs.
+
+    Returns:
+        The signals that have come.
     """
-    count = 0
-    interruption = Interruption()
+    signals: list[int] = []
     timers: list[threading.Timer] = []
     reporting: list[threading.Thread] = []
 
     def obey(number: int, frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            interruption.number = number
-            if interruption.is_termination:
-                timers.append(_started_timer(grace.total_seconds(), lambda: _leave(number, None)))
-            try:
-                stop()
-            except KeyboardInterrupt as error:
-                raise interruption.error() from error
-            if not interruption.is_termination:
-                # A thread, because the signal may have come while this one writes to the same stream.
-                reporting.append(threading.Thread(target=stopping, daemon=True))
-                reporting[0].start()
-        elif count >= _ENOUGH:
+        signals.append(number)
+        if len(signals) == 1:
+            if number != signal.SIGINT:
+                # A thread, because the event loop may be blocked by the very call that is waited for; a daemon, for
+                # which the interpreter does not wait.
+                timers.append(threading.Timer(grace.total_seconds(), _leave, (number, None)))
+                timers[0].daemon = True
+                timers[0].start()
+            stop()
+            how_long = _NEXT_ONES if number == signal.SIGINT else f", for at most {grace.seconds} seconds."
+            # A thread, because the signal may have come while this one writes to the same stream.
+            reporting.append(threading.Thread(target=stopping, args=(how_long,), daemon=True))
+            reporting[0].start()
+        elif len(signals) >= _ENOUGH:
             _leave(number, frame)
 
     with _handled(obey):
         try:
-            yield interruption
+            yield signals
+        except KeyboardInterrupt as error:
+            if not timers:
+                raise
+            timers.clear()  # the interpreter waits for threads at its end, and a function may run on one of them
+            raise Terminated(signals[0]) from error
         finally:
             for timer in timers:
                 timer.cancel()
@@ -193,15 +175,6 @@ def _handled(obey: Callable[[int, FrameType | None], object]) -> Generator[None]
         for number, handler in before.items():
             if number not in kept:
                 signal.signal(number, cast("signal.Handlers", handler))
-
-
-def _started_timer(seconds: float, called: Callable[[], object]) -> threading.Timer:
-    # A thread, because the event loop may be blocked by the very call that is waited for.
-    timer = threading.Timer(seconds, called)
-    # A thread that is not a daemon would delay the end of the process.
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 def wake_on_signals(loop: AbstractEventLoop) -> None:

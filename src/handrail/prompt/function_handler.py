@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from handrail.errors import UnboundResourceError
 from handrail.prompt.content_parts import TextPart, parts_of_files
@@ -35,10 +35,14 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
         return as_result(await call(params, context))
 
+    async def finish_async(value: Awaitable[object]) -> Any:  # noqa: ANN401 - as above
+        return as_result(await value)
+
     def finish(value: object) -> Any:  # noqa: ANN401 - as above
         # Whatever is declared: a decorator may have put an `async` function behind a plain one.
-        awaits = not isinstance(value, _RESULT) and inspect.isawaitable(value)
-        return _awaited(cast("Awaitable[object]", value), as_result) if awaits else as_result(value)
+        if not isinstance(value, _RESULT) and inspect.isawaitable(value):
+            return finish_async(value)
+        return as_result(value)
 
     def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
         return finish(call(params, context))
@@ -109,7 +113,3 @@ def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
     text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
     made: ToolResult[None] = ToolResult(text, None, parts=files)
     return made
-
-
-async def _awaited(value: Awaitable[object], as_result: Callable[[object], Any]) -> Any:  # noqa: ANN401 - as above
-    return as_result(await value)

@@ -190,7 +190,7 @@ class _Reading:
         described = description_in(function.__doc__, read.parameters)
         self._check_texts(described)
         params_type = self._params_type(described)
-        returned = self._result(read.return_annotation)
+        result_type, may_return_files = self._result(read.return_annotation)
         if self._faults:
             self._decorated.refuse(_in_order(self._faults, tuple(read.parameters)))
         is_async = inspect.iscoroutinefunction(function)
@@ -199,9 +199,9 @@ class _Reading:
             tuple(self._fields),
             tuple(self._injected),
             params_type,
-            returned.kind,
+            result_type,
             is_async,
-            returned.may_be_files,
+            may_return_files,
             described,
         )
 
@@ -295,7 +295,8 @@ class _Reading:
 
     # ---------------------------------------------------------------------------------------------------------- result
 
-    def _result(self, annotation: object) -> _Returned:
+    def _result(self, annotation: object) -> tuple[Any, bool]:
+        """The type of the value, and whether it may be files."""
         if annotation is inspect.Signature.empty:
             return _ANYTHING
         try:
@@ -323,18 +324,10 @@ class _Reading:
                 stored_codec(kind)
             except SchemaError as error:
                 self._add(_RETURN, f"{type_name(kind)} cannot be the result: {_without_root(error)}")
-        return _Returned(kind, may_be_files=has_files or kind is Any)
+        return kind, has_files or kind is Any
 
 
-@dataclass(frozen=True, slots=True)
-class _Returned:
-    """What a function returns: the type of the value, and whether it may be files."""
-
-    kind: Any
-    may_be_files: bool
-
-
-_ANYTHING: Final = _Returned(Any, may_be_files=True)
+_ANYTHING: Final = (Any, True)
 
 
 def _means_files(member: object) -> bool:

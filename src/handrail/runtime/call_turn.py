@@ -56,11 +56,10 @@ class CallTurn:
         outer: the transaction in which this call's will be a savepoint; `None` for an independent call.
         shared: whether it may run concurrently with other calls.
         ticket: the ticket; it has no turns if the call is not permitted here.
-        waits: whether the call had to wait, or was not permitted, when it was queued: see `CallTurn.acquire`.
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket", "waits")
+    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
         """Queue the call; `acquire` raises if it is not permitted here."""
@@ -75,11 +74,16 @@ class CallTurn:
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()
+        # The last: from here on the ticket has to be released, whatever happens.
         if caller is None and _JUDGED.get() is None:
             self.ticket: Ticket = draw_ticket(turns, exclusive=writes)
         else:
             self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
-        self.waits: bool = not self.ticket.runs or self._refused is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call may have to wait for its turn, or has waited for it, or is refused it."""
+        return self.ticket.is_linked or self._refused is not None
 
     def judged(self) -> _Judged:
         """A block in which policies and the approver judge the call; calls that they make are nested in it."""

@@ -38,7 +38,7 @@ How the end of a handler determines its external effect:
 | raised `VisibilityExpansionRequired`, `CallPostponed`, or control flow of PydanticAI | not applied |
 | raised a type in `External.not_applied_on` | not applied |
 | raised an `ExceptionGroup` | not applied, if that holds for each of its members |
-| raised anything else, overran its time, was cancelled or interrupted | unknown |
+| raised anything else, overran its time, was cancelled; returned a generator or a future | unknown |
 
 The effect of any other tool is undone with the call, so it was not applied, unless the handler raises
 `EffectUncertain`.

@@ -413,9 +413,8 @@ class Invocation:
         self.resources = self.environment.resources.call_scope()
 
     def _undone(self, error: Exception) -> RecordingError:
-        what = "was rolled back, because it could not be recorded"
-        # What has happened is recorded with the rollback, if it can be.
-        ends = self.recording_error(error, ". ".join((what, " ".join(self.effect_notes()))).rstrip(". "))
+        what = " ".join(("was rolled back, because it could not be recorded.", *self.effect_notes()))
+        ends = self.recording_error(error, what.removesuffix("."))
         if self.claim.unresolved_note():
             ends.effect = "unknown" if self.claim.unsettled else "done"
         return ends

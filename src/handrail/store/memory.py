@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -100,9 +99,7 @@ class MemoryStore:
         """Return the store."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
         """Close it."""
         self.close()
 

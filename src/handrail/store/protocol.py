@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
@@ -473,8 +472,6 @@ class Store(LedgerStore, SessionStore, Protocol):
         """Return the store."""
         ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
         """Close it."""
         ...

@@ -25,6 +25,8 @@ from handrail.turns import Ticket, Turn, own_turn, turn_of
 from handrail.waiting import Completion, run_blocking, run_detached
 
 NestedNotes: TypeAlias = dict[Ticket, Callable[[], Sequence[str]]]
+"""Sentences about the effects of nested calls, by the tickets of these."""
+
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
 _NESTING = threading.Lock()

@@ -211,6 +211,11 @@ class Ticket:
         self._waiter: Future[None] | None = None
 
     @property
+    def is_linked(self) -> bool:
+        """Whether it has to do with other tickets; one that has not has never waited."""
+        return self._links is not None
+
+    @property
     def links(self) -> TicketLinks:
         """What it has to do with other tickets; read and changed with the lock held."""
         if self._links is None:

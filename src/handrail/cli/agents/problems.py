@@ -104,7 +104,7 @@ def _cut(message: str) -> str:
     return f"{text}\n... and {count_noun(len(message) - len(text), 'more character')}; {_ALL_OF_THEM}"
 
 
-def format_problem(error: Exception, folder: Path) -> str:
+def format_problem(error: BaseException, folder: Path) -> str:
     """An exception of other code: its type, message and notes, and where in the user's code it was raised.
 
     Args:

@@ -55,6 +55,7 @@ from handrail.errors import (
     HandrailError,
     RecordingError,
     ScriptError,
+    StoreError,
 )
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun, enumerated
@@ -65,7 +66,6 @@ from handrail.waiting import run_on_new_loop
 
 _ROOM = 160
 _MOST_NAMED = 200
-_NEXT_ONES = "A second Ctrl-C changes nothing; a third one ends the process at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,11 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
             return USAGE
         # Random, and 128 bits, so that two runs never share a session by accident.
         session_id = choices.session or uuid.uuid4().hex
-        with opened_session(run.store, session_id) as session:
-            return _run_reported(run, session, screen)
+        try:
+            with opened_session(run.store, session_id) as session:
+                return _run_reported(run, session, screen)
+        except SystemExit as failed:  # raised, so that what closing raises does not replace it
+            return failed.code if isinstance(failed.code, int) else FAILED
 
 
 def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> PreparedRun:
@@ -168,29 +171,28 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
         screen.remark(f"Session {session.session_id} is stored in {redacted(run.store or '')}.")
     listener = _Listener(teller)
 
-    def stopping() -> None:
-        # The timer's thread has no caller that could handle a closed pipe.
+    def stopping(how_long: str) -> None:
+        # The thread has no caller that could handle a closed pipe.
         with suppress(OutputError):
             if listener.waited_for:
-                screen.remark(f"Interrupted; waiting for {listener.waited_for}. {_NEXT_ONES}")
+                screen.remark(f"Interrupted; waiting for {listener.waited_for}{how_long}")
 
-    with interruptible(listener.interrupted, stopping) as interruption:
+    with interruptible(listener.interrupted, stopping) as signals:
         try:
             result = run_on_new_loop(_listened(run, session, screen, listener))
-        except asyncio.CancelledError as error:  # only a signal cancels the whole run
-            if not interruption.is_termination:
+        except BaseException as error:
+            is_interrupt = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)  # only a signal cancels it all
+            # A signal may come because the terminal is gone, to which nothing can be written any more.
+            if is_interrupt or (error is listener.failure and signals):
                 _end_interrupted(run, session, screen, listener)
-            raise interruption.error() from error
-        except Exception as error:
+                raise KeyboardInterrupt from error
             # Raised by the listener, so the output cannot be written; `application.run` handles it.
-            if error is listener.failure:
-                # SIGHUP comes when the terminal is gone, to which nothing can be written any more.
-                if interruption.is_termination:
-                    raise interruption.error() from error
+            if error is listener.failure or not isinstance(error, Exception | SystemExit):
                 raise
             code = _failure(error, run, screen, listener)
-            _print_unknown(run, session, screen, listener)
-            return code
+            if listener.has_events:
+                _print_left(run, session, screen, listener)
+            raise SystemExit(code) from error
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         _print_waiting(run, session, screen, result)
@@ -214,15 +216,21 @@ def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: R
 
 
 def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> None:
-    """End a run that a person has interrupted: print how it is resumed, and wait for its functions."""
-    if session is not None and len(session[ConversationPart]):
-        with suppress(OutputError):
-            screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
-            screen.command(run.resuming(session), aside=True)
-            _print_unknown(run, session, screen, listener)
+    """End a run that was interrupted: print how it is resumed, and wait for its functions."""
+    with suppress(OutputError):
+        _print_left(run, session, screen, listener)
     if listener.calls_interrupted:
         # A function cannot be stopped. It is not cut off in the middle; a third Ctrl-C does that.
         THREADS.join()
+
+
+def _print_left(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> None:
+    """Print how a run that has not ended is resumed, and its effects that may have happened."""
+    with suppress(StoreError):  # the store is gone, which is not why the run has not ended
+        if session is not None and len(session[ConversationPart]):
+            screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
+            screen.command(run.resuming(session), aside=True)
+        _print_unknown(run, session, screen, listener)
 
 
 def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
@@ -251,7 +259,7 @@ def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, li
     return True
 
 
-def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
+def _failure(error: Exception | SystemExit, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
     if isinstance(error, AgentError):
         print_problem(screen, error)
         # Rules are checked after the first event, but still before any call.
@@ -263,6 +271,8 @@ def _failure(error: Exception, run: PreparedRun, screen: Screen, listener: _List
     screen.fault(
         f"{run.agent.name}: the run failed: {error if known else format_problem(error, run.agent.project.folder)}"
     )
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code & 0xFF or FAILED  # a program that ends a run has not answered
     return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
 
 

@@ -342,7 +342,7 @@ class EffectClaim(Claim):
             return _unknown(self._tool)
         if outcome == "done":
             return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
-        if self.outcome == "lost":
+        if outcome in {"lost", "left"}:
             return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
         return ""
 

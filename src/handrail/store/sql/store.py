@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -113,9 +112,7 @@ class SqlStore:
         """Return the store."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
         """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
         with closing_after(error, self):
             self.close()
