@@ -25,13 +25,17 @@ from handrail.prompt import (
     ToolResult,
     ToolsSection,
 )
-from handrail.resources import Binding, Records, Scope
+from handrail.resources import Binding, Copied, Scope
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import Store
 from handrail.testing import Call, Reply, ScriptedModel
 
-UNBOUND = Records({"notes": []})
-"""Records that no prompt binds: a call takes their turn with its first write."""
+UNBOUND = Copied[list[str]]([])
+"""A value that no prompt binds: a call takes its turn when it first uses it."""
+
+
+class Notes(Copied[list[str]]):
+    """A value that a prompt binds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Read the session and the files."""
     context.session[Note].all()
     context.resources.get(Filesystem).list()
-    context.resources.get(Records).plain()
+    len(context.resources.get(Notes).value)
     return ToolResult.ok(params)
 
 
@@ -60,8 +64,8 @@ def change(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Write the session and a file; fail on demand."""
     context.resources.get(Client)
     context.resources.get(Filesystem).write_text("a.txt", params.text)
-    context.resources.get(Records)["notes"].append(params.text)
-    UNBOUND["notes"].append(params.text)
+    context.resources.get(Notes).value.append(params.text)
+    UNBOUND.value.append(params.text)
     context.session[Note].append(params)
     if params.text == "fail":
         raise ValueError(params.text)
@@ -99,7 +103,7 @@ def executor(session: Session, files: Filesystem) -> ToolExecutor:
     client = Binding(Client, provider=lambda _: Client(), scope=Scope.TOOL_CALL)
     advice = StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=1, on_file="*.txt"))
     prompt = Prompt(PromptTemplate(ns="locks", key="locks", sections=[section], feedback=[advice])).bind(
-        resources={Filesystem: files, Client: client, Records: Records({"notes": []})}
+        resources={Filesystem: files, Client: client, Notes: Notes([])}
     )
     return ToolExecutor(prompt=prompt, session=session)
 

@@ -116,7 +116,7 @@ FACES = {
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
         PathNotFoundError PosixRequiredError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
-        ReducerError RegistryError ResolutionError ResourceBusyError ResourceError ResourceUseError RollbackError
+        ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
         RootMissingError
         RunAbortedError SandboxError SchemaError ScriptError SecondStoreError SessionBusyError SessionError
         SessionLockedError
@@ -147,8 +147,8 @@ FACES = {
         apply_overrides dump_overrides parse_overrides text_hash texts_of
     """,
     "handrail.resources": """
-        Binding CallScope CircularResourceError DuplicateBindingError ProviderError Records Resolver Resource
-        ResourceBusyError ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable
+        Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver Resource
+        ResourceContext ResourceError ResourceRegistry ResourceUseError Scope Snapshotable
         UnboundResourceError WrongResourceError
     """,
     "handrail.runtime": """

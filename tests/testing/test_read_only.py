@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import InvalidArgumentError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.resources import Binding, Records, Resolver, Scope
+from handrail.resources import Binding, Copied, Resolver, Scope
 from handrail.testing import assert_reads_only
 from tests.wording import Wording
 
@@ -138,6 +138,10 @@ def test_nan_and_copies_that_differ_from_their_original_have_not_changed() -> No
     assert assert_reads_only(tool, resources={Fresh: Fresh(books)}).success
 
 
+class Counts(Copied[dict[str, int]]):
+    """Numbers by name, which a call that only reads cannot set."""
+
+
 class Fresh(Shelf):
     """Its snapshots have other NaNs each time, and the same set."""
 
@@ -170,9 +174,13 @@ def test_a_resource_of_a_provider_is_compared(wording: Wording) -> None:
 
 def test_a_write_that_is_refused_fails_the_check(wording: Wording) -> None:
     """The call has failed, so nothing is known of the rest of it."""
-    tool = looking(lambda context: context.resources.get(Records).update(a=1))
+
+    def replace(context: ToolContext) -> None:
+        context.resources.get(Counts).value = {"a": 1}
+
+    tool = looking(replace)
     with pytest.raises(AssertionError) as raised:
-        assert_reads_only(tool, resources={Records: Records()})
+        assert_reads_only(tool, resources={Counts: Counts({})})
     assert str(raised.value) == wording
 
 

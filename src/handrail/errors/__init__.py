@@ -30,7 +30,6 @@
     ├── ResourceError                developer: see `handrail.resources`
     │   ├── UnboundResourceError     (also a DeveloperMistake) nothing is bound for a type
     │   ├── CircularResourceError    (also a DeveloperMistake) providers need each other
-    │   ├── ResourceBusyError        developer: a write from outside while a call holds the resource
     │   ├── ResourceUseError         (also a DeveloperMistake) a resource was asked for where it does not live
     │   ├── DuplicateBindingError    two bindings of one type in one registry
     │   └── ProviderError            a provider raised
@@ -133,7 +132,6 @@ from handrail.errors.developer import (
     PromptValidationError,
     ProviderError,
     ReducerError,
-    ResourceBusyError,
     ResourceError,
     ResourceUseError,
     SandboxError,
@@ -238,7 +236,6 @@ __all__ = [
     "ReducerError",
     "RegistryError",
     "ResolutionError",
-    "ResourceBusyError",
     "ResourceError",
     "ResourceUseError",
     "RollbackError",

@@ -476,22 +476,6 @@ class ResourceError(HandrailError):
     """The root of what goes wrong between a resource and who asks for it."""
 
 
-# Not a DeveloperMistake: as SessionBusyError.
-class ResourceBusyError(ResourceError):
-    """A write to a resource from outside, while a call holds its turn. Nothing was written.
-
-    Attributes:
-        resource: the name of its type.
-    """
-
-    def __init__(self, resource: str) -> None:
-        super().__init__(
-            f"{resource} is in use by a call, so a write from outside it was refused. Write inside the call (start a "
-            "handler's own threads with contextvars.copy_context().run), or after it has ended."
-        )
-        self.resource = resource
-
-
 class ResourceUseError(ResourceError, DeveloperMistake):
     """A resource was asked for by something that is not a class, or where it does not live."""
 

@@ -2,7 +2,7 @@
 
 `Binding` says where a resource comes from and how long it lives (`Scope`), `ResourceRegistry` is a set of bindings,
 `ResourceContext` the resources of one running prompt, and `CallScope` the same as one tool call sees them. A resource
-that is `Snapshotable` takes part in the transactions of calls; `Records` is one for data of a program's own.
+that is `Snapshotable` takes part in the transactions of calls; `Copied` is one for a value of a program's own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from handrail.errors import (
     CircularResourceError,
     DuplicateBindingError,
     ProviderError,
-    ResourceBusyError,
     ResourceError,
     ResourceUseError,
     UnboundResourceError,
@@ -19,7 +18,7 @@ from handrail.errors import (
 )
 from handrail.resources.binding import Binding, Resolver, Resource, Scope
 from handrail.resources.context import CallScope, ResourceContext
-from handrail.resources.records.records import Records
+from handrail.resources.copied import Copied
 from handrail.resources.registry import ResourceRegistry
 from handrail.transaction import Snapshotable
 
@@ -27,12 +26,11 @@ __all__ = [
     "Binding",
     "CallScope",
     "CircularResourceError",
+    "Copied",
     "DuplicateBindingError",
     "ProviderError",
-    "Records",
     "Resolver",
     "Resource",
-    "ResourceBusyError",
     "ResourceContext",
     "ResourceError",
     "ResourceRegistry",

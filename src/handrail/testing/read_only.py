@@ -1,8 +1,9 @@
 """Finds a tool that is declared to read only, and changes a resource that cannot refuse it.
 
-A call of a `"read"` tool may run beside others, and is not rolled back. A session, a filesystem and `Records` refuse
-its writes. A resource that has `snapshot` and `restore`, and does not call `handrail.transaction.check_write`, cannot:
-what the tool changes there stays. See `handrail.transaction.Snapshotable`.
+A call of a `"read"` tool may run beside others, and is not rolled back. A session and a filesystem refuse its writes. A
+resource that has `snapshot` and `restore`, and does not call `handrail.transaction.check_write` before each change,
+cannot: what the tool changes there stays. `handrail.resources.Copied` is one, for what is changed inside of its value.
+See `handrail.transaction.Snapshotable`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _snapshotables(resources: Resources | None, context: ResourceContext) -> dic
 def _held(resource: Any) -> object:  # noqa: ANN401 - any `Snapshotable`
     """A snapshot that no change of its resource reaches, or the snapshot itself if it cannot be copied so."""
     snapshot: object = resource.snapshot()
-    # One with a turn refuses what a reader writes; its snapshots may refer to how it restores them.
+    # The snapshots of one with a turn may refer to how it restores them.
     if hasattr(resource, "turn"):
         return snapshot
     try:
