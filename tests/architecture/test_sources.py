@@ -20,7 +20,6 @@ SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "agents/config_values.py": "values and paths of a configuration, for the modules that read one table each",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
-    "agents/run/child_sessions.py": "the session of a called agent, which tests open without a run",
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "contrib/tools/sandbox/limits.py": "what a sandbox may use, which the engines and the section know",
     "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",
