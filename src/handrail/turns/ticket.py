@@ -154,7 +154,7 @@ class Turn:
                 if ticket.asks:
                     found.append(ticket)
                 # Only a ticket that is excused stands before one that is first.
-                if not ticket.is_excused:
+                if not (ticket.is_linked and ticket.links.is_excused):
                     break
         return found
 
@@ -211,11 +211,6 @@ class Ticket:
         self._waiter: Future[None] | None = None
 
     @property
-    def is_linked(self) -> bool:
-        """Whether it has to do with other tickets; one that has not has never waited."""
-        return self._links is not None
-
-    @property
     def links(self) -> TicketLinks:
         """What it has to do with other tickets; read and changed with the lock held."""
         if self._links is None:
@@ -228,9 +223,9 @@ class Ticket:
         return self._links is not None and self._links.asked > 0
 
     @property
-    def is_excused(self) -> bool:
-        """Whether another ticket has not waited for it to be first."""
-        return self._links is not None and self._links.is_excused
+    def is_linked(self) -> bool:
+        """Whether it has to do with others; one that has not has never waited."""
+        return self._links is not None
 
     @property
     def waiter(self) -> Future[None] | None:
