@@ -77,7 +77,9 @@ async def open_child_session(
 def _effects_that_stay(effects: LedgerStore, session_id: str) -> str:
     """Sentences for the model of the caller about effects of a session, and of those below it; empty without any."""
     rows = effects.effects_below(session_id)
-    known = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
+    recorded = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
     in_doubt = {row.tool: "may have happened" for row in rows if row.status in {"running", "unknown"}}
-    said = [f"{tool} {words}" for each in (known, in_doubt) for tool, words in each.items()]
-    return f"{'; '.join(said)}. Do not ask for it again: another call could do it a second time." if said else ""
+    sentences = [f"{tool} {words}" for each in (recorded, in_doubt) for tool, words in each.items()]
+    return (
+        f"{'; '.join(sentences)}. Do not ask for it again: another call could do it a second time." if sentences else ""
+    )

@@ -371,11 +371,11 @@ class EffectLedger:
         found = self._store.unresolved_slots(partition, tool)
         if self._given_up:
             found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
-        left = [row for row in found if row.status != "running" or not _is_owned(row)]
-        if not left:
+        unowned = [row for row in found if row.status != "running" or not _is_owned(row)]
+        if not unowned:
             return ()
         now = self._store.now()
-        return tuple(proved(self._store, row, now) for row in left)
+        return tuple(proved(self._store, row, now) for row in unowned)
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
