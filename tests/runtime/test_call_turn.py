@@ -21,10 +21,17 @@ def environment() -> Environment:
     return executor(WRITES, READS).environment
 
 
+def queued(asked: Tool[Note, Note] | None, shared: Environment) -> CallTurn:
+    """The turn of a call that has arrived."""
+    turn = CallTurn(asked, shared)
+    turn.queue()
+    return turn
+
+
 @pytest.mark.parametrize("asked", [WRITES, READS, None], ids=["writes", "reads", "no such tool"])
 def test_a_call_of_a_free_session_does_not_wait(asked: Tool[Note, Note] | None) -> None:
     """Nothing has changed since it arrived, so its identity is not looked up again."""
-    turn = CallTurn(asked, environment())
+    turn = queued(asked, environment())
     assert (turn.waits, turn.ticket.runs) == (False, True)
 
 
@@ -34,7 +41,7 @@ def test_a_call_waits_for_an_earlier_one_that_it_conflicts_with(
 ) -> None:
     """That it had to wait stays known when its turn has come: the same call may have run meanwhile."""
     shared = environment()
-    earlier, later = CallTurn(first, shared), CallTurn(second, shared)
+    earlier, later = queued(first, shared), queued(second, shared)
     assert (later.waits, later.ticket.runs) == (waits, not waits)
     earlier.ticket.release()
     assert (later.waits, later.ticket.runs) == (waits, True)
@@ -45,7 +52,7 @@ def test_a_call_that_is_not_permitted_waits() -> None:
     shared = environment()
     outer = draw_ticket((shared.session.turn,), exclusive=False)
     with Transaction("look", ticket=outer, writes=False):
-        turn = CallTurn(WRITES, shared)
+        turn = queued(WRITES, shared)
     assert (turn.waits, turn.ticket.runs, turn.ticket.turns) == (True, True, ())
     with pytest.raises(ReadOnlyViolation):
         run_to_completion(turn.acquire(BLOCKING, None))

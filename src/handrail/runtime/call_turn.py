@@ -49,7 +49,7 @@ class _Judged:
 
 
 class CallTurn:
-    """The queue positions of a call with its participants; owned by the call.
+    """The queue positions of a call with its participants, from `queue` on; owned by the call.
 
     Attributes:
         caller: the transaction of the call in whose handler this one is made; `None` if there is none.
@@ -59,10 +59,10 @@ class CallTurn:
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket")
+    __slots__ = ("_refused", "_turns", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Queue the call; `acquire` raises if it is not permitted here."""
+        """Decide what the call queues for; `acquire` raises if it is not permitted here."""
         self._refused: Exception | None = None
         # A call that writes runs alone, so it is first as soon as it runs.
         writes = tool is not None and tool.writes
@@ -74,11 +74,17 @@ class CallTurn:
         turns: tuple[Turn, ...] = (environment.session.turn,)
         if tool is not None and not tool.concurrent:
             turns += environment.resources.turns()
-        # The last: from here on the ticket has to be released, whatever happens.
-        if caller is None and _JUDGED.get() is None:
-            self.ticket: Ticket = draw_ticket(turns, exclusive=writes)
+        if caller is not None:
+            turns = self._turns_inside(caller, "an unknown tool" if tool is None else tool.name, turns)
+        self._turns: tuple[Turn, ...] = turns
+
+    def queue(self) -> None:
+        """Draw the ticket, which has to be released."""
+        judged = _JUDGED.get()
+        if self.caller is None and judged is None:
+            self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared)
         else:
-            self.ticket = self._draw_inside(caller, tool, environment.session.turn, turns)
+            self.ticket = self._draw_inside(judged)
 
     @property
     def waits(self) -> bool:
@@ -118,26 +124,22 @@ class CallTurn:
                     await _wait(mode, waiter, deadline)
         self.is_first = True
 
-    def _draw_inside(
-        self, caller: Transaction | None, tool: Tool[Any, Any] | None, own: Turn, turns: tuple[Turn, ...]
-    ) -> Ticket:
-        if caller is not None:
-            turns = self._turns_inside(caller, "an unknown tool" if tool is None else tool.name, own, turns)
-        inside = _JUDGED.get() or (None if caller is None else caller.ticket)
+    def _draw_inside(self, judged: Ticket | None) -> Ticket:
+        inside = judged or (None if self.caller is None else self.caller.ticket)
         if self._refused is None:
             try:
-                return draw_ticket(turns, exclusive=not self.shared, inside=inside)
+                return draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
             except TurnConflictError as error:
                 self._refused = error
         self.is_first = False
         # A refused call has a ticket to release like any other; without turns it is in no queue.
         return draw_ticket((), exclusive=False)
 
-    def _turns_inside(self, caller: Transaction, name: str, own: Turn, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    def _turns_inside(self, caller: Transaction, name: str, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The turns that a nested call takes; records why it is not permitted, if it is not."""
         if caller.state != "open":
             self._refused = TransactionClosedError(caller.tool, f"call {name}")
-        if caller.concurrent and not caller.holds(own):
+        if caller.concurrent and not caller.holds(turns[0]):
             self.outer = None
             return turns
         if not self.shared and not caller.writes:

@@ -150,23 +150,22 @@ class Invocation:
         tool = environment.tool(call.name, reply) if type(call.name) is str else None
         self.tool: Tool[Any, Any] | None = tool
         self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name, reply)
-        stored = environment.session.store is not None
-        self.is_stored: bool = stored
+        self.is_stored: bool = environment.session.store is not None
         # A result that is settled once more is not answered from the record of the first time.
         is_asked_for = environment.settles is None
-        self.has_identity: bool = is_asked_for and (reply is not None or (stored and bool(call.id)))
+        self.has_identity: bool = is_asked_for and (reply is not None or (self.is_stored and bool(call.id)))
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_notes: NestedNotes = {}
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources: CallScope = resources.concurrent_call_scope() if beside else resources.call_scope()
-        # The last: from here on the ticket has to be released, whatever happens.
         self.turn: CallTurn = CallTurn(tool, environment)
-        turn = self.turn
-        if turn.outer is not None:
+        outer = self.turn.outer
+        if outer is not None:
             self.is_final = self.has_identity = False
-            if reply is None and isinstance(turn.outer.call, CallRef):
-                self.ref = CallRef.nested(turn.outer.call, call.id)
+            if reply is None and isinstance(outer.call, CallRef):
+                self.ref = CallRef.nested(outer.call, call.id)
+        self.turn.queue()  # the last: from here on the ticket has to be released, whatever happens
 
     def close(self) -> None:
         """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
