@@ -114,7 +114,7 @@ FACES = {
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
-        PathNotFoundError PosixRequiredError
+        PathNotFoundError PosixRequiredError RecordingError
         ProjectError PromptEvaluationError PromptRenderError PromptValidationError ProviderError ReadOnlyViolation
         ReducerError RegistryError ResolutionError ResourceError ResourceUseError RollbackError
         RootMissingError
