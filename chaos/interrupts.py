@@ -211,7 +211,8 @@ class World:
 
     def _open(self) -> None:
         self.store = stores.open(self._url)
-        self.session = Session.open(self.store, "desk")
+        # Of its own: a call of an earlier case would be answered from its record.
+        self.session = Session.open(self.store, f"desk ({self._case})")
         self.executor = self._executor()
 
     def close(self) -> None:
@@ -274,10 +275,14 @@ class World:
         tracer = Tracer(at, _nothing, raises=self._case.way == "exception")
         return tracer, _traced(tracer, lambda: asyncio.run(main()))
 
+    def has_happened(self, call: ToolCall) -> bool:
+        """Whether the effect of a call has happened."""
+        return self.paid[_order(call)] > 0
+
     def fault(self, call: ToolCall) -> str:
         """Make the call once more; returns what is wrong then, empty if nothing is."""
         time.sleep(_SHORT)
-        order = call.arguments["order"] if isinstance(call.arguments, dict) else ""
+        order = _order(call)
         before = self._status(call)
         if self.paid[order] and before == "failed":
             return "it had happened, and its row was failed"
@@ -311,6 +316,10 @@ class World:
     def _status(self, call: ToolCall) -> str:
         row = self.store.get(self.session.session_id, slot_key(CallRef(_reply(call), call.id)))
         return "absent" if row is None else row.status
+
+
+def _order(call: ToolCall) -> str:
+    return call.arguments["order"] if isinstance(call.arguments, dict) else ""
 
 
 def _reply(call: ToolCall) -> str:
@@ -352,7 +361,9 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
     threading.settrace(_trace)
     count, world = Count(), World(url, case)
     try:
-        tracer, _ = world.interrupted(world.call(), 0)
+        tracer, _ = world.interrupted(first := world.call(), 0)
+        if not world.has_happened(first):
+            count.faults.append("nothing was interrupted: the first call, which nobody interrupts, has paid nothing")
         for at in _lines(tracer.lines, stride):
             call = world.call()
             tracer, raised = world.interrupted(call, at)
