@@ -153,12 +153,15 @@ def play(url: str, entry: Entry, *, calls: int, dice: random.Random) -> Count:
     count = Count()
     with stores.open(url) as store:
         desk = _Desk(store, entry, dice)
-        desk.make("the first, which is slow", None)
+        # An order of another entry has a record, from which its call would be answered.
+        desk.make(f"{entry}: the first, which is slow", None)
         desk.longest = 0.0
         for number in range(_CALIBRATIONS):
-            desk.make(f"whole {number}", None)
+            desk.make(f"{entry}: whole {number}", None)
+        if desk.paid.total() != _CALIBRATIONS + 1:
+            count.faults.append(f"nothing was cancelled: of calls that nobody cancels, {desk.paid.total()} have paid")
         longest = desk.longest
-        orders = [f"order {number}" for number in range(calls)]
+        orders = [f"{entry}: order {number}" for number in range(calls)]
         for order in orders:
             count.calls += 1
             count.cancelled += desk.make(order, dice.uniform(0, longest))
