@@ -3,7 +3,7 @@
 .NOTPARALLEL:
 # Containers often set this. Each of the thousand processes of a run would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup demo docs screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
+.PHONY: help setup demo docs size screenshots reference diagrams wording test test-more test-fast check check-format lint pyright mypy types imports pytest bench bench-compare removed-tests chaos mutate format lock clean
 
 # Empty: scripts/setup.sh looks for one. Otherwise the Python that .venv is made with.
 PYTHON ?=
@@ -75,6 +75,9 @@ types: setup ## Check: all checkers agree on the type of every public name
 	@found=$$(PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/pyright --verifytypes handrail --ignoreexternal); \
 		failed=$$?; printf '%s\n' "$$found" | grep -e ' error: ' -e 'completeness score' | grep -v 'partially unknown'; \
 		exit $$failed
+
+size: setup ## Check: lines of code and modules of each package, beside their budgets in pyproject.toml
+	@$(BIN)/python scripts/size.py $(ARGS)
 
 imports: setup ## Check: the layers and the other import contracts
 	@echo "--- lint-imports"
