@@ -10,6 +10,7 @@ see `chaos.sandboxes`.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import random
@@ -41,6 +42,9 @@ _KIND_OF_REASON = re.compile(r"\S*\d\S*|/\S*")
 """What differs in reasons of one kind: names with numbers, and paths."""
 
 _SECONDS_TO_FINISH = 120.0
+_LONGEST_CASE_SECONDS = 1800.0
+"""How long the lines of one way to interrupt a call may take."""
+
 _LEAST_WIDTH = 5
 _COLUMNS = (
     *(
@@ -145,7 +149,9 @@ def _interrupt_lines(options: Options) -> bool:
     broken = False
     with _urls(options) as urls:
         for (name, url), case in product(urls.items(), interrupts.CASES):
+            faulthandler.dump_traceback_later(_LONGEST_CASE_SECONDS, exit=True)  # a call that does not end is a fault
             count = interrupts.play(url, case, stride=options.lines)
+            faulthandler.cancel_dump_traceback_later()
             broken = broken or bool(count.faults) or not count.raised
             _say(
                 f"{name}, {case}: interrupted at {count.lines} lines, {count.raised} raised, {len(count.faults)} faults"

@@ -20,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial, wraps
 from types import TracebackType
@@ -458,21 +459,24 @@ class _WakeUps:
 
     def _complete_slice(self) -> None:
         left = self._size
-        while self._due and left:
-            waiter = self._due.popleft()
-            if not waiter.done():  # it was cancelled
-                waiter.set_result(None)
-                left -= 1
-        if not self._due:
-            self._is_scheduled = False
-            # A waiter that was added before that is due now; one that is added later has the loop woken again.
+        try:
+            while self._due and left:
+                with suppress(asyncio.InvalidStateError):  # it was cancelled; a signal may cancel it in this line
+                    self._due.popleft().set_result(None)
+                    left -= 1
             if not self._due:
-                return
-            self._is_scheduled = True
-        # Behind the tasks that have been woken.
-        loop = asyncio.get_running_loop()
-        self._woken_at = loop.time()
-        loop.call_soon(self._complete_next)
+                self._is_scheduled = False
+                # A waiter that was added before that is due now; one that is added later has the loop woken again.
+                if not self._due:
+                    return
+                self._is_scheduled = True
+            # Behind the tasks that have been woken.
+            loop = asyncio.get_running_loop()
+            self._woken_at = loop.time()
+            loop.call_soon(self._complete_next)
+        except BaseException:
+            self._is_scheduled = False  # by Ctrl-C; as in `add`
+            raise
 
 
 class _Thread(threading.local):
