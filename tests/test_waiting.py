@@ -18,6 +18,7 @@ from handrail.waiting import (
     Wait,
     complete_in_thread,
     complete_in_thread_or_here,
+    completed,
     may_begin,
     outlast,
     run_blocking,
@@ -323,6 +324,32 @@ class CountedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now
+
+
+class CancelledBySignal(asyncio.Future[None]):
+    """A future that a signal cancels when it is about to be completed, as `asyncio.run` does with Ctrl-C."""
+
+    def set_result(self, result: None, /) -> None:
+        self.cancel()
+        super().set_result(result)
+
+
+def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being_woken() -> None:
+    """The loop is woken for those that are completed together with it, and for later ones."""
+
+    async def main() -> list[str]:
+        loop = asyncio.get_running_loop()
+        first: Completion[None] = Completion()
+        loop.create_future = lambda: CancelledBySignal(loop=loop)  # type: ignore[method-assign]
+        interrupted = completed(first)
+        del loop.create_future  # that of the class again
+        beside, later = outlast(completed_later("beside")), outlast(completed_later("later"))
+        first.set_result(None)
+        with pytest.raises(asyncio.CancelledError):
+            await interrupted
+        return [await asyncio.wait_for(beside, PATIENCE), await asyncio.wait_for(later, PATIENCE)]
+
+    assert asyncio.run(main()) == ["beside", "later"]
 
 
 @pytest.mark.parametrize("task_ms, slices", [(0.24, [8] * 5), (0.9, [8, 2, 2, 2]), (5.0, [8, 1, 1, 1])])
