@@ -9,8 +9,9 @@ each of them, and at that line it is interrupted in one of three ways:
 | cancel | the task of the call is cancelled; through the blocking entry, a `CancelledError` is raised | every line |
 | exception | an exception is raised | lines of the pipeline, the session and the handler, in the thread of the caller |
 
-After that the same call is made once more. The effect must have happened at most once, its row must not have been
-failed while it had happened, and the second call must be answered.
+After that the same call is made once more; after every other call that has ended by an exception, and so without a
+message, an equal one in another reply. The effect must have happened at most once, its row must not have been failed
+while it had happened, and the second call must be answered.
 """
 
 from __future__ import annotations
@@ -279,21 +280,22 @@ class World:
         """Whether the effect of a call has happened."""
         return self.paid[_order(call)] > 0
 
-    def fault(self, call: ToolCall) -> str:
-        """Make the call once more; returns what is wrong then, empty if nothing is."""
+    def fault(self, call: ToolCall, *, as_new: bool) -> str:
+        """Make the call once more, or one that equals it; returns what is wrong then, empty if nothing is."""
         time.sleep(_SHORT)
+        reply = f"{'a later ' if as_new else ''}{_reply(call)}"
         order = _order(call)
         before = self._status(call)
         if self.paid[order] and before == "failed":
             return "it had happened, and its row was failed"
         begun = time.monotonic()
         try:
-            answer = self._again(call)
+            answer = self._again(call, reply)
         except Exception as error:  # noqa: BLE001 - the session is opened anew, as a program does
             self.close()
             self._open()
             try:
-                answer = self._again(call)
+                answer = self._again(call, reply)
             except Exception as again:  # noqa: BLE001 - reported
                 return f"the second call raised {error!r}, and {again!r} in a session that was opened anew"
         if self.paid[order] > 1:
@@ -303,14 +305,14 @@ class World:
             self._open()
             return f"the second call waited for the first, which had ended: {answer}"
         after = self._status(call)
-        if after == "running" or (after == "failed" and self.paid[order]):
+        if after == "running" or (after == "failed" and self.paid[order] and not as_new):
             return f"its row is {after}: {answer}"
         return ""
 
-    def _again(self, call: ToolCall) -> str:
+    def _again(self, call: ToolCall, reply: str) -> str:
         if self._case.entry == "blocking":
-            return self._executor(Deadline.after(_LONGEST)).execute(call, reply=_reply(call)).content
-        answer = self.executor.execute_async(call, reply=_reply(call))
+            return self._executor(Deadline.after(_LONGEST)).execute(call, reply=reply).content
+        answer = self.executor.execute_async(call, reply=reply)
         return asyncio.run(asyncio.wait_for(answer, _LONGEST.total_seconds())).content
 
     def _status(self, call: ToolCall) -> str:
@@ -371,7 +373,7 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
                 continue
             count.lines += 1
             count.raised += raised
-            if fault := world.fault(call):
+            if fault := world.fault(call, as_new=raised and at // stride % 2 == 0):
                 count.faults.append(f"{tracer.where}: {fault}")
         time.sleep(_MOMENT)  # handlers that have started late
         count.faults += [f"{order} happened {times} times" for order, times in world.paid.items() if times > 1]

@@ -5,7 +5,7 @@ A process that closes any descriptor of a file loses all its POSIX locks on that
 
 | entry of a folder | protected if |
 |---|---|
-| any, under any name | it has the device and inode of a database, its log or the index of its log |
+| any, under any name | it has the device and inode of a database, its log, its index, or the file of its locks |
 | one in the folder of a database | it has the name of one of its files, even if nothing is there |
 """
 
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_LOCKED = ("", "-wal", "-shm")
-_SUFFIXES = (*_LOCKED, "-journal", "-holds")
+_LOCKED = ("", "-wal", "-shm", "-holds/sessions")
+_SUFFIXES = ("", "-wal", "-shm", "-journal", "-holds")
 
 
 class _Database(NamedTuple):

@@ -376,9 +376,9 @@ TOOLS = [note]
 """
 
 
-@pytest.mark.parametrize("argument, code", [("0", 1), ("2", 2), ("256", 1), ("no more", 1)])
+@pytest.mark.parametrize("argument, code", [("0", 3), ("2", 2), ("256", 3), ("no more", 3)])
 def test_run_that_a_tool_ends_has_failed(run: Run, folder: Path, argument: str, code: int, wording: Wording) -> None:
-    """It has not answered, whatever exit code the tool asks for; how it is resumed and settled is shown."""
+    """It has not answered, whatever exit code the tool asks for, and its effect may have happened."""
     write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=EXITING)
     words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
     ran = run("note it", "--model", noting(folder, argument), *words)

@@ -35,7 +35,7 @@ How the end of a handler determines its external effect:
 | returned `ToolResult.error(...)` | not applied |
 | was not entered: its signature does not match, the deadline had passed | not applied |
 | raised `ToolValidationError` or `EffectNotApplied` | not applied |
-| raised `VisibilityExpansionRequired`, `CallPostponed`, or control flow of PydanticAI | not applied |
+| raised `VisibilityExpansionRequired`, `CallPostponed`, or control flow of PydanticAI, and made no call | not applied |
 | raised a type in `External.not_applied_on` | not applied |
 | raised an `ExceptionGroup` | not applied, if that holds for each of its members |
 | raised anything else, overran its time, was cancelled; returned a generator or a future | unknown |

@@ -60,7 +60,7 @@ from handrail.runtime.failures import (
     safe_refusal,
 )
 from handrail.runtime.feedback import with_feedback
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim, unknown_outcome
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
 from handrail.serde import Masking
@@ -68,7 +68,7 @@ from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.taint.delimiter import marks_of
 from handrail.transaction import Transaction, current
-from handrail.transaction.transaction import NestedNotes, return_to
+from handrail.transaction.transaction import NestedCall, NestedCalls, return_to
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ class Invocation:
         secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
             has some.
         reports: the id of the effect that the call is answered with, if its outcome was determined after its own call.
-        nested_notes: for each call made inside this one, what returns its `effect_notes`.
+        nested_calls: the calls made inside this one.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
@@ -146,16 +146,15 @@ class Invocation:
         self.reply: str | None = reply
         self.interrupts: Interrupts = environment.questions.met(reply)
         self.mode = mode
-        # An adapter may hand over any value as the name, and one that is not hashable would raise here.
+        # An adapter may hand over any value as the name, and one that is not hashable would raise.
         tool = environment.tool(call.name, reply) if type(call.name) is str else None
         self.tool: Tool[Any, Any] | None = tool
         self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name, reply)
         self.is_stored: bool = environment.session.store is not None
-        # A result that is settled once more is not answered from the record of the first time.
-        is_asked_for = environment.settles is None
-        self.has_identity: bool = is_asked_for and (reply is not None or (self.is_stored and bool(call.id)))
+        is_named = reply is not None or (self.is_stored and bool(call.id))
+        self.has_identity: bool = is_named and environment.settles is None  # what is settled anew has a record
         self.ref: CallRef = CallRef(reply, call.id)
-        self.nested_notes: NestedNotes = {}
+        self.nested_calls: NestedCalls = {}
         resources = environment.resources
         beside = tool is not None and tool.concurrent
         self.resources: CallScope = resources.concurrent_call_scope() if beside else resources.call_scope()
@@ -178,7 +177,8 @@ class Invocation:
             self.turn.ticket.release()
             if self.turn.caller is not None:
                 notes = self.effect_notes()  # what is final is stored; the method would keep the call in memory
-                self.turn.caller.nested_notes[self.turn.ticket] = lambda: notes
+                nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))
+                self.turn.caller.nested_calls[self.turn.ticket] = nested
             if self.secrets is not None:
                 use_call_secrets(self._secrets_before)
 
@@ -324,7 +324,8 @@ class Invocation:
         self.claim = claim
         turn = self.turn
         if turn.caller is not None:
-            turn.caller.nested_notes[turn.ticket] = self.effect_notes
+            leave = partial(leave_unread, claim, self.nested_calls)
+            turn.caller.nested_calls[turn.ticket] = NestedCall(self.effect_notes, leave)
         return Transaction(
             tool.name,
             ticket=turn.ticket,
@@ -335,7 +336,7 @@ class Invocation:
             enlisted=claim.enlisted,
             call=self.ref,
             session_store=self.environment.durable_store,
-            nested_notes=self.nested_notes,
+            nested_calls=self.nested_calls,
         )
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
@@ -452,7 +453,7 @@ class Invocation:
 
     def effect_notes(self) -> tuple[str, ...]:
         """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""
-        nested = dict.fromkeys(note for notes in tuple(self.nested_notes.values()) for note in notes())
+        nested = dict.fromkeys(note for each in tuple(self.nested_calls.values()) for note in each.notes())
         if nested:
             nested[f"The same holds for {self.call.name}, which calls it."] = None
         return tuple(filter(None, (*nested, self.claim.unresolved_note())))

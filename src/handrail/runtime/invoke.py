@@ -55,13 +55,12 @@ from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.steps import (
     apply_result,
     check_policies,
-    message_with_feedback,
     parse_arguments,
     record_call,
     run_handler,
     unknown_tool,
 )
-from handrail.runtime.unknown_effects import settle_at_once
+from handrail.runtime.unknown_effects import give_message, is_plain, settle_at_once
 from handrail.session.call_ref import ToolCall
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, thirteen times a call.
@@ -134,7 +133,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     finally:
         run.close()
     run.step = RENDER
-    return run.message(result) if run.environment.feedback is None else await message_with_feedback(run, result)
+    return run.message(result) if is_plain(run) else await give_message(run, result)
 
 
 async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:

@@ -24,6 +24,7 @@ from uuid import UUID
 
 from handrail.crash_points import reached
 from handrail.errors import (
+    CallPostponed,
     DeadlineExceededError,
     ModelVisibleError,
     ParseError,
@@ -31,6 +32,7 @@ from handrail.errors import (
     SessionBusyError,
     SessionLostError,
     ToolValidationError,
+    VisibilityExpansionRequired,
 )
 from handrail.errors.developer import mistakes_in
 from handrail.interrupts import allow_interrupts, raise_held_interrupt
@@ -84,6 +86,9 @@ _log = redacted_logger("handrail.runtime")
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
 _NOTHING = "None: on_result is not awaited; await in the handler"
+
+_RAISED_BY_NESTED_CALLS = (CallPostponed, VisibilityExpansionRequired)
+"""What proves that nothing was done, unless a call that the handler has made has raised it."""
 
 _RESULT: type[object] = ToolResult
 """What nearly all handlers return."""
@@ -306,6 +311,8 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
         claim.raised(error)
+        if run.nested_calls and tool.external is not None and isinstance(error, _RAISED_BY_NESTED_CALLS):
+            claim.outcome_unknown("a call that its handler made has ended it")
         raise_as_meant(error, tool.name)
         raise
     finally:
@@ -415,15 +422,19 @@ class EffectApplied:
 @stored_as("handrail.effect_reported")
 @dataclass(frozen=True, slots=True)
 class EffectReported:
-    """A call was answered with the result of an effect whose outcome was determined later.
+    """A call was answered with the result of an effect that no message had said was done.
 
     Attributes:
         effect_id: the effect.
+        reply: the reply of the call. It does not count if its record is not final, because then it had no message.
+        call_id: its id.
     """
 
     survives_reset: ClassVar[bool] = True
 
     effect_id: str
+    reply: str | None = None
+    call_id: str = ""
 
 
 async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
@@ -460,7 +471,7 @@ async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> boo
     """Record that the session applies and reports an effect; returns `False` if it has applied it before."""
     session = run.environment.session
     if run.reports is not None:
-        session[EffectReported].append(EffectReported(run.reports))
+        session[EffectReported].append(EffectReported(run.reports, *run.ref.stored))
     if claim.stored is not None and await run.mode.write_to(session.store, partial(_has_applied, session, effect)):
         return False
     session[EffectApplied].append(EffectApplied(*effect))
@@ -507,11 +518,12 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     except SessionLostError as lost:
         run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
         return
-    except (CancelledError, GeneratorExit):  # the task was cancelled, or its loop closed; the call is recorded by then
-        if event is not None and session.listens(ToolInvoked):
-            _notify_listeners(run, event)
-        raise
-    if session.listens(ToolInvoked):
+    except (
+        CancelledError,
+        GeneratorExit,
+    ) as error:  # its task was, or its loop; it is recorded by then
+        run.raises = error
+    if event is not None and session.listens(ToolInvoked):
         _notify_listeners(run, event)
 
 

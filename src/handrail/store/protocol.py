@@ -155,9 +155,9 @@ class EffectRow(NamedTuple):
 
     @property
     def was_found_done(self) -> bool:
-        """Whether this is the slot of a call that did not learn itself that its effect was done.
+        """Whether this is the slot of a call whose message did not say that its effect was done, or that had none.
 
-        Such a row never expires; that of a call which has recorded its own result does.
+        Such a row never expires; that of a call whose message said so does.
         """
         return self.expires_at is None and self.status == "done" and self.is_slot
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import (
@@ -24,8 +24,21 @@ from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 from handrail.waiting import Completion, run_blocking, run_detached
 
-NestedNotes: TypeAlias = dict[Ticket, Callable[[], Sequence[str]]]
-"""Sentences about the effects of nested calls, by the tickets of these."""
+
+class NestedCall(NamedTuple):
+    """What a call knows of one that is made inside it.
+
+    Attributes:
+        notes: returns sentences about its effects, and those of the calls nested in it.
+        leave_unread: leaves these effects to the calls that equal theirs; returns whether there are any.
+    """
+
+    notes: Callable[[], Sequence[str]]
+    leave_unread: Callable[[], bool]
+
+
+NestedCalls: TypeAlias = dict[Ticket | str, NestedCall]
+"""The calls that are made inside another one, by their tickets; one that was refused, by the effect that it repeats."""
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
@@ -117,7 +130,7 @@ class Transaction:
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
-        nested_notes: for each call made inside this one, what returns the notes on its effects (`handrail.runtime`).
+        nested_calls: the calls made inside this one (`handrail.runtime`).
     """
 
     __slots__ = (
@@ -134,7 +147,7 @@ class Transaction:
         "concurrent",
         "cure",
         "must_roll_back",
-        "nested_notes",
+        "nested_calls",
         "parent",
         "session_store",
         "state",
@@ -159,7 +172,7 @@ class Transaction:
         call: object = None,
         session_store: UnitStore | None = None,
         cure: str = "",
-        nested_notes: NestedNotes | None = None,
+        nested_calls: NestedCalls | None = None,
     ) -> None:
         """Make a transaction that is not yet current; enter it with `with`.
 
@@ -174,7 +187,7 @@ class Transaction:
         self.call: object = call
         self.session_store: UnitStore | None = session_store
         self.cure: str = cure
-        self.nested_notes: NestedNotes = {} if nested_notes is None else nested_notes
+        self.nested_calls: NestedCalls = {} if nested_calls is None else nested_calls
         self.state: Literal["open", "closed", "ended"] = "open"
         self.must_roll_back: bool = True
         self.committed: bool = False

@@ -55,7 +55,7 @@ with store.open(f"sqlite:///{root}/desk.db") as opened, Session.open(opened, "on
 """
 
 FILES = ("desk.db", "desk.db-wal", "desk.db-shm", "desk.db-holds", "desk.db-holds/sessions")
-NAMES = (*FILES, "alias", "alias of the index", "data/alias")
+NAMES = (*FILES, "alias", "alias of the index", "alias of the locks", "data/alias")
 UNUSED = ("desk.db-journal", "desk.db-journal/x", "desk.db-holds/new")
 
 
@@ -130,6 +130,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Desk]:
         for name in ("alias", "data/alias"):
             (root / name).hardlink_to(root / "desk.db")
         (root / "alias of the index").hardlink_to(root / "desk.db-shm")
+        (root / "alias of the locks").hardlink_to(root / "desk.db-holds" / "sessions")
         yield Desk(root, files, session)
 
 

@@ -8,7 +8,8 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -394,6 +395,29 @@ def test_equal_arguments_in_other_words_are_a_repeat(kept: Store, first: object,
         ask(door, "r2/c2", second)
         assert bank.charges == ["call:r1/c1"]
         ask(door, "r3/c3", {"to": "ann", "cents": 501})
+        assert len(bank.charges) == 2
+
+
+@dataclass(frozen=True)
+class Booking:
+    """What keys compare otherwise than as text."""
+
+    cents: Decimal
+    at: datetime
+
+
+BOOKINGS = [("10.00", "2026-01-01T12:00:00Z"), ("10", "2026-01-01T13:00:00+01:00"), ("1E+1", "2026-01-01T12:00:00Z")]
+
+
+def test_arguments_are_equal_if_they_make_the_same_key(kept: Store) -> None:
+    """Another spelling of a number, or a moment in another zone, is the same payment."""
+    bank = Bank()
+    with Session.open(kept, "s") as session:
+        door = executor(bank.tool(Booking), session=session)
+        for number, (cents, at) in enumerate(BOOKINGS):
+            ask(door, f"r{number}/c", {"cents": cents, "at": at})
+        assert bank.charges == ["call:r0/c"]
+        ask(door, "r9/c", {"cents": "10.01", "at": BOOKINGS[0][1]})
         assert len(bank.charges) == 2
 
 

@@ -190,9 +190,8 @@ def _run_reported(run: PreparedRun, session: Session | None, screen: Screen) -> 
             if error is listener.failure or not isinstance(error, Exception | SystemExit):
                 raise
             code = _failure(error, run, screen, listener)
-            if listener.has_events:
-                _print_left(run, session, screen, listener)
-            raise SystemExit(code) from error
+            may_have_happened = listener.has_events and _print_left(run, session, screen, listener)
+            raise SystemExit(WAITING if may_have_happened and code == FAILED else code) from error
     # Only a stored run can be resumed; without a session a waiting run ends here with its output.
     if result.status == "waiting" and session is not None:
         _print_waiting(run, session, screen, result)
@@ -224,13 +223,14 @@ def _end_interrupted(run: PreparedRun, session: Session | None, screen: Screen, 
         THREADS.join()
 
 
-def _print_left(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> None:
-    """Print how a run that has not ended is resumed, and its effects that may have happened."""
+def _print_left(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:
+    """Print how a run that has not ended is resumed, and its effects that may have happened; whether there are any."""
     with suppress(StoreError):  # the store is gone, which is not why the run has not ended
         if session is not None and len(session[ConversationPart]):
             screen.remark(f"Session {session.session_id} holds the run up to here. Resume it with:")
             screen.command(run.resuming(session), aside=True)
-        _print_unknown(run, session, screen, listener)
+        return _print_unknown(run, session, screen, listener)
+    return False
 
 
 def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, listener: _Listener) -> bool:

@@ -59,6 +59,7 @@ from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
+from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket
 
 _log = redacted_logger("handrail.runtime")
@@ -120,6 +121,11 @@ class Claim:
         return False
 
     @property
+    def is_done(self) -> bool:
+        """Whether the effect is recorded as done, and stays so if the call fails."""
+        return False
+
+    @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
         """What is settled together with the call's transaction."""
         return ()
@@ -169,6 +175,10 @@ class Claim:
     def unresolved_note(self) -> str:
         """Sentences for the model about the effect of a failed call; empty if there are none."""
         return ""
+
+    def leave_unread(self) -> bool:
+        """Leave an effect that is done to the call that equals this one; returns whether there is one."""
+        return False
 
 
 NO_CLAIM = Claim()
@@ -263,6 +273,11 @@ class EffectClaim(Claim):
         """Whether the effect is unknown, or its outcome could not be recorded."""
         return self.outcome in {"unknown", "lost", "left"}
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the effect is recorded as done, and stays so if the call fails."""
+        return self._stays and self.state == "recorded"
+
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row runs."""
         own = self._claimed.row
@@ -345,6 +360,10 @@ class EffectClaim(Claim):
         if outcome in {"lost", "left"}:
             return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
         return ""
+
+    def leave_unread(self) -> bool:
+        """Leave a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
+        return self.is_done and self._ledger.leave_unread(self._claimed)
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
@@ -515,6 +534,12 @@ class EffectClaim(Claim):
         if not self._ledger.complete(self._claimed, result, ttl=self._recorded_ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
         self.state = "recorded"
+
+
+def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
+    """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
+    left = [each.leave_unread() for each in tuple(nested.values())]
+    return claim.leave_unread() or any(left)
 
 
 def _without_result(tool: Tool[Any, Any]) -> EffectResult:

@@ -259,6 +259,16 @@ class EffectLedger:
         """
         return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
+    def leave_unread(self, claim: Claimed) -> bool:
+        """Have the next equal call answered with the result of a slot, because its own call ends without a message.
+
+        Returns whether the effect is done, and its key the slot of a call.
+        """
+        row = self._store.get(claim.row.partition, claim.row.key)
+        if row is None or not row.is_slot or (row.effect_id, row.status) != (claim.row.effect_id, "done"):
+            return False
+        return row.was_found_done or self._replace(row, row._replace(expires_at=None))
+
     def settled(self, claim: Claimed) -> None:
         """Stop renewing a claim whose outcome was committed with its call."""
         self._keeper.drop(claim)

@@ -90,7 +90,7 @@ def read_arguments(data: bytes) -> RecordedArguments:
 
 
 def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, Any]) -> bool:
-    """Whether two records have equal parsed arguments, or equal ones but for defaults that were made up.
+    """Whether two records have equal parsed arguments, as keys compare them: without defaults that were made up.
 
     False if a part of one was cut.
     """
@@ -102,23 +102,28 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
         return False
     if _sorted(parsed) == _sorted(other):
         return True
-    return tool.key_codec is not None and _sent(one, tool) == _sent(two, tool) != ""
+    return _digest(one, tool) == _digest(two, tool) != ""
 
 
-def _sent(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
-    """The digest of recorded arguments without what defaults made up; empty if they are not there in full."""
+def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
+    """The digest of recorded arguments, as that of a key; empty if they are not there in full."""
+    parsed: Any = record.arguments
+    sent = parsed if record.written is None or tool.key_codec is None else record.written
     try:
-        return digest(tool.key_params(record.arguments if record.written is None else record.written, None))
+        return digest(tool.key_params(sent, None) if tool.key_codec is not None else tool.parse(parsed))
     except (DumpError, ParseError):
         return ""
 
 
 def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    theirs, ours = (None if each is None else read_arguments(each).arguments for each in (recorded, asked))
+    record, ours = (None if each is None else read_arguments(each) for each in (recorded, asked))
+    theirs, ours = (None if each is None else each.arguments for each in (record, ours))
     differing = ""
-    if is_object(theirs) and is_object(ours):
-        others = {name: _sorted(value) for name, value in theirs.items()}
+    if record is not None and is_object(theirs) and is_object(ours):
+        # What the model has not written may be a default that was made up for the call.
+        sent = record.written if is_object(record.written) else theirs
+        others = {name: _sorted(value) for name, value in theirs.items() if name in sent}
         others = {name: text for name, text in others.items() if name not in ours or _sorted(ours[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
     return f"(This was done before with other arguments{differing}, and is not done again.)"

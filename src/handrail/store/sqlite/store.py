@@ -140,6 +140,7 @@ class SqliteDriver:
         self._closed = False
         try:
             self._files.announce(self._bytes)
+            track_connections(file.path, 0)  # the file of the locks may be new
         except BaseException:
             self.close()
             raise
