@@ -1,4 +1,4 @@
-"""What it costs to start a program below the guardian, beside starting it directly, alone and in a call."""
+"""What it costs to start a program that ends with its call, beside starting it directly, alone and in a call."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Bound
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell import process
-from handrail.contrib.tools.shell.process import Program, ProgramRun, ProgramStart, start_of
+from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.filesystem import HostFilesystem
-from handrail.programs.guardian_client import GUARDIANS, Guardians
-from handrail.programs.launch import Launch
-from handrail.programs.supervised import SupervisedProgram
+from handrail.programs.program import Program
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 
 FILES = 20_000
 BARE = "a bare subprocess"
-GROUP = "a program in a process group"
-LATER = "a program below the guardian"
-FIRST = "a program that starts the guardian"
+PROGRAM = "a program of a call"
 CALL = f"shell call that may write, {FILES:,} files"
-GROUP_CALL = f"{CALL}, in a process group"
-FIRST_CALL = f"{CALL}, with the start of the guardian"
 
-BOUNDS = (Bound(CALL, GROUP_CALL, 1.1), Bound(FIRST_CALL, CALL, 2.0))
+BOUNDS: tuple[Bound, ...] = ()
 
 _TRUE = ("/bin/true",)
 _NUMBERS = count()
@@ -49,12 +42,8 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         call()  # the first tree that is saved is read as a whole
         yield {
             BARE: _bare,
-            GROUP: _running(root, start_of("another")),
-            LATER: _running(root, start_of("linux")),
-            FIRST: _running(root, _First),
-            GROUP_CALL: _in_group(call),
+            PROGRAM: _running(root),
             CALL: call,
-            FIRST_CALL: _first_calls(call),
         }
 
 
@@ -62,30 +51,15 @@ def _bare() -> object:
     return subprocess.run(_TRUE, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
-def _running(folder: Path, start: ProgramStart) -> Callable[[], object]:
+def _running(folder: Path) -> Callable[[], object]:
     program = Program(line=_TRUE, folder=folder, environment={}, input=b"", seconds=60, max_output_bytes=1000)
 
     def run() -> object:
-        ended = ProgramRun(SYSTEM_CLOCK, f"call-{next(_NUMBERS)}", start=start).carry_out(program)
+        ended = ProgramRun(SYSTEM_CLOCK, f"call-{next(_NUMBERS)}").carry_out(program)
         assert ended.code == 0
         return ended
 
     return run
-
-
-class _First(SupervisedProgram):
-    """A program for which a guardian is started."""
-
-    def __init__(self, launch: Launch, clock: Clock) -> None:
-        self.guardians = Guardians()
-        super().__init__(launch, clock, self.guardians)
-
-    def start(self) -> bool:
-        """Start both."""
-        try:
-            return super().start()
-        finally:
-            self.guardians.at_exit()
 
 
 def _calling(files: HostFilesystem) -> Callable[[], object]:
@@ -99,27 +73,6 @@ def _calling(files: HostFilesystem) -> Callable[[], object]:
         return message
 
     return call
-
-
-def _in_group(call: Callable[[], object]) -> Callable[[], object]:
-    start = process.start_of
-
-    def in_group() -> object:
-        process.start_of = lambda platform: start(f"not {platform}")
-        try:
-            return call()
-        finally:
-            process.start_of = start
-
-    return in_group
-
-
-def _first_calls(call: Callable[[], object]) -> Callable[[], object]:
-    def first() -> object:
-        GUARDIANS.close()
-        return call()
-
-    return first
 
 
 def _plant(root: Path) -> None:

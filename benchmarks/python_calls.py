@@ -14,14 +14,13 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import AstevalSection
 from handrail.contrib.tools.python.engines import EngineName, worker_settings
 from handrail.contrib.tools.python.workers import WORKERS
-from handrail.programs.guardian_client import GUARDIANS
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 
 BARE = "a bare evaluation by Monty"
 WARM = "evaluate_python by Monty"
 ASTEVAL = "evaluate_python by asteval"
-FIRST = "evaluate_python that starts guardian, worker and Monty"
+FIRST = "evaluate_python that starts worker and Monty"
 
 LIMITS = (
     Limit(WARM, 2.0, "ms over its bare evaluation"),
@@ -69,7 +68,6 @@ def _calling(engine: EngineName) -> Callable[[], object]:
 def _first(call: Callable[[], object]) -> Callable[[], object]:
     def first() -> object:
         WORKERS.close()
-        GUARDIANS.close()
         return call()
 
     return first

@@ -1,8 +1,8 @@
-"""Programs that do not want to end: rounds in which one is started by a call, and something is killed.
+"""Programs that do not want to end: rounds in which one is started by a call, and the call ends or the agent is killed.
 
 The program ignores SIGTERM, forks twice, makes sessions of its own, and goes on writing to the folder. It holds a fifo
 open, so that the end of the last process is seen there. A bystander, with another call in its environment, must
-survive.
+survive. When the agent is killed, the program ends at once, and what it has detached at the next opening of the folder.
 
 `python -m chaos.programs FOLDER KIND` is the agent of one round.
 """
@@ -13,7 +13,6 @@ import json
 import os
 import random
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -28,15 +27,12 @@ from typing import Literal, get_args
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import HostFilesystem
-from handrail.process_identity import ProcessName
-from handrail.programs.guardian_client import GUARDIANS
-from handrail.programs.launch import ProgramIdentity
 from handrail.programs.process_tree import CALL_VARIABLE
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 
-Kind = Literal["call ends", "agent", "guardian, then agent", "supervisor", "supervisor, guardian and agent"]
-"""What is killed in a round, in this order; nothing where the call ends by itself."""
+Kind = Literal["call ends", "agent", "agent, and nothing is detached"]
+"""What is killed in a round; nothing where the call ends by itself."""
 
 SECONDS = 2.0
 """After which time nothing of a program may be left."""
@@ -54,6 +50,9 @@ def work():
         with open("changed.txt", "a") as file:
             file.write("changed")
         time.sleep(0.005)
+if sys.argv[1] == "agent, and nothing is detached":
+    os.write(held, b"%d\\n" % os.getpid())
+    work()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -119,18 +118,19 @@ def play(kind: Kind, folder: Path, pause: Callable[[], object] = bool) -> Round:
     try:
         with _bystander() as is_alive, _agent(folder, kind) as agent:
             assert agent.stdout is not None
-            guardian = int(agent.stdout.readline())
             daemon = int(fifo.read() or b"0")
             begun = time.monotonic()
             if kind == "call ends":
                 agent.stdout.readline()
             else:
                 pause()
+                agent.kill()
+                agent.wait()
                 begun = time.monotonic()
-                _kill(kind, folder, guardian, agent)
-            if kind == "supervisor, guardian and agent" and not _runs(daemon):
-                faults.append("nothing was left for the next opening")
-            if kind in {"agent", "guardian, then agent", "supervisor, guardian and agent"}:
+                if kind == "agent, and nothing is detached" and fifo.read(_PATIENCE) != b"":
+                    faults.append("the program outlives its agent")
+                if kind == "agent" and not _runs(daemon):
+                    faults.append("nothing was left for the next opening")
                 HostFilesystem(root, journal=folder / "journal", wait=timedelta(seconds=20)).close()
                 if _picture(root) != before:
                     faults.append("the tree is not as it was")
@@ -150,23 +150,6 @@ def rounds(number: int, dice: random.Random) -> Generator[Round]:
     for at in range(number):
         with TemporaryDirectory(prefix="chaos-programs-") as folder:
             yield play(kinds[at % len(kinds)], Path(folder), lambda: time.sleep(dice.random() * _LONGEST_DELAY))
-
-
-def _kill(kind: Kind, folder: Path, guardian: int, agent: subprocess.Popen[str]) -> None:
-    (record,) = (folder / "journal").glob("program-*")
-    program = ProgramIdentity.from_json(record.read_bytes())
-    assert program is not None
-    assert isinstance(program.supervisor, ProcessName)
-    pids = {"supervisor": program.supervisor.pid, "guardian": guardian, "agent": agent.pid}
-    for pid in (pids[name] for name in pids if name in kind):
-        # All are stopped first, so that none of them sees the end of another one.
-        os.kill(pid, signal.SIGSTOP)
-    for pid in (pids[name] for name in pids if name in kind):
-        os.kill(pid, signal.SIGKILL)
-    if "agent" in kind:
-        agent.wait()
-    elif agent.stdout is not None:
-        agent.stdout.readline()  # its call ends
 
 
 @contextmanager
@@ -216,9 +199,6 @@ def main(folder: Path, kind: str) -> None:
         section = ShellToolsSection(files, allow=[rule], environment={"PATH": str(_PYTHON.parent)})
         prompt = Prompt(PromptTemplate(ns="chaos", key="programs", sections=[section]))
         executor = ToolExecutor(prompt=prompt, session=Session())
-        # Before the program: the guardian is started by the first one.
-        executor.execute(ToolCall("first", "shell_run", {"command": [_PYTHON.name, "-I", "-S", "-c", ""]}))
-        _say(str(GUARDIANS.pid))
         command = [_PYTHON.name, "-I", "-S", "-c", _FOREVER, kind]
         message = executor.execute(ToolCall("call", "shell_run", {"command": command}))
         _say(json.dumps([message.success, message.content]))

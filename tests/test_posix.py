@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools.shell.process import start_of
 from handrail.errors import PosixRequiredError
 from handrail.posix import MissingModule, has_processes, require_posix
-from handrail.programs.supervised import SupervisedProgram
 from tests.architecture.sources import ROOT
 from tests.wording import Wording
 
@@ -61,8 +59,6 @@ def test_what_needs_posix_says_what_it_needs(wording: Wording) -> None:
 
 
 def test_a_system_that_shows_no_processes_is_known(tmp_path: Path) -> None:
-    """A supervisor finds the processes of its program by what the system shows; without, a group is killed."""
+    """What a program has left is found by what the system shows; without, its group is killed."""
     assert has_processes() == (sys.platform == "linux")
     assert not has_processes(tmp_path)
-    assert (start_of("linux") is SupervisedProgram) == has_processes()
-    assert start_of("darwin") is not SupervisedProgram

@@ -119,6 +119,5 @@ def test_modules_of_posix_are_imported_in_one_place() -> None:
     importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
     assert importing == {
         "handrail.cli.agents.questions",
-        "handrail.programs.guardian",
         "handrail.python_worker.confinement",
     }

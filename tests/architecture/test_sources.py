@@ -28,7 +28,6 @@ SHORT_MODULES = {
     "cli/overrides/agent_texts.py": "needs the extra `agents`, and is imported only when an agent is named",
     "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
-    "programs/guardian_messages.py": "what the guardian and its callers share, below both",
     "runtime/read_only_transaction.py": "one transaction, below feedback and completion",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
     "session/outside_writes.py": "one rule about who writes, below the session",

@@ -29,7 +29,6 @@ INTERNAL = {
         "GAP",
         "USER",
         "VERSION",
-        "REQUEST_FILES",
         "LEAST_WEIGHT",
         "SECONDS_BETWEEN",
         "MOST_WRITTEN",

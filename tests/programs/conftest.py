@@ -1,4 +1,4 @@
-"""A guardian for one test, and a fifo that shows that nothing of a program is left."""
+"""A fifo that shows that nothing of a program is left."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ from pathlib import Path
 import pytest
 
 from chaos.programs import Fifo
-from handrail.programs.guardian_client import Guardians
-
-
-@pytest.fixture
-def guardians() -> Generator[Guardians]:
-    """The guardians of one test."""
-    guardians = Guardians()
-    yield guardians
-    guardians.at_exit()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from handrail.process_identity import process_name
-from handrail.programs.launch import ProgramIdentity, processes_of
-from handrail.programs.process_tree import Process, inside, look, ticks_now
+from handrail.programs.process_tree import Process, look, namespace_processes
+from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 _SPACE = (
     "bwrap",
@@ -58,39 +59,43 @@ def space() -> Generator[Space]:
             outer.kill()
 
 
-def identity(first: Process) -> ProgramIdentity:
-    """A program that has entered the namespace of a process, and that is older than this one."""
-    program = process_name(os.getpid())._replace(started="1")
-    return ProgramIdentity("no-such-call", program, None, process_name(first.pid))
-
-
 def test_processes_inside_are_found_without_the_first(space: Space) -> None:
     """Also those whose parent has ended."""
-    found = inside(space.first)
+    found = namespace_processes(space.first)
     assert len(found) == 2
     assert space.first not in found
-    assert inside(space.first, max(process.started for process in found) + 1) == set()
-    assert inside(space.first._replace(started=1)) == set()
-    assert processes_of("no-such-call", process_name(space.first.pid)) == {process.pid for process in found}
+    assert namespace_processes(space.first._replace(started=1)) == set()
 
 
-def test_only_what_is_not_older_than_the_program_is_killed_at_its_end(space: Space) -> None:
-    """What was there before belongs to the container."""
-    found = inside(space.first)
-    newest = max(process.started for process in found)
-    assert newest <= ticks_now()
-    assert identity(space.first).kill_inside(newest + 1) == set()
-    assert inside(space.first) == found
-    assert identity(space.first).kill_inside(min(process.started for process in found)) == set()
-    assert inside(space.first) == set()
+def test_only_what_was_not_there_before_the_program_is_killed_at_its_end(space: Space, tmp_path: Path) -> None:
+    """What was there before belongs to the container; what the program has left there has cleared its environment."""
+    found = namespace_processes(space.first)
+    enter = ("/usr/bin/nsenter", "--target", str(space.first.pid), "--pid", "--")
+    line = (*enter, "/bin/sh", "-c", "(env -i setsid sleep 600 &); echo on; sleep 600")
+    program = Program(
+        line=line,
+        folder=tmp_path,
+        environment={"PATH": "/usr/bin:/bin"},
+        input=b"",
+        seconds=60,
+        max_output_bytes=1000,
+        namespace=process_name(space.first.pid),
+    )
+    started = StartedProgram(program, f"{tmp_path.name}-{os.getpid()}")
+    assert os.read(started.output, 10) == b"on\n"
+    assert len(namespace_processes(space.first) - found) > 1
+    assert started.end() == ProgramEnd(-signal.SIGKILL)
+    started.close()
+    assert namespace_processes(space.first) == found
     assert look(space.first.pid) == space.first
 
 
 def test_recovery_ends_the_whole_namespace(space: Space) -> None:
-    """Its first process, and so all others; the record is read back."""
-    whole = identity(space.first)
-    assert ProgramIdentity.from_json(whole.to_json()) == whole
-    found = inside(space.first)
-    assert whole.kill() == set()
+    """Its first process, and so all others; not that of another boot, whose name is that of another process here."""
+    found, name = namespace_processes(space.first), process_name(space.first.pid)
+    for other in (name._replace(boot="another"), name._replace(started=""), name._replace(started="1")):
+        assert ProgramRecord("no-such-call", other).kill() == set()
+    assert namespace_processes(space.first) == found
+    assert ProgramRecord("no-such-call", name).kill() == set()
     assert space.outer.wait(30) != 0
     assert not [process for process in found if look(process.pid) == process]

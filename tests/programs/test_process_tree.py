@@ -15,14 +15,13 @@ import pytest
 from handrail.programs.process_tree import (
     CALL_VARIABLE,
     Process,
-    children,
+    call_processes,
     descendants,
     kill_all,
     look,
-    of_call,
-    own_line,
     running,
     send,
+    ticks_now,
 )
 
 
@@ -48,20 +47,20 @@ def child(call: str) -> Generator[tuple[subprocess.Popen[bytes], Process]]:
 def test_processes_of_a_call_are_found_by_its_variable_and_their_age() -> None:
     """Not one of another call, and not one that is older than the program."""
     with child("a-call") as (_, found), child("a-call-of-another") as (_, other):
-        assert of_call("a-call", found.started) == {found}
-        assert of_call("a-call", found.started + 1) == set()
-        assert other not in of_call("a-call", 0)
+        assert found.started <= ticks_now()
+        assert call_processes("a-call") == call_processes("a-call", found.started) == {found}
+        assert call_processes("a-call", found.started + 1) == set()
+        assert call_processes("a-call", also=other.pid) == {found, other}
         assert {found, other} <= descendants([os.getpid()], running())
-        assert other not in descendants([os.getpid()], running(), spared={other.pid})
 
 
 def test_this_process_and_those_above_it_never_belong_to_a_call() -> None:
     """An agent that is started by a program of a call does not end itself."""
     script = f"""
-import os, sys
+import sys
 sys.path.append({os.fspath(Path(__file__).parents[2] / "src")!r})
-from handrail.programs.process_tree import of_call, own_line
-print(of_call("nested", 0), os.getpid() in own_line(), os.getppid() in own_line())
+from handrail.programs.process_tree import call_processes
+print(call_processes("nested"))
 """
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", script],
@@ -70,8 +69,7 @@ print(of_call("nested", 0), os.getpid() in own_line(), os.getppid() in own_line(
         text=True,
         check=True,
     )
-    assert done.stdout == "set() True True\n"
-    assert {os.getpid(), os.getppid()} <= own_line()
+    assert done.stdout == "set()\n"
 
 
 def test_pid_that_was_reused_is_left_alone() -> None:
@@ -86,21 +84,6 @@ def test_pid_that_was_reused_is_left_alone() -> None:
         assert look(found.pid) is None
 
 
-def test_without_descriptors_of_processes_they_are_signalled_by_their_pids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on an old kernel."""
-
-    def refused(pid: int) -> int:
-        raise OSError
-
-    monkeypatch.setattr(os, "pidfd_open", refused)
-    with child("a-call") as (process, found):
-        assert send(Process(found.pid, found.started - 1), signal.SIGKILL)
-        assert look(found.pid) == found
-        assert send(found, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
-        assert send(found, signal.SIGKILL)
-
-
 def test_zombie_does_not_run() -> None:
     """It cannot be killed again, and is nobody's descendant."""
     with child("a-call") as (process, found):
@@ -108,7 +91,6 @@ def test_zombie_does_not_run() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert look(process.pid) is None
         assert found not in running()
-        assert found not in children()
 
 
 def test_process_that_may_not_be_signalled_is_told_after_the_others_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,19 +112,12 @@ def test_process_that_may_not_be_signalled_is_told_after_the_others_have_ended(m
 def test_process_of_another_user_may_not_be_signalled_and_one_that_ends_meanwhile_may(
     monkeypatch: pytest.MonkeyPatch, error: type[OSError], *, may: bool
 ) -> None:
-    """With and without descriptors."""
+    """So it is left, or it has ended."""
 
     def refused(*_: object) -> None:
         raise error
 
     own = look(os.getpid())
     assert own is not None
-    monkeypatch.setattr(signal, "pidfd_send_signal", refused)
-    assert send(own, signal.SIGCONT) == may
-
-    def unknown(pid: int) -> int:
-        raise OSError
-
-    monkeypatch.setattr(os, "pidfd_open", unknown)
     monkeypatch.setattr(os, "kill", refused)
     assert send(own, signal.SIGCONT) == may

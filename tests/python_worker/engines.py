@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 
+from handrail.programs.process_tree import Process, running
 from handrail.python_worker.channel import Channel, ChannelError, WorkerMessage
 from handrail.python_worker.program import Engine, Request
+
+
+def children() -> set[Process]:
+    """The children of this process."""
+    return {process for process, parent in running().items() if parent == os.getpid()}
 
 
 def unconfined(_memory_bytes: int, _programs: Iterable[str]) -> tuple[str, ...]:

@@ -10,12 +10,11 @@ from typing import ClassVar, cast
 
 import pytest
 
-from handrail.programs.process_tree import children
 from handrail.python_worker import asteval_engine
 from handrail.python_worker.asteval_engine import AstevalEngine
 from handrail.python_worker.channel import Channel
 from handrail.python_worker.program import EngineSettings, Request
-from tests.python_worker.engines import evaluated, unconfined
+from tests.python_worker.engines import children, evaluated, unconfined
 from tests.wording import Wording
 
 NO_CHANNEL = cast("Channel", None)  # code here asks the agent for nothing

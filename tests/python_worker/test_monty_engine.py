@@ -8,9 +8,8 @@ import signal
 import pytest
 
 from handrail.contrib.tools.python.engines import worker_settings
-from handrail.programs.process_tree import children
 from handrail.python_worker.monty_engine import MontyEngine
-from tests.python_worker.engines import evaluated, unconfined
+from tests.python_worker.engines import children, evaluated, unconfined
 
 
 @pytest.fixture(scope="module")

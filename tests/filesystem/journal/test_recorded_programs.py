@@ -15,10 +15,9 @@ import pytest
 from handrail.errors import FilesystemError, JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.process_identity import process_name
-from handrail.programs import launch
-from handrail.programs.launch import ProgramIdentity
+from handrail.programs import program as programs
 from handrail.programs.process_tree import CALL_VARIABLE, Process
+from handrail.programs.program import ProgramRecord
 from tests.wording import Wording
 
 Opening = Callable[[], HostFilesystem]
@@ -38,7 +37,7 @@ def opening(tmp_path: Path, journal: Path) -> Opening:
 
 
 @contextmanager
-def left_over(call: str) -> Generator[tuple[ProgramIdentity, subprocess.Popen[bytes]]]:
+def left_over(call: str) -> Generator[tuple[ProgramRecord, subprocess.Popen[bytes]]]:
     """A process of a call."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", "print(1, flush=True); input()"],
@@ -49,7 +48,7 @@ def left_over(call: str) -> Generator[tuple[ProgramIdentity, subprocess.Popen[by
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            yield ProgramIdentity(call, process_name(process.pid)), process
+            yield ProgramRecord(call), process
         finally:
             process.kill()
 
@@ -80,34 +79,12 @@ def test_record_of_a_program_that_has_ended_is_removed(opening: Opening, journal
         files.programs.discard(program)
 
 
-def test_process_that_is_older_or_of_another_boot_is_not_killed(opening: Opening, journal: Path) -> None:
-    """It has the variable by chance, or by somebody's copy of the environment."""
-    with left_over("one") as (program, process):
-        name = program.program
-        for other in (name._replace(started=str(int(name.started) + 1)), name._replace(boot="another")):
-            with opening() as files:
-                files.programs.record(ProgramIdentity("one", other))
-            opening().close()
-            assert process.poll() is None
-            assert records_in(journal) == []
-
-
 def test_part_of_a_record_is_removed(opening: Opening, journal: Path) -> None:
-    """Its program was never released."""
+    """Its program was never started."""
     opening().close()
     (journal / "program-one").write_bytes(b'["one", ')
     opening().close()
     assert records_in(journal) == []
-
-
-def test_supervisor_is_waited_for(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends also what does not have the variable any more; after a while it is not waited for."""
-    with left_over("one") as (program, process), left_over("its supervisor") as (supervisor, _):
-        with opening() as files:
-            files.programs.record(ProgramIdentity("one", program.program, supervisor.program))
-        monkeypatch.setattr("handrail.filesystem.journal.recorded_programs._PAUSE_SECONDS", 0)
-        opening().close()
-        assert process.wait() == -9
 
 
 def test_process_that_cannot_be_killed_keeps_the_folder_closed(
@@ -123,7 +100,7 @@ def test_process_that_cannot_be_killed_keeps_the_folder_closed(
         with opening() as files:
             files.programs.record(program)
         with monkeypatch.context() as patched:
-            patched.setattr(launch, "kill_all", unkillable)
+            patched.setattr(programs, "kill_all", unkillable)
             with pytest.raises(JournalError) as caught:
                 opening()
         assert str(caught.value) == wording

@@ -41,7 +41,7 @@ from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
-from handrail.programs.launch import ProgramRecords
+from handrail.programs.program import ProgramRecords
 from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 from handrail.turns import Turn

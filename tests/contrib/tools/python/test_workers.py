@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.python import workers as workers_module
 from handrail.contrib.tools.python.workers import (
     MOST_IDLE,
-    PythonWorker,
     PythonWorkers,
     WorkerKind,
     WorkerLostError,
     WorkerOvertimeError,
     WorkerStartError,
 )
-from handrail.contrib.tools.shell.process import ProgramStart
-from handrail.programs.group import GroupProgram
-from handrail.programs.launch import ProgramEnd
 from handrail.programs.process_tree import descendants, look, running
 from handrail.python_worker.program import Request
 from tests.contrib.tools.python import misbehaving
@@ -95,7 +85,7 @@ def test_worker_has_nothing_of_the_agent(workers: PythonWorkers, monkeypatch: py
     for pid in family:
         pairs = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         names = {pair.partition(b"=")[0] for pair in pairs if pair}
-        assert names <= {b"HANDRAIL_CALL"}
+        assert names == set()
         assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
         assert {path for path in open_files(pid) if path.is_absolute()} == {Path(os.devnull)}
 
@@ -158,24 +148,6 @@ def test_worker_that_cannot_be_ready_is_not_started(wording: Wording) -> None:
         nothing.take(MONTY, SYSTEM_CLOCK)
 
 
-def test_workers_end_with_the_process_that_uses_them() -> None:
-    """Also when it is killed, and in the middle of an evaluation."""
-    script = (
-        "from handrail.clock import SYSTEM_CLOCK as clock\n"
-        "from handrail.contrib.tools.python.workers import PythonWorker, WorkerKind, Request\n"
-        f"worker = PythonWorker(WorkerKind('monty', {MEMORY}), clock, 'of-a-test')\n"
-        "code = \"exists('a')\\nwhile True: pass\"\n"
-        "worker.evaluate(Request(code, 600, 10, files=True), lambda *_: print(worker.pid, flush=True) or {})\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as agent:
-        assert agent.stdout is not None
-        pid = int(agent.stdout.readline())
-        family = [pid, *(process.pid for process in descendants([pid], running()))]
-        agent.send_signal(signal.SIGKILL)
-        for each in family:
-            wait_for_end(each)
-
-
 def test_process_that_was_forked_off_starts_its_own(workers: PythonWorkers) -> None:
     """The workers of the parent stay the parent's."""
     worker = workers.take(MONTY, SYSTEM_CLOCK)
@@ -193,37 +165,3 @@ def test_process_that_was_forked_off_starts_its_own(workers: PythonWorkers) -> N
     assert workers.take(MONTY, SYSTEM_CLOCK) is worker
     assert worker.evaluate(REQUEST, refuse)["value"] == "2"
     worker.close()
-
-
-def test_worker_elsewhere_is_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On systems without a guardian."""
-    monkeypatch.setattr(sys, "platform", "another")
-    worker = PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test")
-    monkeypatch.undo()
-    assert worker.evaluate(REQUEST, refuse)["value"] == "2"
-    worker.close()
-    assert look(worker.pid) is None
-
-
-def test_worker_that_cannot_be_started_or_killed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """The caller learns of the first, and the log has the second."""
-
-    class Unstartable(GroupProgram):
-        def start(self) -> bool:
-            raise BlockingIOError(errno.EAGAIN, "no more processes")
-
-    class Stubborn(GroupProgram):
-        def end(self) -> ProgramEnd:
-            return replace(super().end(), left=2)
-
-    def start_of(kind: type[GroupProgram]) -> Callable[[str], ProgramStart]:
-        return lambda _platform: lambda launch, _: kind(launch)
-
-    monkeypatch.setattr(workers_module, "start_of", start_of(Unstartable))
-    with pytest.raises(WorkerStartError, match="no more processes"):
-        PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test")
-    monkeypatch.setattr(workers_module, "start_of", start_of(Stubborn))
-    PythonWorker(MONTY, SYSTEM_CLOCK, "of-a-test").close()
-    assert [record.getMessage() for record in caplog.records] == wording

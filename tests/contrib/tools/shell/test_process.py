@@ -19,10 +19,9 @@ from uuid import uuid4
 import pytest
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramOutput, ProgramRun, ProgramStart, start_of
-from handrail.programs.group import GroupProgram
-from handrail.programs.launch import Launch, ProgramEnd, ProgramIdentity
-from handrail.programs.supervised import SupervisedProgram
+from handrail.contrib.tools.shell import process
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramOutput, ProgramRun
+from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
 from tests.open_files import open_files
 from tests.wording import Wording
 
@@ -36,15 +35,9 @@ def program(script: str, folder: Path, **fields: Any) -> Program:
     return Program(line=(sys.executable, "-I", "-S", "-c", script), folder=folder, **given)
 
 
-def ended(start: ProgramStart, script: str, folder: Path, **fields: Any) -> ProgramExit:
+def ended(script: str, folder: Path, **fields: Any) -> ProgramExit:
     """How a script ends."""
-    return ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start).carry_out(program(script, folder, **fields))
-
-
-@pytest.fixture(params=["linux", "darwin"])
-def start(request: pytest.FixtureRequest) -> ProgramStart:
-    """How a program is started there."""
-    return start_of(request.param)
+    return ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program(script, folder, **fields))
 
 
 class Witness:
@@ -84,18 +77,18 @@ time.sleep(600)
 """
 
 
-def test_error_output_may_be_apart(start: ProgramStart, tmp_path: Path) -> None:
+def test_error_output_may_be_apart(tmp_path: Path) -> None:
     """Each has its own limit; otherwise one output has both, in the order written."""
     script = "import os; os.write(1, b'one'); os.write(2, b'x' * 50 + b'two'); os.write(1, b'three')"
-    apart = ended(start, script, tmp_path, errors_apart=True, max_output_bytes=20)
+    apart = ended(script, tmp_path, errors_apart=True, max_output_bytes=20)
     assert (apart.output, apart.left_out) == ("onethree", 0)
     assert apart.errors_left_out == 33
     assert apart.errors.endswith("two")
-    together = ended(start, script, tmp_path)
+    together = ended(script, tmp_path)
     assert (together.output, together.errors) == (f"one{'x' * 50}twothree", "")
 
 
-def test_program_reads_its_input_and_writes_to_one_output(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_reads_its_input_and_writes_to_one_output(tmp_path: Path) -> None:
     """Output and error output come as they are written; the exit code is the program's."""
     script = """
 import os, sys
@@ -104,122 +97,102 @@ os.write(2, b"error ")
 os.write(1, text[::-1].encode())
 sys.exit(3)
 """
-    assert ended(start, script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
+    assert ended(script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
 
 
-def test_program_without_input_finds_its_end(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_without_input_finds_its_end(tmp_path: Path) -> None:
     """It does not wait for a person."""
-    assert ended(start, "import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
+    assert ended("import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
 
 
 _ON_A_TERMINAL = """
-import sys
 from pathlib import Path
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.shell.process import Program, ProgramRun, start_of
+from handrail.contrib.tools.shell.process import ProgramRun
+from handrail.programs.program import Program
 open("/dev/tty").close()
 line = ("/bin/sh", "-c", "read answer < /dev/tty; echo $?")
-run = ProgramRun(SYSTEM_CLOCK, "call", start=start_of(sys.argv[1]))
+run = ProgramRun(SYSTEM_CLOCK, "call")
 program = Program(line=line, folder=Path("/"), environment={}, input=b"", seconds=600, max_output_bytes=1000)
 print(repr(run.carry_out(program).output.splitlines()[-1]))
 """
 
 
-@pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_program_does_not_find_the_terminal_of_its_agent(platform: str) -> None:
+def test_program_does_not_find_the_terminal_of_its_agent() -> None:
     """Neither as its input nor as its controlling terminal, where it would wait for a person."""
     terminal = [sys.executable, "-c", "import pty, sys; pty.spawn(sys.argv[1:])"]
-    line = [*terminal, sys.executable, "-c", _ON_A_TERMINAL, platform]
+    line = [*terminal, sys.executable, "-c", _ON_A_TERMINAL]
     done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, check=True, encoding="utf-8")
     assert done.stdout.strip() in {"'1'", "'2'"}
 
 
-def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(start: ProgramStart, tmp_path: Path) -> None:
+def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(tmp_path: Path) -> None:
     """Reading and writing go on side by side; what is not wanted is no fault."""
     big = b"x" * 1_000_000
     echo = "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
-    end = ended(start, echo, tmp_path, input=big)
+    end = ended(echo, tmp_path, input=big)
     assert (end.code, end.left_out) == (0, 999_000)
-    assert ended(start, "import os; os.close(0); print('done')", tmp_path, input=big).output == "done\n"
+    assert ended("import os; os.close(0); print('done')", tmp_path, input=big).output == "done\n"
     waits = "import os, time; os.close(0); os.write(1, b'closed'); time.sleep(0.1)"
-    assert ended(start, waits, tmp_path, input=big).output == "closed"
+    assert ended(waits, tmp_path, input=big).output == "closed"
 
 
-def test_program_that_closes_its_output_is_waited_for(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
     """The end of the output is not the end of the program."""
     script = "import os, time; os.close(1); os.close(2); time.sleep(0.1); open('done', 'w').close()"
-    assert ended(start, script, tmp_path) == ProgramExit("exited", 0, "", 0)
+    assert ended(script, tmp_path) == ProgramExit("exited", 0, "", 0)
     assert (tmp_path / "done").exists()
 
 
-def test_program_has_the_environment_and_the_folder_that_it_is_given(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_has_the_environment_and_the_folder_that_it_is_given(tmp_path: Path) -> None:
     """Beside the id of its call; nothing of this process's own environment, nor any of its open files."""
     script = "import os; print(sorted(os.environ), os.getcwd(), len(os.listdir('/dev/fd')))"
-    told = ended(start, script, tmp_path, environment={"PATH": "/bin", "LANG": "C.UTF-8"}).output.split()
+    told = ended(script, tmp_path, environment={"PATH": "/bin", "LANG": "C.UTF-8"}).output.split()
     assert told[:4] == ["['HANDRAIL_CALL',", "'LANG',", "'PATH']", os.fspath(tmp_path.resolve())]
     assert int(told[4]) <= 4
 
 
-def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(
-    start: ProgramStart, tmp_path: Path, witness: Witness
-) -> None:
+def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(tmp_path: Path, witness: Witness) -> None:
     """What it has written until then is kept."""
-    end = ended(start, _FOREVER, tmp_path, seconds=0.5)
+    end = ended(_FOREVER, tmp_path, seconds=0.5)
     assert (end.how, end.code, end.output) == ("timeout", -signal.SIGKILL, "begun\n")
     assert witness.wait() == b"on"
     assert witness.wait() == b""
 
 
-def test_what_a_program_leaves_running_is_ended_with_it(start: ProgramStart, tmp_path: Path, witness: Witness) -> None:
+def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path, witness: Witness) -> None:
     """It could change files when nobody undoes it any more."""
     script = _FOREVER.replace('print("begun", flush=True)', "sys.exit()")
-    assert ended(start, script, tmp_path).how == "exited"
+    assert ended(script, tmp_path).how == "exited"
     assert witness.wait() == b"on"
     assert witness.wait() == b""
 
 
-def test_daemon_that_has_left_the_group_is_not_waited_for_where_no_guardian_is(
-    tmp_path: Path, witness: Witness
-) -> None:
-    """It holds the pipe, and cannot be found; the test ends it. A guardian finds it (`tests/programs`)."""
+def test_daemon_that_has_left_group_and_environment_is_not_waited_for(tmp_path: Path, witness: Witness) -> None:
+    """It holds the pipe, and is not found; the test ends it."""
     script = """
-import os, sys, time
-held = open("fifo", "wb", buffering=0)
-ready, left = os.pipe()
-if os.fork():
-    os.read(ready, 1)
-    sys.exit()
-os.setsid()
-held.write(str(os.getpid()).encode())
-os.write(left, b"x")
-time.sleep(600)
+import os, sys
+os.set_inheritable(os.open("fifo", os.O_WRONLY), True)
+script = "import os, time; os.setsid(); os.write(3, b'%d' % os.getpid()); time.sleep(600)"
+if os.fork() == 0:
+    os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", script], {})
+os.open("go", os.O_RDONLY)
 """
-    assert ended(start_of("darwin"), script, tmp_path).how == "exited"
-    os.kill(int(witness.wait()), signal.SIGKILL)
+    os.mkfifo(tmp_path / "go")
+    ends = list[ProgramExit]()
+    thread = threading.Thread(target=lambda: ends.append(ended(script, tmp_path)))
+    thread.start()
+    daemon = int(witness.wait())
+    (tmp_path / "go").write_text("")
+    thread.join()
+    assert [end.how for end in ends] == ["exited"]
+    os.kill(daemon, signal.SIGKILL)
     assert witness.wait() == b""
 
 
-def test_daemon_that_never_stops_writing_is_not_read_for_ever(start: ProgramStart, tmp_path: Path) -> None:
-    """It is ended by its next write when nobody reads any more, if no guardian has ended it."""
-    script = """
-import os, sys
-ready, left = os.pipe()
-if os.fork():
-    os.read(ready, 1)
-    sys.exit()
-os.setsid()
-os.write(left, b"x")
-while True:
-    os.write(1, bytes(1 << 16))
-"""
-    end = ended(start, script, tmp_path)
-    assert (end.how, end.code) == ("exited", 0)
-    assert end.left_out or start is SupervisedProgram
-
-
-def test_running_program_is_stopped_from_another_thread(start: ProgramStart, tmp_path: Path, witness: Witness) -> None:
+def test_running_program_is_stopped_from_another_thread(tmp_path: Path, witness: Witness) -> None:
     """As a call is that is cancelled; stopping again, and when it has ended, is no harm."""
-    run, ends = ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start), list[ProgramExit]()
+    run, ends = ProgramRun(SYSTEM_CLOCK, uuid4().hex), list[ProgramExit]()
     thread = threading.Thread(target=lambda: ends.append(run.carry_out(program(_FOREVER, tmp_path))))
     thread.start()
     assert witness.wait() == b"on"
@@ -232,92 +205,46 @@ def test_running_program_is_stopped_from_another_thread(start: ProgramStart, tmp
     assert witness.wait() == b""
 
 
-def test_program_that_is_stopped_before_it_starts_does_not_start(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_that_is_stopped_before_it_starts_does_not_start(tmp_path: Path) -> None:
     """There is no moment at which a stop is lost."""
-    run = ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start)
+    run = ProgramRun(SYSTEM_CLOCK, uuid4().hex)
     run.stop()
     assert run.carry_out(program("open('ran', 'w')", tmp_path)).how == "stopped"
     assert not (tmp_path / "ran").exists()
 
 
-class Slow(GroupProgram):
-    """A program that is not started before it is killed."""
-
-    def __init__(self, launch: Launch) -> None:
-        """Prepare it."""
-        super().__init__(launch)
-        self.is_starting, self.is_killed = threading.Event(), threading.Event()
-
-    def start(self) -> bool:
-        """Wait for the kill."""
-        self.is_starting.set()
-        self.is_killed.wait()
-        return super().start()
-
-    def kill(self) -> None:
-        """Kill it."""
-        super().kill()
-        self.is_killed.set()
-
-
-def test_stop_does_not_wait_for_a_start(tmp_path: Path) -> None:
-    """The event loop calls it, and what starts programs may take seconds to answer."""
-    slow = Slow(Launch(call="c", line=("/bin/true",), folder=tmp_path, environment={}, has_input=False))
-    ends = list[str]()
-    run = ProgramRun(SYSTEM_CLOCK, "c", start=lambda launch, clock: slow)
-    thread = threading.Thread(target=lambda: ends.append(run.carry_out(program("", tmp_path)).how))
-    thread.start()
-    slow.is_starting.wait()
-    run.stop()
-    thread.join()
-    assert ends == ["stopped"]
-
-
-def test_program_that_cannot_be_started_is_told_and_leaves_nothing(start: ProgramStart, tmp_path: Path) -> None:
+def test_program_that_cannot_be_started_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     """No process, and no open pipe; what other tests have left behind may be closed meanwhile."""
-    ended(start, "", tmp_path)  # what this process keeps is made by the first program
+    ended("", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
     before = len(open_files())
     for line in (("/nowhere/x",), (os.fspath(tmp_path),)):
         missing = Program(line=line, folder=tmp_path, environment={}, input=b"x", seconds=1, max_output_bytes=1)
         with pytest.raises(OSError):
-            ProgramRun(SYSTEM_CLOCK, uuid4().hex, start=start).carry_out(missing)
+            ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(missing)
     assert len(open_files()) <= before
 
 
-def test_no_process_and_no_descriptor_is_left(start: ProgramStart, tmp_path: Path) -> None:
+def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
     """However programs end; what other tests have left behind may be closed meanwhile."""
-    ended(start, "", tmp_path)  # what this process keeps is made by the first program
+    ended("", tmp_path)  # what this process keeps is made by the first program
     gc.collect()
     before = len(open_files())
     for script, seconds in (("", _LONG), ("1/0", _LONG), ("import time; time.sleep(600)", 0.3)):
         tells = f"import os; print(os.getpid(), flush=True); {script}"
-        process = int(ended(start, tells, tmp_path, seconds=seconds, input=b"x").output.split()[0])
+        process = int(ended(tells, tmp_path, seconds=seconds, input=b"x").output.split()[0])
         with pytest.raises(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
     assert len(open_files()) <= before
 
 
-def test_program_that_somebody_else_has_waited_for_has_not_succeeded(tmp_path: Path) -> None:
-    """Nobody knows how it ended; here the process has its children waited for by the system. A guardian knows."""
+def test_end_of_a_program_that_other_code_waits_for_is_not_known(tmp_path: Path) -> None:
+    """Here the process has its children waited for by the system."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(ChildProcessError):
-            ended(start_of("darwin"), "", tmp_path)
-        assert ended(start_of("linux"), "raise SystemExit(3)", tmp_path).code == 3
+        assert ended("", tmp_path) == ProgramExit("lost", -signal.SIGKILL, "", 0)
     finally:
         signal.signal(signal.SIGCHLD, before)
-
-
-def test_group_is_not_killed_after_its_end(tmp_path: Path) -> None:
-    """Its id may be that of another group by then."""
-    launch = Launch(call="c", line=("/bin/true",), folder=tmp_path, environment={}, has_input=False)
-    running = GroupProgram(launch)
-    assert running.start()
-    assert running.identity.supervisor is None
-    running.end()
-    running.kill()
-    running.close()
 
 
 class Records:
@@ -327,13 +254,13 @@ class Records:
         self.folder, self.fails = folder, fails
         self.noted: list[tuple[str, bool]] = []
 
-    def record(self, program: ProgramIdentity) -> None:
+    def record(self, program: ProgramRecord) -> None:
         """A program is about to run."""
         if self.fails:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.noted.append((program.call, (self.folder / "ran").exists()))
 
-    def discard(self, program: ProgramIdentity) -> None:
+    def discard(self, program: ProgramRecord) -> None:
         """Nothing of a program is left."""
         self.noted.append((program.call, (self.folder / "ran").exists()))
 
@@ -349,26 +276,19 @@ def test_program_is_recorded_before_it_runs_and_until_nothing_of_it_is_left(tmp_
     assert not (tmp_path / "ran").exists()
 
 
-def test_program_whose_supervisor_is_killed_is_lost(tmp_path: Path) -> None:
-    """It is ended, and nobody knows how it would have ended by itself."""
-    script = "import os, time; os.kill(os.getppid(), 9); time.sleep(600)"
-    end = ended(start_of("linux"), script, tmp_path)
-    assert (end.how, end.left_running) == ("lost", 0)
-
-
-class Stubborn(GroupProgram):
+class Stubborn(StartedProgram):
     """A program of which something cannot be killed."""
 
     def end(self) -> ProgramEnd:
-        """Say so."""
+        """End it, and say so."""
         return replace(super().end(), left=2)
 
 
-def test_program_of_which_something_is_left_stays_recorded(tmp_path: Path) -> None:
+def test_program_of_which_something_is_left_stays_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next opening tries to end it."""
+    monkeypatch.setattr(process, "StartedProgram", Stubborn)
     records = Records(tmp_path)
-    run = ProgramRun(SYSTEM_CLOCK, "call", start=lambda launch, _: Stubborn(launch))
-    assert run.carry_out(program("", tmp_path), records).left_running == 2
+    assert ProgramRun(SYSTEM_CLOCK, "call").carry_out(program("", tmp_path), records).left_running == 2
     assert records.noted == [("call", False)]
 
 

@@ -1,32 +1,26 @@
 """The processes that evaluate code: started when they are needed, kept for later evaluations, replaced after any doubt.
 
-A worker is a program below the guardian (`handrail.programs`): it ends with this process, whatever ends that, and so
-does all that it has started. It holds nothing between two evaluations, so evaluations of any sections may share it. Of
-the workers that are not in use, this process keeps a few of each kind.
+A worker leads a process group, and ends when this process closes its input, or ends. It holds nothing between two
+evaluations, so evaluations of any sections may share it. Of the workers that are not in use, this process keeps a few
+of each kind.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import sys
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
-from uuid import uuid4
 
 from handrail.clock import Clock
 from handrail.contrib.tools.python.engines import EngineName, worker_line
-from handrail.contrib.tools.shell.process import start_of
-from handrail.programs.launch import Launch, RunningProgram
 from handrail.python_worker.channel import Channel, ChannelError, ChannelGarbledError, ChannelTimeoutError
 from handrail.python_worker.program import Request
-from handrail.redaction import redacted_logger
-
-_log = redacted_logger("handrail")
 
 SECONDS_TO_START = 30.0
 """How long a worker may take to be ready."""
@@ -80,13 +74,12 @@ class PythonWorker:
         confinement: what it has given up; see `handrail.python_worker.confinement`.
     """
 
-    def __init__(self, kind: WorkerKind, clock: Clock, call: str, line: WorkerLine = worker_line) -> None:
+    def __init__(self, kind: WorkerKind, clock: Clock, line: WorkerLine = worker_line) -> None:
         """Start it, and wait until it is ready.
 
         Args:
             kind: what it is to be.
             clock: measures time.
-            call: a random id, by which its processes are found.
             line: its program.
 
         Raises:
@@ -94,20 +87,24 @@ class PythonWorker:
         """
         self.kind = kind
         self._clock = clock
-        launch = Launch(
-            call=call,
-            line=line(kind.engine, kind.memory_bytes),
-            folder=Path("/"),
-            environment={},
-            has_input=True,
-        )
-        self._running: RunningProgram = start_of(sys.platform)(launch, clock)
         try:
-            self._running.start()  # no other thread knows it yet, so it was not killed before
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with a module of Handrail
+                line(kind.engine, kind.memory_bytes),
+                cwd="/",
+                env={},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+            )
         except OSError as error:
             raise WorkerStartError(str(error.strerror)) from error
-        self._running.release()
-        self._channel = Channel(self._running.output, self._running.input or 0, clock.monotonic)
+        reading, writing = self._process.stdout, self._process.stdin
+        if reading is None or writing is None:
+            raise AssertionError  # pragma: no cover - they were requested
+        self._pipes = reading, writing
+        self._channel = Channel(reading.fileno(), writing.fileno(), clock.monotonic)
         try:
             self.confinement: tuple[str, ...] = self._ready()
         except BaseException:
@@ -117,7 +114,7 @@ class PythonWorker:
     @property
     def pid(self) -> int:
         """The process id of its program."""
-        return self._running.identity.program.pid
+        return self._process.pid
 
     def evaluate(self, request: Request, answer: FunctionAnswer) -> Mapping[str, Any]:
         """Evaluate code, and answer its calls of lent functions meanwhile.
@@ -150,24 +147,25 @@ class PythonWorker:
 
     def waits(self) -> bool:
         """Whether it is there, and waits for a request."""
-        # The end of its output is seen before its supervisor has reported its end.
-        return self._channel.is_quiet() and not self._running.has_ended()
+        # The end of its output is seen before its end.
+        return self._channel.is_quiet() and self._process.poll() is None
 
     def kill(self) -> None:
         """Kill it and what it has started; does not wait."""
-        self._running.kill()
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill it and what it has started, and wait for that."""
-        with suppress(OSError):  # it is not known how it has ended, or it never was started: it has ended
-            end = self._running.end()
-            if end.left:
-                _log.error("%d processes of a Python worker cannot be killed", end.left)
-        self._running.close()
+        """Kill it and what it has started, and wait for it."""
+        self.kill()
+        self._process.wait()
+        self.forget()
 
     def forget(self) -> None:
         """Leave it to the parent, in a process that was forked off."""
-        self._running.close()
+        for pipe in self._pipes:
+            pipe.close()
 
     def _ready(self) -> tuple[str, ...]:
         until = self._clock.monotonic() + SECONDS_TO_START
@@ -187,14 +185,13 @@ class PythonWorker:
 class PythonWorkers:
     """The workers of this process that are not in use. Threads may share it."""
 
-    __slots__ = ("_idle", "_line", "_lock", "_new_id")
+    __slots__ = ("_idle", "_line", "_lock")
 
-    def __init__(self, line: WorkerLine = worker_line, new_id: Callable[[], str] = lambda: uuid4().hex) -> None:
-        """Start none yet; `line` is the program of each, `new_id` makes random ids."""
+    def __init__(self, line: WorkerLine = worker_line) -> None:
+        """Start none yet; `line` is the program of each."""
         self._line = line
         self._lock = threading.Lock()
         self._idle: dict[WorkerKind, list[PythonWorker]] = {}
-        self._new_id = new_id
 
     def take(self, kind: WorkerKind, clock: Clock) -> PythonWorker:
         """A worker for one evaluation; the caller returns or closes it.
@@ -206,7 +203,7 @@ class PythonWorkers:
             if worker.waits():
                 return worker
             worker.close()
-        return PythonWorker(kind, clock, self._new_id(), self._line)
+        return PythonWorker(kind, clock, self._line)
 
     def put(self, worker: PythonWorker) -> None:
         """Keep a worker that waits for a request; if enough of its kind are kept, it is closed."""

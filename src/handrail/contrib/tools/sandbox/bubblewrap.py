@@ -29,16 +29,17 @@ from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.errors import SandboxError
-from handrail.posix import resource
 from handrail.process_identity import ProcessName
-from handrail.programs.launch import ProgramLimits
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _OF_ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime")
 _PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MOST_FILES = 1024
 LIMITER = "/usr/bin/prlimit"
-"""The program that sets resource limits inside, where there is no control group."""
+"""The program that sets resource limits inside."""
+
+_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit; shift; done; shift; exec "$@"'
+"""Joins the control groups that are named before `--`, and becomes the command behind that."""
 
 _INSTALL = "Install it: apt-get install bubblewrap"
 _NOT_COUNTED = "as the superuser it cannot limit the number of processes, because no control group can be made here"
@@ -88,12 +89,9 @@ class Bubblewrap:
         if error is not None:
             raise error
         group = control_group(limits)
-        if group is None:
-            # The kernel does not count the processes of the superuser, so a resource limit would not hold.
-            if os.getuid() == 0:
-                raise SandboxError(self.name, _NOT_COUNTED, cure=_OTHER_USER)
-            if not Path(LIMITER).exists():
-                raise SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
+        # The kernel does not count the processes of the superuser, so a resource limit would not hold.
+        if group is None and os.getuid() == 0:
+            raise SandboxError(self.name, _NOT_COUNTED, cure=_OTHER_USER)
         return group
 
     def _error(self) -> SandboxError | None:
@@ -101,6 +99,8 @@ class Bubblewrap:
             return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
         if shutil.which(self.program) is None:
             return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
+        if not Path(LIMITER).exists():
+            return SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
         if missing is not None:
             cure = "Give the absolute path of a folder that exists."
@@ -139,7 +139,6 @@ class RunningBubblewrap:
     Attributes:
         environment: the environment of the command of the host, and of the command inside.
         namespace: none: it ends with its command.
-        limits: those of the control group, and of files.
     """
 
     namespace: ProcessName | None = None
@@ -147,10 +146,10 @@ class RunningBubblewrap:
     def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace, group: ControlGroup | None) -> None:
         """Prepare commands that begin with `line`, and run in a control group."""
         self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
-        self.limits: ProgramLimits = _limits(workspace.limits, group)
-        self._line = line
         self._group = group
-        self._limiting = () if group is not None else _limiting(workspace.limits)
+        joining = ("/bin/sh", "-c", _JOIN, "sh", *map(os.fspath, group.joins), "--") if group is not None else ()
+        self._line = (*joining, *line)
+        self._limiting = _limiting(workspace.limits, in_group=group is not None)
 
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
         """The command of the host that runs a command inside; see `RunningSandbox`."""
@@ -166,17 +165,10 @@ class RunningBubblewrap:
             self._group.close()
 
 
-def _limits(limits: SandboxLimits, group: ControlGroup | None) -> ProgramLimits:
-    files = ((resource.RLIMIT_FSIZE, limits.file_bytes), (resource.RLIMIT_NOFILE, _MOST_FILES))
-    return ProgramLimits(
-        groups=() if group is None else group.joins,
-        most=(*files, (resource.RLIMIT_CORE, 0)),
-    )
-
-
-def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
+def _limiting(limits: SandboxLimits, *, in_group: bool) -> tuple[str, ...]:
     # Inside, because the kernel counts the processes of a user namespace apart.
-    return (LIMITER, f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", "--")
+    counted = () if in_group else (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}")
+    return (LIMITER, f"--fsize={limits.file_bytes}", f"--nofile={_MOST_FILES}", "--core=0", *counted, "--")
 
 
 def _proc() -> Iterator[str]:

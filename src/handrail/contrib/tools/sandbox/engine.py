@@ -21,11 +21,11 @@ from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.sandbox.limits import SandboxLimits
-from handrail.contrib.tools.shell.process import Program, ProgramRun
+from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
-from handrail.programs.launch import ProgramLimits
+from handrail.programs.program import Program
 
 WORKSPACE = "/workspace"
 """Where the files of the filesystem are inside."""
@@ -89,11 +89,6 @@ class RunningSandbox(Protocol):
     @property
     def namespace(self) -> ProcessName | None:
         """The first process of its PID namespace; `None` if each command has a namespace of its own."""
-        ...
-
-    @property
-    def limits(self) -> ProgramLimits:
-        """What the kernel is to let the command of the host use, beside the limits that the sandbox itself sets."""
         ...
 
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:
@@ -172,5 +167,4 @@ def _nothing_in(running: RunningSandbox, workspace: SandboxWorkspace) -> Program
         max_output_bytes=_LONGEST_REPORT,
         errors_apart=True,
         namespace=running.namespace,
-        limits=running.limits,
     )

@@ -15,11 +15,11 @@ from handrail.contrib.tools.sandbox.workspace_watch import WorkspaceWatch
 from handrail.contrib.tools.shell.handler import notifying, place_of
 from handrail.contrib.tools.shell.outcome import end_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
-from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.errors import EffectUncertain, FilesystemError, SandboxError, ToolValidationError
 from handrail.filesystem.shadow.watch import UnrestoredWatch
-from handrail.programs.launch import processes_of
+from handrail.programs.program import Program, processes_of
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
@@ -88,7 +88,6 @@ class SandboxHandler:
             max_output_bytes=max(self.limits.max_output_bytes, self.limits.max_kept_bytes),
             errors_apart=True,
             namespace=running.namespace,
-            limits=running.limits,
         )
         tenants = partial(processes_of, place.call, running.namespace)
         watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())

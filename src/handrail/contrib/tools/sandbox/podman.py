@@ -13,8 +13,8 @@ limits                         a control group of memory, processes and processo
 =============================  =======================================================================================
 
 The first process of a container waits for the end of its input, which this process holds: a container ends with
-the agent. Commands enter by `podman exec`, below the guardian as any program; what they leave inside is found by the
-PID namespace of that first process (`handrail.programs`).
+the agent. Commands enter by `podman exec`; what they leave inside is found by the PID namespace of that first process
+(`handrail.programs`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,19 +43,15 @@ from handrail.contrib.tools.sandbox.containers import (
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
-from handrail.programs.launch import NO_LIMITS, ProgramLimits
 from handrail.programs.process_tree import Process, send
 from handrail.redaction import redacted_logger
 
 _READY = b"ready\n"
 # `wait` also waits for processes that commands have left to it, so that none of them stays as a zombie. The shell gives
 # a program in the background no input, unless it is another descriptor.
-_FIRST = "{ cat <&3 >/dev/null & } 3<&0; echo ready; wait"
+_FIRST = "{ exec cat <&3 >/dev/null & } 3<&0; echo ready; wait"
 # When memory runs out, the kernel may end several processes: the first one of the container only after all others.
 _COMMAND = '{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"'
-_SECONDS_BEFORE_COMMANDS = 0.02
-"""A command must start in a later tick of the kernel than the first processes, which are not to be ended with it."""
-
 _FIRST_HOST_ID = 100_000
 """The first of the user ids of the host that other users of a container have; no account should have them."""
 
@@ -146,10 +141,7 @@ class RunningPodman:
         name: the name of the container.
         environment: the environment of Podman.
         namespace: the first process of the container.
-        limits: none; the container has its own.
     """
-
-    limits: ProgramLimits = NO_LIMITS
 
     def __init__(self, engine: Podman, workspace: SandboxWorkspace) -> None:
         """Start a container, and wait until commands can enter.
@@ -247,7 +239,6 @@ class RunningPodman:
             # It writes the line as a whole; an end of the output is readable, too.
             answered = bool(selector.select(SECONDS_TO_ANSWER)) and output.read(len(_READY)) == _READY
         if answered:
-            time.sleep(_SECONDS_BEFORE_COMMANDS)
             return process_name(int((self._folder / "pid").read_text()))
         self._process.kill()
         self._process.wait()

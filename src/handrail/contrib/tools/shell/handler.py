@@ -12,13 +12,14 @@ from pathlib import Path
 from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.contrib.tools.shell.outcome import ProgramChanges, changes_of, end_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
-from handrail.contrib.tools.shell.process import Program, ProgramExit, ProgramRun
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
 from handrail.contrib.tools.vfs.overflow import name_of_tool
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
 from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
@@ -282,5 +283,5 @@ def _cause(ended: ProgramExit, seconds: float) -> str:
         left = count_noun(ended.left_running, "process", "processes")
         return f"has started {left} that cannot be killed and may change files at any time"
     if ended.how == "lost":
-        return "was killed, because the process that had started it was killed"
+        return "has ended, and how is not known: something else in this process has waited for it"
     return f"was killed, because it may take {seconds:g} s and was not done"

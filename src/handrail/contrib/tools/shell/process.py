@@ -1,11 +1,9 @@
 """One run of a program, from its start to the end of all processes that it has started.
 
-One thread reads its output and enforces its timeout; any other thread may stop it. However it ends, what it has started
-is killed and waited for, and its pipes are closed. On Linux these are all its descendants, by the guardian
-(`handrail.programs`); elsewhere its process group.
+One thread starts it, reads its output and enforces its timeout; any other thread may stop it. However it ends, what it
+has started is killed and waited for, and its pipes are closed (`handrail.programs`).
 
-A program is recorded before it runs: if this process is killed, and what ends the program for it too, the next opening
-of the folder finds the record.
+A program is recorded before it runs: if this process is killed, the next opening of the folder finds the record.
 """
 
 from __future__ import annotations
@@ -14,28 +12,19 @@ import codecs
 import os
 import selectors
 import signal
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
-from handrail.posix import has_processes
-from handrail.process_identity import ProcessName
-from handrail.programs.group import GroupProgram
-from handrail.programs.launch import NO_LIMITS, Launch, ProgramEnd, ProgramLimits, ProgramRecords, RunningProgram
-from handrail.programs.supervised import SupervisedProgram
+from handrail.programs.program import Program, ProgramEnd, ProgramRecord, ProgramRecords, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
-"""How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or because the process that
-started it was killed, so that its exit code is not known."""
-
-ProgramStart = Callable[[Launch, Clock], RunningProgram]
-"""Makes what starts a program."""
+"""How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
+known."""
 
 _CHUNK = 1 << 16
 _MOST_CHUNKS_AFTER_END = 64
@@ -50,33 +39,6 @@ _INSIDE_A_CHARACTER = range(0x80, 0xC0)
 _NOTHING_BESIDE = nullcontext()
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two polls of a program that writes nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What is to be run.
-
-    Attributes:
-        line: the path of the program, and its arguments.
-        folder: where it starts.
-        environment: all of its environment.
-        input: what it can read.
-        seconds: how long it may take.
-        max_output_bytes: how much of its output is returned, and of its error output if that is apart.
-        errors_apart: whether its error output is returned apart; else it joins the output in the order written.
-        namespace: the first process of a PID namespace that it enters; see `Launch`.
-        limits: what the kernel lets it use.
-    """
-
-    line: tuple[str, ...]
-    folder: Path
-    environment: Mapping[str, str]
-    input: bytes
-    seconds: float
-    max_output_bytes: int
-    errors_apart: bool = False
-    namespace: ProcessName | None = None
-    limits: ProgramLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +126,9 @@ class ProgramStreams:
 class ProgramRun:
     """Runs one program, once."""
 
-    __slots__ = ("_call", "_clock", "_live", "_lock", "_program", "_start", "_stopped")
+    __slots__ = ("_call", "_clock", "_live", "_lock", "_stopped", "_waker")
 
-    def __init__(
-        self,
-        clock: Clock,
-        call: str,
-        *,
-        live: Callable[[str, float], object] | None = None,
-        start: ProgramStart | None = None,
-    ) -> None:
+    def __init__(self, clock: Clock, call: str, *, live: Callable[[str, float], object] | None = None) -> None:
         """Prepare a run.
 
         Args:
@@ -181,22 +136,20 @@ class ProgramRun:
             call: a random id, by which the processes of the program are found.
             live: called, in the thread that carries it out, with what the program writes and how long it has been
                 quiet; see `LiveOutput`.
-            start: starts it; by default below the guardian on Linux, and as a process group elsewhere.
         """
         self._clock = clock
         self._call = call
         self._live = None if live is None else LiveOutput(live)
-        self._start = start_of(sys.platform) if start is None else start
         self._lock = threading.Lock()
-        self._program: RunningProgram | None = None
         self._stopped = False
+        self._waker: int | None = None
 
     def stop(self) -> None:
-        """Kill the program and what it has started, or prevent its start; waits for neither start nor end."""
+        """Have the program killed with what it has started, or prevent its start; waits for neither start nor end."""
         with self._lock:
-            self._stopped = True
-            if self._program is not None:
-                self._program.kill()
+            is_first, self._stopped = not self._stopped, True
+            if is_first and self._waker is not None:
+                os.write(self._waker, b"\0")
 
     def carry_out(
         self,
@@ -212,84 +165,83 @@ class ProgramRun:
             beside: entered when it runs, and left when it, and what it has started, has ended.
 
         Raises:
-            OSError: it cannot be started or recorded; or it is not known how it has ended.
+            OSError: it cannot be started or recorded.
         """
-        streams = ProgramStreams(program, self._live)
-        launch = Launch(
-            call=self._call,
-            line=program.line,
-            folder=program.folder,
-            environment=program.environment,
-            has_input=bool(program.input),
-            errors_apart=program.errors_apart,
-            namespace=program.namespace,
-            limits=program.limits,
-        )
-        running = self._start(launch, self._clock)
-        # From here on `stop` finds it. The start itself is not under the lock: a guardian may take seconds to answer.
-        with self._lock:
-            self._program = running
-            is_stopped = self._stopped
-        if is_stopped or not running.start():
-            return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-        timed_out = False
+        streams, record = ProgramStreams(program, self._live), ProgramRecord(self._call, program.namespace)
+        timed_out, end, is_over = False, ProgramEnd(None), True
         with ExitStack() as entered:
+            woken = self._open(entered)
+            if self._stopped:
+                return ProgramExit("stopped", -signal.SIGKILL, "", 0)
+            if records is not None:
+                records.record(record)
             try:
-                if records is not None:
-                    records.record(running.identity)
-                running.release()
-                entered.enter_context(beside)
-                timed_out = not self._followed(running, program, streams)
+                started, is_over = StartedProgram(program, self._call), False
+                try:
+                    entered.enter_context(beside)
+                    timed_out = not self._followed(started, program, streams, woken)
+                finally:
+                    # Also on an exception of the reading: nothing must continue to run.
+                    end = self._end(started, streams)
+                    is_over = not end.left
             finally:
-                # Also on an exception of the reading: nothing must continue to run.
-                end = self._end(running, streams)
                 # What cannot be killed is found by the record at the next opening.
-                if records is not None and not end.left:
-                    records.discard(running.identity)
+                if records is not None and is_over:
+                    records.discard(record)
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
-        if end.code is None:
-            how = "lost" if how == "exited" else how
+        if end.code is None and how == "exited":
+            how = "lost"
         code = -signal.SIGKILL if end.code is None else end.code
         output, errors = streams.output, streams.errors
         return ProgramExit(
             how, code, output.text(), output.left_out, end.left, errors=errors.text(), errors_left_out=errors.left_out
         )
 
-    def _followed(self, running: RunningProgram, program: Program, streams: ProgramStreams) -> bool:
-        """Read and write until the program has ended; false on a timeout."""
+    def _open(self, entered: ExitStack) -> int:
+        """Open the pipe by which `stop` wakes the thread that follows the program; returns the end to read."""
+        with self._lock:
+            woken, self._waker = os.pipe()
+        entered.callback(os.close, woken)
+        entered.callback(self._close_waker, self._waker)
+        return woken
+
+    def _close_waker(self, waker: int) -> None:
+        # Under the lock: `stop` must not write to what another file is by then.
+        with self._lock:
+            self._waker = None
+            os.close(waker)
+
+    def _followed(self, started: StartedProgram, program: Program, streams: ProgramStreams, woken: int) -> bool:
+        """Read and write until the program has ended, or is stopped; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
-            _register(running, selector)
+            _register(started, selector, woken)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
-            while not running.has_ended():
+            while not self._stopped and not started.has_ended():
                 now = self._clock.monotonic()
                 if now >= end:
                     return False
                 rest = end - now if self._live is None else min(end - now, self._live.pass_on(now))
                 # Where nothing wakes this thread when the program ends, it looks now and then.
-                ready = selector.select(pause if running.woken is None else rest)
+                ready = selector.select(pause if started.ended is None else rest)
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
-                    feed = _serve(key.fd, running, selector, feed, streams)
+                    feed = _serve(key.fd, started, selector, feed, streams)
         return True
 
-    def _end(self, running: RunningProgram, streams: ProgramStreams) -> ProgramEnd:
+    def _end(self, started: StartedProgram, streams: ProgramStreams) -> ProgramEnd:
         try:
-            end = running.end()
+            return started.end()
         finally:
-            running.close_input()
-            self._read_rest(running.output, streams.output)
-            if running.errors is not None:
-                self._read_rest(running.errors, streams.errors)
+            started.close_input()
+            self._read_rest(started.output, streams.output)
+            if started.errors is not None:
+                self._read_rest(started.errors, streams.errors)
             if self._live is not None:
                 self._live.finish()
-            # Under the lock: `stop` must not kill through descriptors that have been closed.
-            with self._lock:
-                self._program = None
-                running.close()
-        return end
+            started.close()
 
     def _read_rest(self, descriptor: int, output: ProgramOutput) -> None:
         """Read until no process that is left holds the pipe; the wait for one that cannot be killed is bounded."""
@@ -302,45 +254,39 @@ class ProgramRun:
                     break
 
 
-def start_of(platform: str) -> ProgramStart:
-    """How a program is started on a platform, as `sys.platform` names it."""
-    if platform == "linux" and has_processes():  # a supervisor finds what a program has started by these
-        return SupervisedProgram
-    return lambda launch, _: GroupProgram(launch)
-
-
-def _register(running: RunningProgram, selector: selectors.BaseSelector) -> None:
+def _register(started: StartedProgram, selector: selectors.BaseSelector, woken: int) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
     reading, writing = selectors.EVENT_READ, selectors.EVENT_WRITE
-    for pipe, event in ((running.output, reading), (running.errors, reading), (running.input, writing)):
+    for pipe, event in ((started.output, reading), (started.errors, reading), (started.input, writing)):
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, event)
-    if running.woken is not None:
-        selector.register(running.woken, selectors.EVENT_READ)
+    for descriptor in (started.ended, woken):
+        if descriptor is not None:
+            selector.register(descriptor, reading)
 
 
 def _serve(
     descriptor: int,
-    running: RunningProgram,
+    started: StartedProgram,
     selector: selectors.BaseSelector,
     feed: memoryview,
     streams: ProgramStreams,
 ) -> memoryview:
     """Read or write what a descriptor is ready for; returns what is still to be written."""
-    if descriptor == running.woken:
-        return feed
-    if descriptor in {running.output, running.errors}:
-        is_over = not _read(descriptor, streams.output if descriptor == running.output else streams.errors)
-    else:
+    if descriptor in {started.output, started.errors}:
+        is_over = not _read(descriptor, streams.output if descriptor == started.output else streams.errors)
+    elif descriptor == started.input:
         feed = _fed(descriptor, feed)
         is_over = not feed
+    else:  # its end, or a stop
+        return feed
     if is_over:
         # A closed pipe is always ready, so the loop would spin if it stayed registered.
         selector.unregister(descriptor)
-        if descriptor == running.input:
+        if descriptor == started.input:
             # The program sees the end of its input only when the pipe is closed.
-            running.close_input()
+            started.close_input()
     return feed
 
 

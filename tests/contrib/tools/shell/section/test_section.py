@@ -19,11 +19,9 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellRun, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.contrib.tools.shell.process import ProgramStart
 from handrail.errors import DuplicateBindingError
 from handrail.filesystem import Filesystem, HostFilesystem
-from handrail.programs.group import GroupProgram
-from handrail.programs.launch import ProgramEnd
+from handrail.programs.program import ProgramEnd, StartedProgram
 from handrail.prompt import Prompt, PromptTemplate, ToolContext
 from handrail.resources import ResourceRegistry
 from handrail.runtime import Session, ToolCall
@@ -243,18 +241,19 @@ def test_program_that_takes_too_long_fails_the_call_in_doubt(
 def test_program_whose_end_is_not_known_fails_the_call_in_doubt(
     files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
-    """What started it was killed; or something that it has started cannot be killed, whatever its exit code."""
+    """Something else has waited for it; or something that it has started cannot be killed, whatever its exit code."""
     run = SuiteRun(python_section(files))
-    assert run.refused("shell_run", command=script("import os; os.kill(os.getppid(), 9)")) == wording
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert run.refused("shell_run", command=script("")) == wording
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
-    class Stubborn(GroupProgram):
+    class Stubborn(StartedProgram):
         def end(self) -> ProgramEnd:
             return replace(super().end(), left=1)
 
-    def start_of(platform: str) -> ProgramStart:
-        return lambda launch, _: Stubborn(launch)
-
-    monkeypatch.setattr(process, "start_of", start_of)
+    monkeypatch.setattr(process, "StartedProgram", Stubborn)
     assert run.refused("shell_run", command=script("")) == wording
     assert [row.status for row in run.executor.environment.effect_ledger.rows()] == ["unknown", "unknown"]
 

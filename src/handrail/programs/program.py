@@ -1,0 +1,302 @@
+"""A program of a call, from its start to the end of what it leaves.
+
+=============================================  =======================================================================
+what ends                                      what ends the program
+=============================================  =======================================================================
+the program                                    what it has left is killed: its process group, and on Linux what has
+                                               the id of the call in its environment, with the descendants of that
+the call, by a timeout or a cancellation       the same, with the program
+the agent, by SIGKILL too                      on Linux the program itself is killed by the kernel (`setpriv`); what
+                                               it has started, when the folder is opened next, by the record
+=============================================  =======================================================================
+
+The kernel kills a program when the *thread* ends that has started it. So the thread that starts a program also waits
+for its end.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from handrail.posix import has_processes
+from handrail.process_identity import ProcessName, own_name
+from handrail.programs.process_tree import (
+    CALL_VARIABLE,
+    Process,
+    call_processes,
+    kill_all,
+    look,
+    namespace_processes,
+    ticks_now,
+)
+
+_TIMES_TO_LEAVE, _SECONDS_TO_LEAVE = 20, 0.05
+"""How often, and how long each time, to wait for the end of a client after what it has started was killed."""
+
+_SECONDS_TO_TRY = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What is to be run.
+
+    Attributes:
+        line: the path of the program, and its arguments.
+        folder: where it starts.
+        environment: all of its environment, but for `HANDRAIL_CALL`.
+        input: what it can read.
+        seconds: how long it may take.
+        max_output_bytes: how much of its output is returned, and of its error output if that is apart.
+        errors_apart: whether its error output is returned apart; else it joins the output in the order written.
+        namespace: the first process of a PID namespace that it enters, as a command in a container does. What it leaves
+            there is found by that. `None` if it enters none.
+    """
+
+    line: tuple[str, ...]
+    folder: Path
+    environment: Mapping[str, str]
+    input: bytes
+    seconds: float
+    max_output_bytes: int
+    errors_apart: bool = False
+    namespace: ProcessName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """What is recorded of a program, so that a process that comes later can end what it has started.
+
+    Attributes:
+        call: the id of its call, random, which it gets as `HANDRAIL_CALL`.
+        namespace: the first process of the PID namespace that it enters; all in it ends with that one.
+    """
+
+    call: str
+    namespace: ProcessName | None = None
+
+    def to_json(self) -> bytes:
+        """The record as it is stored."""
+        return json.dumps([self.call, str(self.namespace or "")]).encode()
+
+    @staticmethod
+    def from_json(data: bytes) -> ProgramRecord | None:
+        """The record that `to_json` wrote; `None` for anything else, such as a part of one."""
+        try:
+            call, namespace = json.loads(data)
+            return ProgramRecord(str(call), ProcessName.parse(namespace))
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def kill(self) -> set[Process]:
+        """Kill the processes of the call, their descendants, and all of the namespace.
+
+        Returns:
+            Those that cannot be killed; none on systems that do not show their processes.
+        """
+        if not has_processes():
+            return set()
+        first = _first_process(self.namespace)
+
+        def find() -> set[Process]:
+            processes = call_processes(self.call)
+            if first is not None and look(first.pid) == first:
+                processes |= {first, *namespace_processes(first)}
+            return processes
+
+        return kill_all(find)
+
+
+def processes_of(call: str, namespace: ProcessName | None) -> set[int]:
+    """The process ids of what a call runs, and of what is in a namespace that belongs to the call while it runs."""
+    first = _first_process(namespace)
+    return {one.pid for one in call_processes(call) | (set() if first is None else namespace_processes(first))}
+
+
+class ProgramRecords(Protocol):
+    """Where programs are recorded before they run, for a process that comes after the death of this one."""
+
+    def record(self, program: ProgramRecord) -> None:
+        """Record a program that is about to run.
+
+        Raises:
+            OSError: it cannot be recorded; it must not run then.
+        """
+        ...
+
+    def discard(self, program: ProgramRecord) -> None:
+        """Remove the record of a program of which nothing is left.
+
+        Raises:
+            OSError: the record stays.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How a program ended.
+
+    Attributes:
+        code: its exit code, negative for the signal that killed it; `None` if other code of this process has waited for
+            it, or the system does that.
+        left: how many processes that it started cannot be killed.
+    """
+
+    code: int | None
+    left: int = 0
+
+
+class StartedProgram:
+    """A program that has been started. It is used by the thread that makes it.
+
+    Attributes:
+        pid: its process id.
+        output: the descriptor to read what it writes: output, and error output unless that is apart.
+        errors: the descriptor to read its error output; `None` unless that is apart.
+        input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
+        ended: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
+    """
+
+    def __init__(self, program: Program, call: str) -> None:
+        """Start it.
+
+        Args:
+            program: what to start.
+            call: the id of its call.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._call = call
+        self._first = _first_process(program.namespace)
+        self._before = set[Process]() if self._first is None else namespace_processes(self._first)
+        self._since = ticks_now() if has_processes() else 0
+        # What is executed first is `setpriv`, which would report this by an exit code.
+        if shutil.which(program.line[0]) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        self._process = subprocess.Popen(  # noqa: S603 - no shell; rules decide what may be run
+            (*killed_with_parent(), *program.line),
+            cwd=program.folder,
+            env={**program.environment, CALL_VARIABLE: call},
+            # Never the input of this process, from which a program would read what a person types.
+            stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            # Standard error joins the output, so that the order in which a program has written is preserved.
+            stderr=subprocess.PIPE if program.errors_apart else subprocess.STDOUT,
+            bufsize=0,
+            # A group of its own, so that `killpg` reaches its children and not this process; and no terminal.
+            start_new_session=True,
+        )
+        pipes = self._process
+        self.pid: int = pipes.pid
+        self.output: int = -1 if pipes.stdout is None else pipes.stdout.fileno()
+        self.errors: int | None = None if pipes.stderr is None else pipes.stderr.fileno()
+        self.input: int | None = None if pipes.stdin is None else pipes.stdin.fileno()
+        self.ended: int | None = _open_end(self.pid)
+
+    def close_input(self) -> None:
+        """Let it read the end of its input; idempotent."""
+        self.input = None
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def has_ended(self) -> bool:
+        """Whether it has ended; what it has started may still run."""
+        if not hasattr(os, "waitid"):  # pragma: no cover - macOS before Python 3.13
+            return self._process.poll() is not None
+        try:
+            # `WNOWAIT` leaves the program waitable, so that its id, which names its group, is not reused.
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
+    def end(self) -> ProgramEnd:
+        """Kill it and what it has started, and wait until they have ended."""
+        # The client of a container ends when what it has started there ends; one that is killed itself leaves records
+        # of a command that never ends. Each time anew, because it may just be starting something there.
+        for _ in range(0 if self._first is None else _TIMES_TO_LEAVE):
+            if self.has_ended():
+                break
+            self._kill_inside()
+            select.select([] if self.ended is None else [self.ended], [], [], _SECONDS_TO_LEAVE)
+        left = set[Process]()
+        if has_processes():
+            # Before the group is killed: a process that has lost its parents is found by the variable alone.
+            left = kill_all(lambda: call_processes(self._call, self._since, self.pid))
+        is_left = self.pid in {process.pid for process in left}
+        self._kill_group()
+        left |= self._kill_inside()
+        return ProgramEnd(None if is_left else self._exit_code(), len(left))
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self.close_input()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+        if self.ended is not None:
+            os.close(self.ended)
+            self.ended = None
+
+    def _kill_inside(self) -> set[Process]:
+        first = self._first
+        return set() if first is None else kill_all(lambda: namespace_processes(first) - self._before)
+
+    def _kill_group(self) -> None:
+        # It has ended, and its group with it; or only ended processes are left (`PermissionError` on macOS).
+        with suppress(ChildProcessError, ProcessLookupError, PermissionError):
+            if hasattr(os, "waitid"):  # pragma: no branch - as above
+                # The id of a process that was waited for may be that of another group.
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _exit_code(self) -> int | None:
+        try:
+            if hasattr(os, "waitid"):  # pragma: no branch - as above
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            self._process.wait()  # so that the object does not warn
+            return None
+        return self._process.wait()
+
+
+def _first_process(name: ProcessName | None) -> Process | None:
+    """The first process of a namespace, if it runs."""
+    if name is None or name.boot != own_name(os.getpid()).boot or not name.started.isdecimal():
+        return None
+    process = Process(name.pid, int(name.started))
+    return process if look(name.pid) == process else None
+
+
+def _open_end(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # another system than Linux, or a kernel without it
+        return None
+
+
+@cache
+def killed_with_parent() -> tuple[str, ...]:
+    """The command that has the kernel kill a program when the thread ends that starts it; empty where there is none."""
+    program = shutil.which("setpriv", path=os.defpath)
+    if program is None:
+        return ()
+    line = (program, "--pdeathsig", "KILL", "--")
+    try:
+        # There are programs of the name without the option.
+        subprocess.run((*line, program, "--version"), capture_output=True, timeout=_SECONDS_TO_TRY, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return line
