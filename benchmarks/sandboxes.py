@@ -1,6 +1,6 @@
 """What a call costs that runs a command in a sandbox, over the same command by `podman exec` or `bwrap` alone.
 
-A call saves the whole tree before the command, watches the workspace, and ends what the command leaves.
+A call saves the whole tree before the command, and ends what the command leaves.
 """
 
 from __future__ import annotations

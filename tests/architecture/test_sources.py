@@ -21,8 +21,6 @@ SHORT_MODULES = {
     "agents/config_values.py": "values and paths of a configuration, for the modules that read one table each",
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
-    "contrib/tools/sandbox/limits.py": "what a sandbox may use, which the engines and the section know",
-    "contrib/tools/sandbox/sandbox.py": "the lifetime of a sandbox, apart from what starts it",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
     "cli/overrides/agent_texts.py": "needs the extra `agents`, and is imported only when an agent is named",

@@ -30,7 +30,6 @@ INTERNAL = {
         "USER",
         "VERSION",
         "LEAST_WEIGHT",
-        "SECONDS_BETWEEN",
         "MOST_WRITTEN",
         "UNTIL_APPLIED",
         "FIRST_OF_FILES",

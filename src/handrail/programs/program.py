@@ -118,12 +118,6 @@ class ProgramRecord:
         return kill_all(find)
 
 
-def processes_of(call: str, namespace: ProcessName | None) -> set[int]:
-    """The process ids of what a call runs, and of what is in a namespace that belongs to the call while it runs."""
-    first = _first_process(namespace)
-    return {one.pid for one in call_processes(call) | (set() if first is None else namespace_processes(first))}
-
-
 class ProgramRecords(Protocol):
     """Where programs are recorded before they run, for a process that comes after the death of this one."""
 

@@ -18,8 +18,8 @@ from handrail.contrib.tools.planning import (
 from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated, PythonFault
 from handrail.contrib.tools.python.section import AstevalSection
 from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import SandboxLimits
+from handrail.contrib.tools.sandbox.handler import ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection
 from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun

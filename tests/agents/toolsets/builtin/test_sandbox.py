@@ -31,7 +31,7 @@ async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wo
     said = await answers(agent, "cat a.txt", "echo two > b.txt", "echo lost > c.txt; exit 1", root=tmp_path / "work")
     assert said[0] == "one"
     assert said[2] == wording
-    assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {".git", "a.txt", "b.txt"}
 
 
 @pytest.mark.anyio

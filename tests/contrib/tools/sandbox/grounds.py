@@ -12,8 +12,7 @@ from typing import Any, Literal, Self, get_args
 
 from handrail.contrib.tools import ShellToolsSection
 from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxEngine
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxLimits
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import SandboxSection
 from handrail.contrib.tools.shell.rules import ShellRule
@@ -54,6 +53,7 @@ class Ground:
         self.outside, self.root = outside, outside / "workspace"
         if not self.root.exists():
             plant(self.root)
+            (self.root / ".git").mkdir()
             (outside / "private").write_text(PRIVATE)
         self.limits = limits or SandboxLimits()
         self._fields = dict(fields or {})
@@ -107,7 +107,7 @@ class Ground:
 
 def short_limits(seconds: float = 2.0, **fields: Any) -> SandboxLimits:
     """Limits that an attack meets soon."""
-    given = {"memory_bytes": 64 << 20, "processes": 32, "file_bytes": 8 << 20, "max_workspace_bytes": 24 << 20}
+    given = {"memory_bytes": 64 << 20, "processes": 32, "file_bytes": 8 << 20}
     given |= {"tmp_bytes": 8 << 20, "max_output_bytes": 2000, "max_kept_bytes": 2000} | fields
     return SandboxLimits(timeout=timedelta(seconds=seconds), **given)
 
@@ -115,7 +115,3 @@ def short_limits(seconds: float = 2.0, **fields: Any) -> SandboxLimits:
 def is_superuser() -> bool:
     """Whether this process is that of the superuser."""
     return os.getuid() == 0
-
-
-def without_groups(_limits: SandboxLimits) -> None:
-    """No control group: what `control_group` returns where this process may make none."""

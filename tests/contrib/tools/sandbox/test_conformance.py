@@ -20,7 +20,7 @@ from tests.wording import Wording
 def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Ground]:
     """A run over a workspace; a test leaves nothing there."""
     where: Where = request.param
-    limits = short_limits(3.0, max_workspace_bytes=1 << 30)
+    limits = short_limits(3.0)
     with Ground(where, tmp_path_factory.mktemp(where), limits, {"commit_on": (0, 4)}) as ground:
         yield ground
 

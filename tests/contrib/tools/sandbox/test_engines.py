@@ -10,12 +10,12 @@ import pytest
 
 from handrail.contrib.tools.sandbox import bubblewrap
 from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import SandboxLimits, SandboxWorkspace
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.errors import SandboxError
+from handrail.contrib.tools.sandbox.section import SandboxSection
+from handrail.errors import PromptValidationError, SandboxError
+from handrail.filesystem import HostFilesystem
 from tests.contrib.tools.sandbox.fake_podman import FakePodman
-from tests.contrib.tools.sandbox.grounds import without_groups
 from tests.wording import Wording
 
 STARTS = """
@@ -24,9 +24,8 @@ shift; while [ "$1" != --pidfile ]; do shift; done; echo $$ > "$2"; echo ready; 
 """What `podman run` does, as far as this program sees it."""
 
 
-def limits_nothing_less(_pid: int, _limits: SandboxLimits) -> tuple[str, ...]:
-    """As where Podman sets all limits."""
-    return ()
+GIVEN = "echo [cpuset cpu memory pids]"
+"""What `podman info` says where all limits can be set."""
 
 
 def workspace(root: Path) -> SandboxWorkspace:
@@ -68,10 +67,8 @@ def test_workspace_whose_path_podman_cannot_mount_is_refused(tmp_path: Path, wor
     assert str(raised.value) == wording
 
 
-def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is limited for each of them; and folders of the machine are read-only."""
-    monkeypatch.setattr(bubblewrap, "control_group", without_groups)
-    monkeypatch.setattr(os, "getuid", lambda: 1234)
+def test_processes_below_bubblewrap_have_limits_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `prlimit`; and folders of the machine are read-only."""
     # A system whose folders of libraries are not all links.
     libraries = tmp_path / "lib"
     libraries.mkdir()
@@ -81,7 +78,7 @@ def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypa
     running = engine.start(workspace(tmp_path))
     line = running.line(("true",), "notes", has_input=False)
     assert line[0].endswith("/bwrap")
-    assert f"--as={1 << 25}" in line
+    assert {f"--as={1 << 25}", "--nproc=128", f"--fsize={100 << 20}", "--nofile=1024", "--core=0"} <= {*line}
     for folder in (tmp_path, libraries):
         assert f"--ro-bind {folder} {folder} " in " ".join(line)
     assert "/no/such/lib" not in line
@@ -93,7 +90,6 @@ def test_user_without_groups_has_limits_of_each_process(tmp_path: Path, monkeypa
 def test_user_keeps_the_own_id_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root Podman maps it; and a container that ends is removed once."""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
-    monkeypatch.setattr("handrail.contrib.tools.sandbox.podman.missing_limits", limits_nothing_less)
     podman = FakePodman(tmp_path, run=STARTS)
     running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
     assert running.is_running()
@@ -104,20 +100,37 @@ def test_user_keeps_the_own_id_in_a_container(tmp_path: Path, monkeypatch: pytes
     assert len(podman.asked("rm")) == 1
 
 
-def test_container_without_limits_is_refused(tmp_path: Path, wording: Wording) -> None:
-    """Podman without root may warn of limits, and start without them; then the container is ended again."""
-    podman = FakePodman(tmp_path, run=STARTS)
-    with pytest.raises(SandboxError) as caught:
-        Podman(image="a", command=podman.command).start(workspace(tmp_path))
-    assert str(caught.value) == wording
-    assert len(podman.asked("rm")) == 1
+def test_user_for_whom_podman_sets_no_limits_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
+) -> None:
+    """Without root it warns of them, and starts the container without; it says which it can set."""
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    assert Podman(image="a", command=FakePodman(tmp_path, info=GIVEN).command).fault() is None
+    for given in ("echo []", "echo no answer >&2; exit 1"):
+        assert Podman(image="a", command=FakePodman(tmp_path, info=given).command).fault() == wording
+
+
+def test_git_of_a_workspace_is_there_and_is_not_a_link(tmp_path: Path, wording: Wording) -> None:
+    """An empty folder is made, in whose place a command can put nothing; a link could be replaced."""
+    for engine in (Bubblewrap(), Podman(image="a", command=FakePodman(tmp_path, run=STARTS).command)):
+        root = tmp_path / f"over-{engine.name}"
+        root.mkdir()
+        engine.start(workspace(root)).close()
+        assert list((root / ".git").iterdir()) == []
+        (root / ".git").rmdir()
+        (root / ".git").symlink_to("elsewhere")
+        with pytest.raises(SandboxError) as raised:
+            engine.start(workspace(root))
+        assert str(raised.value).partition(": ")[2] == wording
+    root = tmp_path / "over-podman"
+    with HostFilesystem(root, journal=tmp_path / "journal") as files, pytest.raises(PromptValidationError):
+        SandboxSection(files, engine=Bubblewrap())
 
 
 def test_container_that_cannot_be_removed_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, wording: Wording
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """Its processes have ended all the same."""
-    monkeypatch.setattr("handrail.contrib.tools.sandbox.podman.missing_limits", limits_nothing_less)
     podman = FakePodman(tmp_path, run=f"rm {tmp_path}/podman; {STARTS}")
     running = Podman(image="a", command=podman.command).start(workspace(tmp_path))
     running.close()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
-from handrail.contrib.tools.sandbox import bubblewrap
 from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
 from handrail.contrib.tools.shell import process
 from handrail.errors import PromptValidationError, SandboxError
@@ -23,7 +20,6 @@ from handrail.process_identity import ProcessName
 from handrail.programs.program import ProgramEnd, StartedProgram
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
-from tests.contrib.tools.sandbox.grounds import without_groups
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
 from tests.wording import Wording
 
@@ -169,17 +165,6 @@ def test_developer_can_try_a_sandbox_before_a_model_does(files: HostFilesystem, 
     assert not containers(files.root)
 
 
-def test_superuser_without_control_groups_is_refused(
-    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """When the section is made: the kernel does not count the processes of a superuser."""
-    monkeypatch.setattr(os, "getuid", lambda: 0)
-    monkeypatch.setattr(bubblewrap, "control_group", without_groups)
-    with pytest.raises(PromptValidationError) as caught:
-        SandboxSection(files, engine=Bubblewrap())
-    assert str(caught.value) == wording
-
-
 def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesystem, wording: Wording) -> None:
     """What it has changed is undone, and the model reads why."""
     line = ("/bin/sh", "-c", "echo x > changed")
@@ -192,14 +177,16 @@ def test_command_whose_sandbox_is_lost_or_does_not_start_fails(files: HostFilesy
     assert "\n".join(told) == wording
 
 
-def test_command_makes_no_git(files: HostFilesystem, wording: Wording) -> None:
-    """A rollback would leave it, and it could name programs; one that is made outside is read-only for the next."""
+def test_command_makes_no_git(files: HostFilesystem) -> None:
+    """A rollback would leave it, and it could name programs: it is read-only, also one that is made outside later."""
     run = SuiteRun(SandboxSection(files, engine=Bubblewrap()))
+    git, line = files.root / ".git", "echo x > .git/config; rm -rf .git; mv .git other; ls -A . .git"
     with run.executor:
-        assert run.refused("shell_execute", command="mkdir -p .git/hooks; echo x > .git/hooks/pre-commit") == wording
-        assert not (files.root / ".git").exists()
-        subprocess.run(("git", "init", "--quiet", files.root), check=True)
-        assert "Read-only" in run.refused("shell_execute", command="echo x > .git/hooks/pre-commit")
+        assert "Read-only" in run.told("shell_execute", command=line)
+        git.rename(files.root / "before")
+        (git / "hooks").mkdir(parents=True)
+        assert "Read-only" in run.told("shell_execute", command=line)
+        assert [path.name for path in git.iterdir()] == ["hooks"]
 
 
 def test_command_whose_end_is_not_known_fails(

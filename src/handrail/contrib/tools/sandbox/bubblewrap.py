@@ -9,8 +9,8 @@ programs and libraries         `/usr` and what `folders` names, read-only; nothi
 `/workspace`                   the files; their `.git` is read-only, and the files of open databases are empty
 `/tmp`, `/dev/shm`             file systems in memory, of limited size, new for each command
 `/proc`                        that of the namespace, read-only, because files of the kernel belong to the superuser
-limits                         a control group, if this process may make one; else resource limits of the program
-                               `prlimit`: memory for each process apart, and no limit of processors
+limits                         resource limits of the program `prlimit`: memory for each process apart, and no limit
+                               of processors; the kernel does not count the processes of a superuser
 =============================  =======================================================================================
 
 System calls are not filtered: a fault of the kernel is within reach.
@@ -25,9 +25,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from handrail.contrib.tools.sandbox.cgroups import ControlGroup, control_group
-from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import (
+    INSIDE,
+    UNREADABLE,
+    USER,
+    WORKSPACE,
+    SandboxLimits,
+    SandboxWorkspace,
+    path_inside,
+)
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName
 
@@ -38,12 +44,7 @@ _MOST_FILES = 1024
 LIMITER = "/usr/bin/prlimit"
 """The program that sets resource limits inside."""
 
-_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit; shift; done; shift; exec "$@"'
-"""Joins the control groups that are named before `--`, and becomes the command behind that."""
-
 _INSTALL = "Install it: apt-get install bubblewrap"
-_NOT_COUNTED = "as the superuser it cannot limit the number of processes, because no control group can be made here"
-_OTHER_USER = "Run as another user, or use Podman."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +67,8 @@ class Bubblewrap:
 
     def fault(self) -> str | None:
         """What is missing here, and what cures it."""
-        try:
-            group = self._checked_group(SandboxLimits())
-        except SandboxError as error:
-            return str(error)
-        if group is not None:
-            group.close()
-        return None
+        error = self._error()
+        return None if error is None else str(error)
 
     def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
         """Prepare a sandbox: a process is started for each command.
@@ -80,19 +76,10 @@ class Bubblewrap:
         Raises:
             SandboxError: something is missing here.
         """
-        group = self._checked_group(workspace.limits)
-        return RunningBubblewrap(tuple(self._line(workspace)), workspace, group)
-
-    def _checked_group(self, limits: SandboxLimits) -> ControlGroup | None:
-        """Check what a sandbox needs here; returns the control group of its commands, where one can be made."""
         error = self._error()
         if error is not None:
             raise error
-        group = control_group(limits)
-        # The kernel does not count the processes of the superuser, so a resource limit would not hold.
-        if group is None and os.getuid() == 0:
-            raise SandboxError(self.name, _NOT_COUNTED, cure=_OTHER_USER)
-        return group
+        return RunningBubblewrap(tuple(self._line(workspace)), workspace)
 
     def _error(self) -> SandboxError | None:
         if sys.platform != "linux":
@@ -125,8 +112,7 @@ class Bubblewrap:
         yield from _proc()
         yield from ("--dev", "/dev", *_memory("/dev/shm", limits.tmp_bytes), "--remount-ro", "/dev")  # noqa: S108
         yield from (*_memory("/tmp", limits.tmp_bytes), "--bind", os.fspath(workspace.root), WORKSPACE)  # noqa: S108
-        if workspace.git is not None:
-            yield from ("--ro-bind", os.fspath(workspace.git), f"{WORKSPACE}/.git")
+        yield from ("--ro-bind", os.fspath(workspace.git(self.name)), f"{WORKSPACE}/.git")
         for inside in workspace.hidden:
             yield from _masked(inside, is_folder=(workspace.root / os.path.relpath(inside, WORKSPACE)).is_dir())
         # Last: nothing can be mounted below it afterwards.
@@ -143,32 +129,28 @@ class RunningBubblewrap:
 
     namespace: ProcessName | None = None
 
-    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace, group: ControlGroup | None) -> None:
-        """Prepare commands that begin with `line`, and run in a control group."""
+    def __init__(self, line: tuple[str, ...], workspace: SandboxWorkspace) -> None:
+        """Prepare commands that begin with `line`."""
         self.environment: Mapping[str, str] = {"PATH": _PROGRAM_PATH, **INSIDE, **workspace.environment}
-        self._group = group
-        joining = ("/bin/sh", "-c", _JOIN, "sh", *map(os.fspath, group.joins), "--") if group is not None else ()
-        self._line = (*joining, *line)
-        self._limiting = _limiting(workspace.limits, in_group=group is not None)
+        self._line = (*line, "--chdir")
+        self._limiting = _limiting(workspace.limits)
 
     def line(self, command: tuple[str, ...], folder: str, *, has_input: bool) -> tuple[str, ...]:  # noqa: ARG002
         """The command of the host that runs a command inside; see `RunningSandbox`."""
-        return (*self._line, "--chdir", path_inside(folder), "--", *self._limiting, *command)
+        return (*self._line, path_inside(folder), "--", *self._limiting, *command)
 
     def is_running(self) -> bool:
         """Always: each command is started anew."""
         return True
 
     def close(self) -> None:
-        """Remove the control group."""
-        if self._group is not None:
-            self._group.close()
+        """Does nothing: each command has ended with its call."""
 
 
-def _limiting(limits: SandboxLimits, *, in_group: bool) -> tuple[str, ...]:
+def _limiting(limits: SandboxLimits) -> tuple[str, ...]:
     # Inside, because the kernel counts the processes of a user namespace apart.
-    counted = () if in_group else (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}")
-    return (LIMITER, f"--fsize={limits.file_bytes}", f"--nofile={_MOST_FILES}", "--core=0", *counted, "--")
+    used = (f"--nproc={limits.processes}", f"--as={limits.memory_bytes}", f"--fsize={limits.file_bytes}")
+    return (LIMITER, *used, f"--nofile={_MOST_FILES}", "--core=0", "--")
 
 
 def _proc() -> Iterator[str]:

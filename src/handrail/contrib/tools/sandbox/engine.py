@@ -1,8 +1,10 @@
 """What a sandbox is made by: the protocol that Podman and bubblewrap implement.
 
 ====================  ================================================================================================
+`SandboxLimits`       what a sandbox may use
 `SandboxEngine`       says what is missing here, and starts a sandbox over a workspace
 `RunningSandbox`      gives the command of the host that runs a command inside; it is closed when its run ends
+`Sandbox`             the sandbox of one run: it starts with the first command, and is closed when the run ends
 `try_sandbox`         starts one to see whether it works here
 ====================  ================================================================================================
 
@@ -13,16 +15,19 @@ it leaves inside is found by the PID namespace, if the sandbox lives longer than
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
-from dataclasses import dataclass
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
 from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
+from handrail.filesystem import HostFilesystem
 from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
 from handrail.programs.program import Program
@@ -41,7 +46,58 @@ UNREADABLE = ("acpi", "kallsyms", "kcore", "keys", "kmsg", "kpagecgroup", "kpage
 
 _NOTHING = ("/bin/sh", "-c", ":")
 _LONGEST_REPORT = 2000
+_CURE_OF_LINK = "Give a workspace whose .git is a folder or a file, or that has none."
 _CURE = "Allow what it names, as by `sysctl` or an option of the container that this runs in; or use the other engine."
+
+
+_MIB = 1024 * 1024
+
+LEAST_SANDBOX_BYTES = 16 * _MIB
+"""The least memory that a sandbox can be given: 16 MiB."""
+
+LEAST_PROCESSES = 4
+"""The fewest processes that a sandbox can be given: a shell and what it starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What a sandbox may use.
+
+    Attributes:
+        memory_bytes: memory, with that of its temporary files; below bubblewrap that of each process. At least 16 MiB.
+        processes: how many processes and threads there may be at a time; at least 4. Below bubblewrap the kernel does
+            not count those of a superuser.
+        cpus: how many processors it may use; 0.5 is the half of one. Below bubblewrap there is no limit.
+        file_bytes: how large one file may become. With a larger one no later command is started, unless git ignores it
+            or the filesystem has a higher `max_untracked_bytes`: the tree could not be saved.
+        tmp_bytes: the size of each of `/tmp` and `/dev/shm`.
+        timeout: how long a command may take; then it is killed, and the call fails.
+        max_output_bytes: how much of output and error output the model is shown.
+        max_kept_bytes: how much of each the result holds, so that `read_result` reads it.
+    """
+
+    memory_bytes: int = 1024 * _MIB
+    processes: int = 128
+    cpus: float = 1.0
+    file_bytes: int = 100 * _MIB
+    tmp_bytes: int = 64 * _MIB
+    timeout: timedelta = timedelta(seconds=60)
+    max_output_bytes: int = 20_000
+    max_kept_bytes: int = 1_000_000
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with them, each as a clause."""
+        least = {"memory_bytes": LEAST_SANDBOX_BYTES, "processes": LEAST_PROCESSES}
+        for name in (each.name for each in fields(self) if each.name not in {"timeout", "cpus"}):
+            value = cast("object", getattr(self, name))
+            # `bool` is a subclass of `int`, so `True` would be a limit of one.
+            if not isinstance(value, int) or isinstance(value, bool) or value < least.get(name, 1):
+                yield f"limits.{name} is {value!r}; give a whole number, at least {least.get(name, 1):,}"
+        cpus, timeout = cast("object", self.cpus), cast("object", self.timeout)
+        if not isinstance(cpus, int | float) or isinstance(cpus, bool) or not 0.01 <= cpus <= 1024:  # noqa: PLR2004
+            yield f"limits.cpus is {cpus!r}; give a number of processors, at least 0.01"
+        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+            yield f"limits.timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +114,22 @@ class SandboxWorkspace:
     limits: SandboxLimits
     environment: Mapping[str, str]
 
-    @property
-    def git(self) -> Path | None:
-        """The `.git` of the root; `None` without one. It is read-only inside.
+    def git(self, engine: str) -> Path:
+        """The `.git` of the root, which is read-only inside; where there is none, an empty folder is made.
 
         A rollback does not restore it, and it can name programs, which git outside would run.
+
+        Raises:
+            SandboxError: of the engine of that name: it is a link, in whose place a command could put a folder.
         """
         git = self.root / ".git"
-        return git if git.exists() and not git.is_symlink() else None
+        if git.is_symlink():
+            raise SandboxError(
+                engine, "the .git of the workspace is a link, and cannot be read-only", cure=_CURE_OF_LINK
+            )
+        if not git.exists():
+            git.mkdir(exist_ok=True)
+        return git
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -135,6 +199,51 @@ class SandboxEngine(Protocol):
             SandboxError: it cannot be started; it says what cures that.
         """
         ...
+
+
+class Sandbox:
+    """A sandbox that is started when it is needed; a resource of the run, which closes it.
+
+    Attributes:
+        filesystem: the workspace, which rolls back what commands change there.
+    """
+
+    def __init__(self, engine: SandboxEngine, filesystem: HostFilesystem, workspace: SandboxWorkspace) -> None:
+        """Prepare one over the root of a filesystem; nothing is started."""
+        self.filesystem: HostFilesystem = filesystem
+        self._engine = engine
+        self._workspace = workspace
+        self._lock = threading.Lock()
+        self._running: RunningSandbox | None = None
+        self._mounts: tuple[int, tuple[str, ...]] | None = None
+        self._finalizer: weakref.finalize[..., Sandbox] | None = None
+
+    def running(self) -> RunningSandbox:
+        """The sandbox, started if it does not run, as it does not at first and after it was lost, or with other mounts.
+
+        Raises:
+            SandboxError: it cannot be started.
+        """
+        with self._lock:
+            # A `.git` that was replaced since the start is not read-only inside, and a database not hidden.
+            mounts = self._workspace.git(self._engine.name).stat().st_ino, self._workspace.hidden
+            if self._running is None or not self._running.is_running() or mounts != self._mounts:
+                self._end()
+                self._mounts = mounts
+                self._running = running = self._engine.start(self._workspace)
+                # Also at the exit of the process, if the run is never closed.
+                self._finalizer = weakref.finalize(self, running.close)
+            return self._running
+
+    def close(self) -> None:
+        """End the sandbox; a later command starts another one."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        self._running = None
+        if self._finalizer is not None:
+            self._finalizer()
 
 
 def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:

@@ -1,28 +1,23 @@
-"""The handler of the sandbox suite: makes a program of a model's request, and a result of its end."""
+"""A request to run a command in a sandbox, its result, and the handler that makes the one of the other."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 
-from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
-from handrail.contrib.tools.sandbox.git_guard import GitGuard
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
-from handrail.contrib.tools.sandbox.sandbox import Sandbox
-from handrail.contrib.tools.sandbox.workspace_watch import WorkspaceWatch
+from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxLimits
 from handrail.contrib.tools.shell.handler import notifying, place_of
-from handrail.contrib.tools.shell.outcome import end_of, text_of
+from handrail.contrib.tools.shell.outcome import ProgramChanges, end_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.errors import EffectUncertain, FilesystemError, SandboxError, ToolValidationError
 from handrail.filesystem.shadow.watch import UnrestoredWatch
-from handrail.programs.program import Program, processes_of
+from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.execution import run_stoppable
+from handrail.session import stored_as
 
 _log = redacted_logger("handrail")
 
@@ -31,6 +26,72 @@ TOOL = "shell_execute"
 
 _KILLED = 137  # 128 and SIGKILL, as shells report it
 _MAY_BE_MEMORY = " Something has killed it: it may have taken more memory than there is."
+
+
+@stored_as("handrail.shell_execute")
+@dataclass(frozen=True, slots=True)
+class ShellExecute:
+    """A request to run a command in the sandbox.
+
+    Attributes:
+        command: a line for the shell, or a program and its arguments.
+        folder: where it starts, relative to the workspace.
+        input: what it reads from its input.
+    """
+
+    command: str | tuple[str, ...] = field(
+        metadata={"description": "A line for `sh -c`, or a list of a program and its arguments, which no shell reads."}
+    )
+    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
+    input: str = field(default="", metadata={"description": "What the command reads from its standard input."})
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The program inside, and its arguments."""
+        return ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else self.command
+
+
+@stored_as("handrail.shell_executed")
+@dataclass(frozen=True, slots=True)
+class ShellExecuted:
+    """A command in the sandbox has ended.
+
+    Attributes:
+        command: a line for the shell, or a program and its arguments.
+        folder: where it was started.
+        code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
+        stdout: its output, of which the model is shown the beginning and the end.
+        stderr: its error output, the same.
+        stdout_left_out: how many bytes in the middle of its output are left out.
+        stderr_left_out: the same of its error output.
+        changes: whether its changes in the workspace are kept.
+        not_restored: what it has changed there and the rollback does not restore, each as a sentence.
+    """
+
+    command: str | tuple[str, ...]
+    folder: str
+    code: int
+    stdout: str
+    stderr: str = ""
+    stdout_left_out: int = 0
+    stderr_left_out: int = 0
+    changes: ProgramChanges = "kept"
+    not_restored: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the command is called in messages."""
+        return "The command" if isinstance(self.command, str) else self.command[0]
+
+    def render(self) -> str:
+        """Both outputs, after the exit code if it is not 0 and the changes are kept all the same."""
+        parts = [self.stdout] if self.stdout else []
+        if self.stderr:
+            parts.append(f"Error output:\n{self.stderr}")
+        output = "\n".join(part.rstrip("\n") for part in parts) or f"{self.name} wrote nothing."
+        if not self.code or self.changes != "kept":
+            return output
+        return f"{end_of(self.name, self.code)}.{text_of(self.changes, ())}\n{output}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +112,16 @@ class SandboxHandler:
     async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
         """Run a command on a thread of its own; when the call is cancelled the command is killed, and waited for."""
         # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
-        call = self.new_id()
-        run = ProgramRun(context.clock, call, live=notifying(TOOL, context))
+        run = ProgramRun(context.clock, self.new_id(), live=notifying(TOOL, context))
         sandbox = context.resources.get(Sandbox)
         reach = ProgramReach.of(params, context, sandbox.filesystem.root)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
-        return await run_stoppable(lambda: self._carry_out(params, reach, run, _Place(sandbox, call)), run.stop)
+        return await run_stoppable(lambda: self._carry_out(params, reach, run, sandbox), run.stop)
 
     def _carry_out(
-        self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, place: _Place
+        self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox
     ) -> ToolResult[ShellExecuted]:
-        filesystem = place.sandbox.filesystem
+        filesystem = sandbox.filesystem
         line, root = _checked(params.line), filesystem.root
         folder, start = place_of(params.folder, root)
         # Without its tokens: which files a line of the shell names is not known.
@@ -69,7 +129,7 @@ class SandboxHandler:
         if fault is not None:
             raise ToolValidationError(f"{fault}.")
         try:
-            running = place.sandbox.running()
+            running = sandbox.running()
         except SandboxError as error:
             # The machine is at fault, which only the developer can change.
             _log.error("the sandbox cannot be started: %s", error)
@@ -89,22 +149,17 @@ class SandboxHandler:
             errors_apart=True,
             namespace=running.namespace,
         )
-        tenants = partial(processes_of, place.call, running.namespace)
-        watch = WorkspaceWatch(root, self.limits.max_workspace_bytes, run.stop, tenants, now=time.time_ns())
-        guard = GitGuard(root)
         try:
-            ended = run.carry_out(program, filesystem.programs, watch)
+            ended = run.carry_out(program, filesystem.programs)
         except OSError as error:
             raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
-        finally:
-            made = guard.fault()
-        is_lost = ended.how == "exited" and not running.is_running()
-        return self._result_of(params, folder, ended, _Faults(watch.fault or made, unrestored, is_lost), reach)
+        faults = _Faults(_cause(ended, self.limits, is_lost=not running.is_running()), unrestored)
+        return self._result_of(params, folder, ended, faults, reach)
 
     def _result_of(
         self, params: ShellExecute, folder: str, ended: ProgramExit, faults: _Faults, reach: ProgramReach
     ) -> ToolResult[ShellExecuted]:
-        cause = faults.cause(ended, self.limits)
+        cause = faults.cause
         commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
         value = ShellExecuted(
             params.command,
@@ -130,43 +185,26 @@ class SandboxHandler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a call runs its command.
-
-    Attributes:
-        sandbox: the sandbox of the run.
-        call: the random id by which the processes of the command are found.
-    """
-
-    sandbox: Sandbox
-    call: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Faults:
     """What is known of a command beside its end.
 
     Attributes:
-        workspace: what is wrong with the workspace.
+        cause: why the call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
         unrestored: what a rollback does not restore.
-        is_lost: whether the sandbox has ended meanwhile.
     """
 
-    workspace: str | None
+    cause: str | None
     unrestored: UnrestoredWatch
-    is_lost: bool
 
-    def cause(self, ended: ProgramExit, limits: SandboxLimits) -> str | None:
-        """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not."""
-        if ended.left_running:
-            return "has left processes that cannot be killed and may change files at any time"
-        if self.workspace is not None:
-            return f"has failed, because {self.workspace}"
-        if ended.how == "timeout":
-            return f"was killed, because it may take {limits.timeout.total_seconds():g} s and was not done"
-        if ended.how != "exited":
-            return "was killed"
-        return "was killed, because its sandbox has ended" if self.is_lost else None
+
+def _cause(ended: ProgramExit, limits: SandboxLimits, *, is_lost: bool) -> str | None:
+    if ended.left_running:
+        return "has left processes that cannot be killed and may change files at any time"
+    if ended.how == "timeout":
+        return f"was killed, because it may take {limits.timeout.total_seconds():g} s and was not done"
+    if ended.how != "exited":
+        return "was killed"
+    return "was killed, because its sandbox has ended" if is_lost else None
 
 
 def _checked(line: tuple[str, ...]) -> tuple[str, ...]:

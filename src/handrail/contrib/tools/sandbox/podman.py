@@ -12,6 +12,17 @@ a read-only root               the image; `/workspace` has the files, whose `.gi
 limits                         a control group of memory, processes and processors; resource limits for files
 =============================  =======================================================================================
 
+Each container is labelled with the process that owns it, and removed when that has ended:
+
+==================================================  ==================================================================
+what ends                                           what ends and removes the container
+==================================================  ==================================================================
+the run                                             `RunningSandbox.close`
+the agent's process, also by SIGKILL                the container: its first process reads a pipe that the agent holds
+the process and Podman's, which removes it          the next opening of the folder kills what runs in it, if a call was
+                                                    running; the next sandbox removes it
+==================================================  ==================================================================
+
 The first process of a container waits for the end of its input, which this process holds: a container ends with
 the agent. Commands enter by `podman exec`; what they leave inside is found by the PID namespace of that first process
 (`handrail.programs`).
@@ -19,6 +30,7 @@ the agent. Commands enter by `podman exec`; what they leave inside is found by t
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import shutil
@@ -27,24 +39,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.sandbox.cgroups import missing_limits
-from handrail.contrib.tools.sandbox.containers import (
-    OWNER_LABEL,
-    SECONDS_TO_ANSWER,
-    podman_environment,
-    remove_left_over,
-    run_podman,
-)
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
 from handrail.programs.process_tree import Process, send
 from handrail.redaction import redacted_logger
+
+OWNER_LABEL = "handrail.owner"
+"""The label of a container that names the process to which it belongs."""
+
+SECONDS_TO_ANSWER = 60.0
+"""How long Podman may take for one command that is not a command of the model."""
+
+_PASSED_ON = ("PATH", "HOME", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS")
+_PASSED_ON_BEGINNINGS = ("XDG_", "CONTAINERS_", "CONTAINER_", "STORAGE_", "LC_", "LANG")
 
 _READY = b"ready\n"
 # `wait` also waits for processes that commands have left to it, so that none of them stays as a zombie. The shell gives
@@ -59,6 +73,7 @@ _IDS = 65_536
 _MOST_FILES = 1024
 _LONGEST_REPORT = 2000
 _INSTALL = "Install it: apt-get install podman"
+_CONTROLLERS = ("memory", "pids", "cpu")
 _DELEGATE = (
     "Without root it needs control groups of version 2, of which memory, pids and cpu are delegated to the user: with "
     "systemd, Delegate=memory pids cpu for user@.service. Or run it as the superuser, or use bubblewrap."
@@ -92,7 +107,7 @@ class Podman:
 
     def fault(self) -> str | None:
         """What is missing here, and what cures it."""
-        error = self._error()
+        error = self._error() or self._error_of_limits()
         return None if error is None else str(error)
 
     def start(self, workspace: SandboxWorkspace) -> RunningPodman:
@@ -133,6 +148,16 @@ class Podman:
             return SandboxError(self.name, f"it failed: {_report(found.stderr)}", cure=f"Try: {shown} info")
         return None
 
+    def _error_of_limits(self) -> SandboxError | None:
+        # Without root it warns of limits that it cannot set, and starts the container without them.
+        if os.getuid() == 0:
+            return None
+        info = run_podman(self.command, "info", "--format", "{{.Host.CgroupControllers}}")
+        missing = [name for name in _CONTROLLERS if name not in info.stdout.strip("[]\n").split()]
+        if missing:
+            return SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
+        return None
+
 
 class RunningPodman:
     """A `RunningSandbox` that is a container.
@@ -169,7 +194,6 @@ class RunningPodman:
         self.namespace: ProcessName | None = None
         try:
             self.namespace = self._ready(engine)
-            _check_limits(self.namespace, workspace)
         except BaseException:
             self.close()
             raise
@@ -224,8 +248,7 @@ class RunningPodman:
         yield from ("--ulimit", f"nproc={limits.processes + 1}:{limits.processes + 1}")
         yield from ("--tmpfs", f"/tmp:size={limits.tmp_bytes},mode=1777", "--shm-size", f"{limits.tmp_bytes}b")  # noqa: S108
         yield from ("--volume", f"{workspace.root}:{WORKSPACE}:rw,nosuid,nodev", "--workdir", WORKSPACE)
-        if workspace.git is not None:
-            yield from ("--volume", f"{workspace.git}:{WORKSPACE}/.git:ro,nosuid,nodev")
+        yield from ("--volume", f"{workspace.git(engine.name)}:{WORKSPACE}/.git:ro,nosuid,nodev")
         for name, value in {**INSIDE, **workspace.environment}.items():
             yield from ("--env", f"{name}={value}")
         yield from ("--entrypoint", "/bin/sh")
@@ -248,13 +271,6 @@ class RunningPodman:
         raise SandboxError("podman", f"the container cannot be started: {report or 'no answer'}", cure=cure)
 
 
-def _check_limits(first: ProcessName, workspace: SandboxWorkspace) -> None:
-    """Podman without root warns of limits that it cannot set, and starts the container without them."""
-    missing = missing_limits(first.pid, workspace.limits)
-    if missing:
-        raise SandboxError("podman", f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
-
-
 def _user_options(user: int, group: int) -> Iterator[str]:
     """The user namespace, in which the user and group of this process are `USER`."""
     if user:
@@ -268,3 +284,69 @@ def _user_options(user: int, group: int) -> Iterator[str]:
 
 def _report(text: str) -> str:
     return " ".join(text.split())[-_LONGEST_REPORT:]
+
+
+def podman_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What Podman itself needs of the environment of this process; nothing of it is passed on into containers."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_BEGINNINGS)
+    }
+
+
+def run_podman(command: Sequence[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Podman for something short.
+
+    Args:
+        command: Podman, and its general options.
+        arguments: what it is to do.
+
+    Raises:
+        OSError: it cannot be started.
+        TimeoutExpired: it does not answer.
+    """
+    return subprocess.run(  # noqa: S603 - the developer's own command
+        (*command, *arguments),
+        env=podman_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=SECONDS_TO_ANSWER,
+        check=False,
+    )
+
+
+def remove_left_over(command: Sequence[str]) -> tuple[str, ...]:
+    """Remove the containers of processes that have ended; returns their ids. What fails is logged, and tried later."""
+    try:
+        found = run_podman(command, "ps", "--all", "--filter", f"label={OWNER_LABEL}", "--format", "json")
+        left = tuple(name for name, owner in _owned(found.stdout) if is_dead(owner))
+        if left:
+            removed = run_podman(command, "rm", "--force", "--time", "0", *left)
+            if removed.returncode:
+                _LOGGER.warning("containers of ended processes could not be removed: %s", removed.stderr.strip())
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        _LOGGER.warning("containers of ended processes could not be looked for: %s", error)
+        return ()
+    return left
+
+
+def is_dead(owner: ProcessName) -> bool:
+    """Whether the owner of a container has ended; false where that is not known."""
+    own = own_name(os.getpid())
+    if not own.boot or not owner.boot:
+        return False
+    if own.boot == owner.boot:
+        return not is_running(owner)
+    # The same boot with another PID namespace: its processes are not visible here.
+    return own.boot.partition("/")[0] != owner.boot.partition("/")[0]
+
+
+def _owned(text: str) -> Iterator[tuple[str, ProcessName]]:
+    for container in cast("list[dict[str, Any]]", json.loads(text or "[]")):
+        labels = cast("dict[str, str]", container.get("Labels") or {})
+        owner = ProcessName.parse(labels.get(OWNER_LABEL, ""))
+        if owner is not None:
+            yield str(container["Id"]), owner

@@ -7,17 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxWorkspace, try_sandbox
-from handrail.contrib.tools.sandbox.execution import ShellExecute, ShellExecuted
-from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler
-from handrail.contrib.tools.sandbox.limits import SandboxLimits
+from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
+from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler, ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.sandbox.sandbox import Sandbox
 from handrail.contrib.tools.section_options import also_bound
 from handrail.contrib.tools.shell.rules import ShellRule
 from handrail.contrib.tools.shell.section import faults_of_environment
 from handrail.contrib.tools.vfs.section import VfsToolsSection
-from handrail.errors import PromptValidationError
+from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
@@ -45,6 +42,8 @@ class SandboxSection(Section[None]):
 
     The folder of the filesystem is `/workspace` inside. What a command changes there is rolled back if it fails, or if
     the call does. The sandbox starts with the first command of a run, and is closed with the resources of the run.
+
+    The root's `.git` is read-only inside; where there is none, an empty folder is made.
 
     Attributes:
         filesystem: the workspace, which the section binds.
@@ -139,6 +138,12 @@ class SandboxSection(Section[None]):
             faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
         elif (fault := engine.fault()) is not None:
             faults.append(fault)
+        if not faults:
+            try:
+                # Now, so that no call is seen to make it.
+                self._workspace().git(self.engine.name)
+            except SandboxError as error:
+                faults.append(str(error))
         return faults
 
 

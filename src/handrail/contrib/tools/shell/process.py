@@ -14,7 +14,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +36,6 @@ _SECONDS_AFTER_END = 1.0
 _INSIDE_A_CHARACTER = range(0x80, 0xC0)
 """The UTF-8 continuation bytes."""
 
-_NOTHING_BESIDE = nullcontext()
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two polls of a program that writes nothing."""
 
@@ -151,18 +150,12 @@ class ProgramRun:
             if is_first and self._waker is not None:
                 os.write(self._waker, b"\0")
 
-    def carry_out(
-        self,
-        program: Program,
-        records: ProgramRecords | None = None,
-        beside: AbstractContextManager[object] = _NOTHING_BESIDE,
-    ) -> ProgramExit:
+    def carry_out(self, program: Program, records: ProgramRecords | None = None) -> ProgramExit:
         """Run a program to its end; if it was stopped before, it is not started.
 
         Args:
             program: what to run.
             records: where it is recorded before it runs, so that another process can end it after this one has died.
-            beside: entered when it runs, and left when it, and what it has started, has ended.
 
         Raises:
             OSError: it cannot be started or recorded.
@@ -178,7 +171,6 @@ class ProgramRun:
             try:
                 started, is_over = StartedProgram(program, self._call), False
                 try:
-                    entered.enter_context(beside)
                     timed_out = not self._followed(started, program, streams, woken)
                 finally:
                     # Also on an exception of the reading: nothing must continue to run.
