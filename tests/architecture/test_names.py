@@ -110,7 +110,7 @@ FACES = {
         CircularResourceError CommitInDoubtError CompletionCheckError
         DeadlineExceededError DeveloperMistake DiscoveryError DispatchError
         DocumentError DumpError DuplicateBindingError EffectNotApplied EffectUncertain
-        EnlistedTransactionError FactoryError FilesystemBusyError
+        FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError LedgerError
         LoopBlockedError
         ModelUnreachableError ModelVisibleError OverridesError ParseError PathConflictError PathEscapeError
@@ -182,9 +182,8 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant CommitsLast HasCallViews InCall OutcomeRecord PreparedTransaction RecordCommit Recovered
-        Snapshotable Transaction TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back
-        view_for_call
+        CommitParticipant HasCallViews InCall OutcomeRecord RecordCommit Snapshotable Transaction TwoPhaseParticipant
+        UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
     "handrail.turns": "HasTurn Ticket TicketLinks Turn draw_ticket own_turn turn_of",
 }

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psycopg
-
 from chaos.service import Client
 from chaos.table import insert_for, rows_of
 from handrail import store
@@ -23,13 +21,13 @@ from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.testing import crash_at
 from handrail.testing.crash import CrashTrap
-from handrail.transaction import CommitsLast, PreparedTransaction, enlist
+from handrail.transaction import enlist
+from tests.crash.prepared import PreparedRow, recover
 from tests.handler_threads import HandlerThreads
 
-Kind = Literal["external", "applied", "late", "row", "files", "prepared", "last"]
+Kind = Literal["external", "applied", "late", "row", "files", "prepared"]
 """What the tool changes: the world outside, the same with `apply`, which writes a row of the store's own database, the
-same with a handler that ends late, the store's own database, files, another database that prepares its commit, and one
-that commits after the call."""
+same with a handler that ends late, the store's own database, files, and another database that prepares its commit."""
 
 TIMEOUT = timedelta(milliseconds=20)
 LEASE = timedelta(milliseconds=100)
@@ -174,8 +172,7 @@ def look(cell: Cell) -> Left:
         with Session.open(kept_in, cell.name, types=TYPES, wait=PATIENCE) as session:
             applied = len(session[Receipt].all())
             if cell.kind == "prepared":
-                with psycopg.connect(cell.other) as other:
-                    PreparedTransaction.recover(other, session=session)
+                recover(cell.other, session)
         rows = [row for row in kept_in.rows() if row.partition == cell.name]
     assert len(rows) <= 1
     client = Client(cell.service)
@@ -196,7 +193,7 @@ def look(cell: Cell) -> Left:
 
 
 def _changed(cell: Cell) -> int | None:
-    if cell.kind in {"row", "prepared", "last"}:
+    if cell.kind in {"row", "prepared"}:
         return len(rows_of(cell.other or cell.url, cell.name))
     root = _root(cell)
     tree = {str(path.relative_to(root)): path.read_text("utf-8") for path in root.rglob("*") if path.is_file()}
@@ -222,7 +219,7 @@ def _files(cell: Cell, kept_in: store.Store) -> HostFilesystem:
 def _tool(cell: Cell, session: Session, ledger: EffectLedger) -> Tool[Order, Receipt]:
     if cell.kind in {"external", "late", "applied"}:
         return _external(cell, session, ledger)
-    if cell.kind in {"prepared", "last"}:
+    if cell.kind == "prepared":
         handler: Handler = partial(_write_elsewhere, cell)
     else:
         handler = _write_row if cell.kind == "row" else _write_files
@@ -285,10 +282,7 @@ def _write_files(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
 
 
 def _write_elsewhere(cell: Cell, params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
-    connection = psycopg.connect(cell.other)
-    if cell.kind == "prepared":
-        enlist(PreparedTransaction(connection, session=context.session))
-    else:
-        enlist(CommitsLast(connection))
-    connection.execute(insert_for(cell.other).encode(), (context.session.session_id, N))
+    row = PreparedRow(cell.other, context.session)
+    enlist(row)
+    row.connection.execute(insert_for(cell.other).encode(), (context.session.session_id, N))
     return ToolResult.ok(Receipt(params.order))

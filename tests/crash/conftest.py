@@ -31,7 +31,7 @@ class Desk:
     ) -> Cell:
         """A cell that no other test has."""
         name = f"cell-{next(_NUMBERS)}"
-        other = self._other if kind in {"prepared", "last"} else ""
+        other = self._other if kind == "prepared" else ""
         return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address, accepts_late, other)
 
 

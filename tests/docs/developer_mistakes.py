@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -17,7 +16,6 @@ from handrail.errors import (
     CircularResourceError,
     CompletionCheckError,
     DuplicateBindingError,
-    EnlistedTransactionError,
     InvalidArgumentError,
     InvalidReturnError,
     OverridesError,
@@ -58,7 +56,6 @@ from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
 from handrail.store.memory import MemoryStore
 from handrail.testing import Reply, ScriptedModel
-from handrail.transaction import CommitsLast
 from tests.docs.mistaken_programs import (
     CALL,
     FILES,
@@ -85,13 +82,11 @@ from tests.docs.mistaken_programs import (
     book,
     both,
     call,
-    catch_failed_statement,
     change,
     closed_session,
     commit_by_driver,
     connect,
     door,
-    enlist_file,
     given,
     keep,
     pay,
@@ -464,15 +459,6 @@ CALLS = (
             write_without_store),
     Mistake("a handler that commits by the driver", "the commit", CallTransactionEndedError,
             commit_by_driver, {"tool": "pay"}),
-    Mistake("a connection that cannot prepare, in two phases", "`PreparedTransaction(...)`", InvalidArgumentError,
-            enlist_file,
-            {"function": "PreparedTransaction", "argument": "connection", "given": sqlite3.Connection}),
-    Mistake("the URL of a database in the place of a connection", "`CommitsLast(...)`", InvalidArgumentError,
-            lambda _: CommitsLast(wrong("postgresql://localhost/stock")),
-            {"function": "CommitsLast", "argument": "connection", "given": str}),
-    Mistake("a handler that catches the failure of a statement on a connection that it has enlisted", "the commit",
-            EnlistedTransactionError, catch_failed_statement,
-            {"participant": "CommitsLast", "state": "aborted"}),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", CallIdReusedError,
             reuse, {"call_id": "1", "reply": "r", "tool": "pay"}),
 )  # fmt: skip

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import psycopg
 
 import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
@@ -32,8 +28,6 @@ from handrail.prompt import (
 from handrail.prompt.overrides import Override, PromptOverrides, TextKey, texts_of
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.transaction import CommitsLast, PreparedTransaction, enlist
-from tests.store.postgres_server import fresh_url
 
 
 @dataclass(frozen=True)
@@ -361,31 +355,6 @@ def commit_by_driver(_: Path) -> None:
         Session.open(kept, "s") as session,
     ):
         call(write, session=session)
-
-
-def catch_failed_statement(_: Path) -> None:
-    """Leave the transaction of an enlisted connection aborted."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        connection = psycopg.connect(url)
-        enlist(CommitsLast(connection))
-        with suppress(psycopg.Error):
-            connection.execute("INSERT INTO nowhere VALUES (1)")
-        return ToolResult.ok(None)
-
-    with fresh_url() as url:
-        call(write)
-
-
-def enlist_file(_: Path) -> None:
-    """Take a database that cannot prepare for one that can."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        with closing(sqlite3.connect(":memory:")) as connection:
-            enlist(PreparedTransaction(wrong(connection), session=context.session))
-        return ToolResult.ok(None)
-
-    call(write)
 
 
 def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:

@@ -59,7 +59,6 @@
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
     │   ├── CallTransactionEndedError  a handler has ended the transaction of its call
     │   ├── CompletionCheckError     the completion checker of a prompt failed
-    │   ├── EnlistedTransactionError a transaction that a handler has enlisted is aborted or ended
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver, a key_fn or a reconcile returned another type
     │   ├── LoopBlockedError         an operation would have blocked an event loop: the loop guard is on
@@ -117,7 +116,6 @@ from handrail.errors.developer import (
     DispatchError,
     DumpError,
     DuplicateBindingError,
-    EnlistedTransactionError,
     FilesystemError,
     InvalidArgumentError,
     InvalidReturnError,
@@ -207,7 +205,6 @@ __all__ = [
     "DuplicateBindingError",
     "EffectNotApplied",
     "EffectUncertain",
-    "EnlistedTransactionError",
     "FactoryError",
     "FilesystemBusyError",
     "FilesystemError",

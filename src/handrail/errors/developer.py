@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
-from typing import ClassVar, Literal, ParamSpec, TypeVar, cast
+from typing import ClassVar, ParamSpec, TypeVar, cast
 
 from handrail.errors.outcomes import HandrailError
 
@@ -220,29 +220,6 @@ class CallTransactionEndedError(DeveloperMistake):
         )
         self.tool = tool
         self.store = store
-
-
-class EnlistedTransactionError(DeveloperMistake):
-    """The transaction of another database that a handler has enlisted cannot be committed. The call is rolled back.
-
-    Attributes:
-        participant: the class that was to commit it: `"PreparedTransaction"`.
-        state: `"aborted"`: a statement has failed in it. `"ended"`: it was committed or rolled back by SQL; what was
-            committed so stays.
-    """
-
-    def __init__(self, *, participant: str, state: Literal["aborted", "ended"]) -> None:
-        super().__init__(
-            f"the transaction of a {participant} is aborted: a statement has failed in it, and the exception was "
-            "caught. The database would roll it back and report no error, so the call is rolled back. Execute a "
-            "statement that may fail in a savepoint: with connection.transaction(): (psycopg), or SAVEPOINT and "
-            "ROLLBACK TO SAVEPOINT."
-            if state == "aborted"
-            else f"the transaction of a {participant} was ended inside the call, by COMMIT or ROLLBACK as SQL, so it "
-            f"cannot be committed with the call. Leave ending it to {participant}."
-        )
-        self.participant = participant
-        self.state: Literal["aborted", "ended"] = state
 
 
 class LoopBlockedError(DeveloperMistake):

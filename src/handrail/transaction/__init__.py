@@ -38,7 +38,6 @@ This package lies below sessions, filesystems and resources, because all three a
 from handrail.transaction.call_views import HasCallViews, view_for_call
 from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.enlisting import enlist
-from handrail.transaction.other_databases import CommitsLast, PreparedTransaction, Recovered
 from handrail.transaction.participants import (
     CommitParticipant,
     OutcomeRecord,
@@ -50,13 +49,10 @@ from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStor
 
 __all__ = [
     "CommitParticipant",
-    "CommitsLast",
     "HasCallViews",
     "InCall",
     "OutcomeRecord",
-    "PreparedTransaction",
     "RecordCommit",
-    "Recovered",
     "Snapshotable",
     "Transaction",
     "TwoPhaseParticipant",
