@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import timedelta
 from queue import SimpleQueue
@@ -15,7 +16,7 @@ from queue import SimpleQueue
 import pytest
 
 from handrail.threads import ThreadCache
-from handrail.waiting import Completable, complete_in_thread, complete_in_thread_or_here, run_in_thread
+from handrail.waiting import run_in_thread, run_in_thread_or_here
 
 PATIENCE = 20.0
 
@@ -99,8 +100,8 @@ def test_threads_of_a_closed_cache_run_one_body_each() -> None:
 VARIABLE: ContextVar[str] = ContextVar("variable", default="unset")
 
 
-@pytest.mark.parametrize("start", [run_in_thread, complete_in_thread, complete_in_thread_or_here])
-def test_body_has_a_copy_of_the_context_of_its_caller(start: Callable[[Callable[[], str]], Completable[str]]) -> None:
+@pytest.mark.parametrize("start", [run_in_thread, run_in_thread_or_here])
+def test_body_has_a_copy_of_the_context_of_its_caller(start: Callable[[Callable[[], str]], Future[str]]) -> None:
     """What a body sets, neither a later one of its thread finds, nor what is called at its end."""
 
     def leave() -> str:
@@ -162,16 +163,16 @@ def test_body_that_fails_without_reporting_it_ends_its_thread_alone(recwarn: pyt
 
 def test_forked_process_has_threads_of_its_own() -> None:
     """It gives no body to the idle threads of its parent, which it does not have."""
-    assert [complete_in_thread(int).result() for _ in range(3)] == [0] * 3
+    assert [run_in_thread(int).result() for _ in range(3)] == [0] * 3
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            code = complete_in_thread(int).result()
+            code = run_in_thread(int).result()
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert complete_in_thread(int).result() == 0
+    assert run_in_thread(int).result() == 0
 
 
 def test_process_ends_while_threads_are_idle_or_busy() -> None:
@@ -179,12 +180,12 @@ def test_process_ends_while_threads_are_idle_or_busy() -> None:
     program = """
 import atexit, threading
 atexit.register(lambda: print("registered before", complete().result()))
-from handrail.waiting import Completable, complete_in_thread
-complete = lambda: complete_in_thread(lambda: "has run")
+from handrail.waiting import run_in_thread
+complete = lambda: run_in_thread(lambda: "has run")
 atexit.register(lambda: print("registered after", complete().result()))
 print([complete().result() for _ in range(3)])
 busy = threading.Event()
-complete_in_thread(lambda: (busy.set(), threading.Event().wait()))
+run_in_thread(lambda: (busy.set(), threading.Event().wait()))
 busy.wait()
 print("end")
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any
+from concurrent.futures import Future
 
 import anyio
 import anyio.to_thread
@@ -14,15 +14,13 @@ import pytest
 from handrail import waiting
 from handrail.threads import ThreadCache
 from handrail.waiting import (
-    Completion,
     Wait,
-    complete_in_thread,
-    complete_in_thread_or_here,
     completed,
-    may_begin,
     outlast,
     run_blocking,
     run_detached,
+    run_in_thread,
+    run_in_thread_or_here,
     run_on_new_loop,
     turn_to_begin,
 )
@@ -30,69 +28,26 @@ from handrail.waiting import (
 PATIENCE = 20.0
 
 
-def completed_later(value: str) -> Completion[str]:
+def completed_later(value: str) -> Future[str]:
     """What another thread completes soon."""
-    completion: Completion[str] = Completion()
+    completion: Future[str] = Future()
     threading.Timer(0.01, completion.set_result, (value,)).start()
     return completion
 
 
-def test_completion_calls_each_callback_once_whenever_it_is_added() -> None:
-    """Before and after it is completed; what one of them raises is logged, and keeps no other from being called."""
-    completion: Completion[int] = Completion()
-    called: list[object] = []
+def test_a_failure_is_raised_to_a_task() -> None:
+    """What the thread has raised."""
 
-    def fail(_: object) -> None:
-        called.append("fails")
-        raise ValueError
+    def fail() -> None:
+        raise ValueError("x")
 
-    completion.add_done_callback(lambda each: called.append(each.result()))
-    completion.add_done_callback(fail)
-    completion.add_done_callback(lambda each: called.append(each.result() + 1))
-    assert not completion.done()
-    completion.set_result(1)
-    completion.add_done_callback(lambda each: called.append(each.result() + 2))
-    assert called == [1, "fails", 2, 3]
-
-
-def test_an_interrupt_of_a_callback_keeps_no_other_from_being_called() -> None:
-    """It is raised in the thread that completes it when all have been called."""
-    completion: Completion[int] = Completion()
-    called: list[int] = []
-
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    completion.add_done_callback(interrupted)
-    completion.add_done_callback(lambda each: called.append(each.result()))
-    with pytest.raises(KeyboardInterrupt):
-        completion.set_result(1)
-    assert called == [1]
-
-
-def test_any_number_of_callbacks_is_called_at_any_depth_of_the_stack() -> None:
-    """More than the interpreter permits calls within one another."""
-    completion: Completion[int] = Completion()
-    called: list[int] = []
-    for _ in range(sys.getrecursionlimit() * 2):
-        completion.add_done_callback(lambda each: called.append(each.result()))
-    completion.set_result(1)
-    assert len(called) == sys.getrecursionlimit() * 2
-
-
-def test_completion_raises_what_it_was_completed_with() -> None:
-    """To a thread that blocks, and to a task."""
-    completion: Completion[int] = Completion()
-    threading.Timer(0.01, completion.set_exception, (ValueError("x"),)).start()
     with pytest.raises(ValueError, match="x"):
-        completion.result()
-    with pytest.raises(ValueError, match="x"):
-        asyncio.run(outlast(completion))
+        asyncio.run(outlast(run_in_thread(fail)))
 
 
 def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it runs on another thread; what it raises is raised where the result is read."""
-    assert complete_in_thread_or_here(threading.current_thread).result() is not threading.current_thread()
+    assert run_in_thread_or_here(threading.current_thread).result() is not threading.current_thread()
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -102,9 +57,9 @@ def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatc
 
     monkeypatch.setattr(waiting, "THREADS", ThreadCache())  # without an idle one
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert complete_in_thread_or_here(threading.current_thread).result() is threading.current_thread()
+    assert run_in_thread_or_here(threading.current_thread).result() is threading.current_thread()
     with pytest.raises(RuntimeError, match="of the body"):
-        complete_in_thread_or_here(fail).result()
+        run_in_thread_or_here(fail).result()
 
 
 def test_a_loop_whose_task_exits_ends_the_threads_of_anyio() -> None:
@@ -144,17 +99,17 @@ def test_a_new_loop_raises_what_its_coroutine_raises(error: BaseException) -> No
     assert run_on_new_loop(end(well=True)) == "well"
 
 
-async def _twice(first: Completion[str], second: Completion[str]) -> tuple[str, str, str]:
+async def _twice(first: Future[str], second: Future[str]) -> tuple[str, str, str]:
     one = await Wait(first)
     return one, await Wait(second), threading.current_thread().name
 
 
 def test_coroutine_without_a_loop_waits_in_its_thread_or_continues_in_another() -> None:
     """Both return what it returns; the detached one continues in the thread that completes what it waits for."""
-    done: Completion[str] = Completion()
+    done: Future[str] = Future()
     done.set_result("a")
     assert run_blocking(_twice(done, completed_later("b"))) == ("a", "b", threading.current_thread().name)
-    first, last = Completion[str](), Completion[str]()
+    first, last = Future[str](), Future[str]()
     detached = run_detached(_twice(first, last))
     first.set_result("a")
     assert not detached.done()
@@ -179,20 +134,20 @@ def test_interrupt_of_a_thread_that_waits_is_raised_in_the_coroutine() -> None:
     """It decides what follows, and may wait again."""
     interrupts = iter([KeyboardInterrupt()])
 
-    class Interrupting(Completion[str]):
-        def add_done_callback(self, called: Any, /) -> None:
+    class Interrupting(Future[str]):
+        def exception(self, timeout: float | None = None) -> BaseException | None:
             error = next(interrupts, None)
             if error is not None:
                 raise error
-            super().add_done_callback(called)
+            return super().exception(timeout)
 
     async def persist() -> str:
-        waited = Interrupting()
+        waited: Future[str] = Interrupting()
         threading.Timer(0.01, waited.set_result, ("in the end",)).start()
         try:
             return await Wait(waited)
         except KeyboardInterrupt:
-            return f"interrupted, {await Wait(waited)}"
+            return f"interrupted, {await Wait[str](waited)}"
 
     assert run_blocking(persist()) == "interrupted, in the end"
 
@@ -204,7 +159,7 @@ def test_task_that_is_cancelled_outlasts_what_it_waits_for(with_anyio: bool, mon
         monkeypatch.delitem(sys.modules, "anyio")
 
     async def main() -> None:
-        completion: Completion[int] = Completion()
+        completion: Future[int] = Future()
         task = asyncio.ensure_future(outlast(completion))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -222,7 +177,7 @@ def test_task_that_anyio_cancels_waits_without_being_woken() -> None:
     """AnyIO cancels a task again in each iteration of the loop; the loop is not busy with that, and the task ends."""
     looks: list[bool] = []
 
-    class Counted(Completion[int]):
+    class Counted(Future[int]):
         def done(self) -> bool:
             looks.append(super().done())
             return looks[-1]
@@ -250,17 +205,17 @@ def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_f
     """The next thing that is completed wakes both tasks."""
 
     async def main() -> None:
-        first, second = Completion[int](), Completion[int]()
+        first, second = Future[int](), Future[int]()
         tasks = [asyncio.ensure_future(outlast(each)) for each in (first, second)]
         await asyncio.sleep(0)
         with monkeypatch.context() as patched:
-            patched.setattr(waiting, "_runs_here", interrupt)
+            patched.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 first.set_result(1)
         second.set_result(2)
         assert await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE) == [1, 2]
 
-    def interrupt(_: object) -> bool:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     asyncio.run(main())
@@ -269,7 +224,7 @@ def test_a_thread_that_is_interrupted_while_it_wakes_a_loop_keeps_no_later_one_f
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_coroutine_that_is_closed_blocks_until_what_it_waits_for_is_done(cancelled: bool) -> None:
     """As when its loop was closed before it had ended: nothing can be awaited any more."""
-    completion: Completion[str] = Completion()
+    completion: Future[str] = Future()
     loop = asyncio.new_event_loop()
     waiting = outlast(completion)
     task = loop.create_task(waiting)
@@ -289,7 +244,7 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
     """None is lost, however they coincide."""
 
     async def main() -> list[int]:
-        waited = [Completion[int]() for _ in range(500)]
+        waited = [Future[int]() for _ in range(500)]
 
         def complete(part: int) -> None:
             for each in waited[part::4]:
@@ -311,21 +266,6 @@ def test_completions_of_several_threads_wake_each_task_of_several_loops() -> Non
     assert results == [[1] * 500] * 3
 
 
-class CountedLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock is set by what runs in it.
-
-    Attributes:
-        now: the time, in seconds.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-
 class CancelledBySignal(asyncio.Future[None]):
     """A future that a signal cancels when it is about to be completed, as `asyncio.run` does with Ctrl-C."""
 
@@ -339,7 +279,7 @@ def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being
 
     async def main() -> list[str]:
         loop = asyncio.get_running_loop()
-        first: Completion[None] = Completion()
+        first: Future[None] = Future()
         loop.create_future = lambda: CancelledBySignal(loop=loop)  # type: ignore[method-assign]
         interrupted = completed(first)
         del loop.create_future  # that of the class again
@@ -352,31 +292,16 @@ def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being
     assert asyncio.run(main()) == ["beside", "later"]
 
 
-@pytest.mark.parametrize("task_ms, slices", [(0.24, [8] * 5), (0.9, [8, 2, 2, 2]), (5.0, [8, 1, 1, 1])])
-def test_tasks_that_are_woken_together_leave_the_loop_free_every_two_milliseconds(
-    task_ms: float, slices: list[int]
-) -> None:
-    """As after a group commit; a slice is as large as the time that the tasks of the one before took allows."""
-    assert _slices(task_ms / 1000)[: len(slices)] == slices
+def test_tasks_that_are_woken_together_run_in_slices() -> None:
+    """As after a group commit: the loop does other work between two of them."""
+    slices: list[int] = []
 
-
-def test_short_tasks_are_woken_in_slices_that_grow() -> None:
-    """Twice as many each time, up to two milliseconds."""
-    assert _slices(0.000049)[:4] == [8, 16, 32, 40]
-
-
-def _slices(task_seconds: float) -> list[int]:
-    """How many of 100 tasks run in each iteration of the loop, from the first in which one runs."""
-    loop = CountedLoop()
-    woken: list[int] = []
-
-    async def wait(completion: Completion[None]) -> None:
+    async def wait(completion: Future[None]) -> None:
         await outlast(completion)
-        loop.now += task_seconds
-        woken[-1] += 1
+        slices[-1] += 1
 
     async def main() -> None:
-        completions = [Completion[None]() for _ in range(100)]
+        completions = [Future[None]() for _ in range(20)]
         tasks = [asyncio.ensure_future(wait(each)) for each in completions]
         await asyncio.sleep(0)
 
@@ -384,76 +309,38 @@ def _slices(task_seconds: float) -> list[int]:
             for each in completions:
                 each.set_result(None)
 
-        complete_in_thread(complete).result()
+        run_in_thread(complete).result()
         while not all(task.done() for task in tasks):
-            woken.append(0)
+            slices.append(0)
             await asyncio.sleep(0)
 
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
-    return [each for each in woken if each]
+    asyncio.run(main())
+    assert [each for each in slices if each] == [8, 8, 4]
 
 
-@pytest.mark.parametrize("task_ms, begun", [(0.24, [9, 8, 8]), (0.9, [3, 8, 2, 2, 2]), (5.0, [1, 8, 1, 1, 1])])
-def test_calls_that_begin_together_leave_the_loop_to_others_every_two_milliseconds(
-    task_ms: float, begun: list[int]
-) -> None:
-    """In the order in which they asked; others run in the iterations between."""
-    order, slices = _begun(task_ms / 1000)
-    assert order == [*range(100)]
-    assert slices[: len(begun)] == begun
-
-
-def _begun(task_seconds: float) -> tuple[list[int], list[int]]:
-    """The order in which 100 tasks have begun, and how many of them in each iteration in which one has."""
-    loop = CountedLoop()
-    order: list[int] = []
+def test_calls_that_begin_together_begin_in_slices_in_the_order_of_asking() -> None:
+    """Others run between, and one that is cancelled before it may begin holds nobody up."""
+    begun: list[int] = []
     slices: list[int] = []
 
     async def begin(number: int) -> None:
-        if not may_begin():
-            await turn_to_begin()
-        loop.now += task_seconds
-        order.append(number)
+        await turn_to_begin()
+        begun.append(number)
         slices[-1] += 1
 
     async def main() -> None:
-        tasks = [asyncio.ensure_future(begin(number)) for number in range(60)]
-        while len(order) < 100:
+        tasks = [asyncio.ensure_future(begin(number)) for number in range(19)]
+        slices.append(0)
+        await asyncio.sleep(0)
+        tasks[9].cancel()
+        while not all(task.done() for task in tasks):
             slices.append(0)
             await asyncio.sleep(0)
-            if len(tasks) < 100:  # others arrive while those wait
+            if len(tasks) < 24:  # others arrive while those wait
                 tasks.append(asyncio.ensure_future(begin(len(tasks))))
+        slices.append(0)
+        await asyncio.wait_for(begin(24), PATIENCE)
 
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
-    return order, [each for each in slices if each]
-
-
-def test_a_task_that_is_cancelled_before_it_may_begin_holds_nobody_up() -> None:
-    """It has not begun, and those behind it do."""
-    loop = CountedLoop()
-    begun: list[int] = []
-
-    async def begin(number: int) -> None:
-        if not may_begin():
-            await turn_to_begin()
-        loop.now += 1.0
-        begun.append(number)
-
-    async def main() -> None:
-        tasks = [asyncio.ensure_future(begin(number)) for number in range(4)]
-        await asyncio.sleep(0)
-        tasks[2].cancel()
-        await asyncio.wait(tasks)
-        assert may_begin()
-
-    try:
-        loop.run_until_complete(main())
-    finally:
-        loop.close()
-    assert begun == [0, 1, 3]
+    asyncio.run(main())
+    assert begun == [number for number in range(25) if number != 9]
+    assert [each for each in slices if each][:2] == [8, 8]

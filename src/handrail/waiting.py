@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
@@ -24,8 +23,8 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
-from weakref import ref
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from handrail.loop_guard import allow_waiting, check_blocking, synchronous_entry
 from handrail.redaction import redacted_logger
@@ -34,115 +33,26 @@ from handrail.threads import THREADS
 T = TypeVar("T")
 S = TypeVar("S")
 P = ParamSpec("P")
-Given_co = TypeVar("Given_co", covariant=True)
 
 _log = redacted_logger("handrail")
 
 
-class Completable(Protocol[Given_co]):
-    """What a thread completes: a `Completion`, or a `concurrent.futures.Future`."""
-
-    def done(self) -> bool:
-        """Whether it has been completed."""
-        ...
-
-    def result(self) -> Given_co:
-        """What it was completed with; blocks until it has been. Raises the exception that it was completed with."""
-        ...
-
-    def add_done_callback(self, called: Callable[[Any], object], /) -> None:
-        """Have something called with this object when it is completed, in the thread that does it; now, if it is."""
-        ...
-
-
-class Completion(Generic[T]):
-    """A result that another thread provides, once; what is used of `concurrent.futures.Future`, as one small object.
-
-    Thousands of them are in flight where many agents wait for their store.
-    """
-
-    __slots__ = ("_called", "_error", "_lock", "_value")
-
-    def __init__(self) -> None:
-        """Wait for a result."""
-        self._lock = threading.Lock()
-        self._called: list[Callable[[Completion[T]], object]] | None = None
-        self._value: T | object = _NOT_YET
-        self._error: BaseException | None = None
-
-    def done(self) -> bool:
-        """Whether it has been completed."""
-        return self._value is not _NOT_YET
-
-    def result(self) -> T:
-        """What it was completed with; blocks until it has been.
-
-        Raises:
-            BaseException: what it was completed with.
-        """
-        if self._value is _NOT_YET:
-            _block(self)
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
-
-    def add_done_callback(self, called: Callable[[Completion[T]], object], /) -> None:
-        """Have something called when it is completed, in the thread that does it; now, if it is completed already."""
-        with self._lock:
-            is_done = self._value is not _NOT_YET
-            if not is_done:
-                if self._called is None:
-                    self._called = []
-                self._called.append(called)
-        if is_done:
-            called(self)
-
-    def set_result(self, value: T) -> None:
-        """Complete it."""
-        self._complete(value, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Complete it with what `result` is to raise."""
-        self._complete(None, error)
-
-    def _complete(self, value: T | None, error: BaseException | None) -> None:
-        with self._lock:
-            self._error = error
-            self._value = value
-            all_called, self._called = self._called, None
-        interrupt: BaseException | None = None
-        for called in all_called or ():
-            try:
-                called(self)
-            except Exception:  # noqa: BLE001 - logged: what this thread does is the affair of others
-                _log.exception("what waited for a unit of work failed")
-            except BaseException as raised:  # noqa: BLE001 - raised when the others have been called
-                interrupt = raised
-        if interrupt is not None:
-            raise interrupt
-
-
-_NOT_YET = object()
-
-
-def _block(completable: Completable[Any]) -> None:
-    """Block this thread until something is completed."""
+def block_until_done(future: Future[Any]) -> None:
+    """Blocks this thread until a future is done."""
     check_blocking("waiting for another thread")
-    completed = threading.Event()
-    completable.add_done_callback(lambda _: completed.set())
-    completed.wait()
+    future.exception()
 
 
 class Wait(Generic[T]):
-    """Awaits a completion in a coroutine that is run by `run_blocking` or `run_detached`, and gives its result."""
+    """Awaits a future in a coroutine that is run by `run_blocking` or `run_detached`, and gives its result."""
 
     __slots__ = ("_awaited",)
 
-    def __init__(self, awaited: Completable[T]) -> None:
+    def __init__(self, awaited: Future[T]) -> None:
         """Wait for `awaited`."""
         self._awaited = awaited
 
-    def __await__(self) -> Generator[Completable[T], None, T]:
+    def __await__(self) -> Generator[Future[T], None, T]:
         """Hand over what is awaited to what runs the coroutine, unless it is done."""
         if not self._awaited.done():
             yield self._awaited
@@ -156,10 +66,10 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         BaseException: what the coroutine raises. An interrupt of this thread, as by Ctrl-C, is raised inside it.
     """
     try:
-        waited: Completable[Any] = coroutine.send(None)
+        waited: Future[Any] = coroutine.send(None)
         while True:
             try:
-                _block(waited)
+                block_until_done(waited)
             except BaseException as interrupt:  # noqa: BLE001 - the coroutine decides what follows
                 waited = coroutine.throw(interrupt)
             else:
@@ -169,7 +79,7 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         return returned
 
 
-def run_detached(coroutine: Coroutine[Any, Any, T]) -> Completion[T]:
+def run_detached(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine in this thread until it waits, and then in the threads that complete what it waits for.
 
     Returns:
@@ -191,12 +101,12 @@ class _Detached(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        self.ended: Completion[T] = Completion()
+        self.ended: Future[T] = Future()
 
-    def step(self, _: Completable[Any] | None = None) -> None:
+    def step(self, _: Future[Any] | None = None) -> None:
         """Run it until it waits or ends."""
         try:
-            waited: Completable[Any] = self._coroutine.send(None)
+            waited: Future[Any] = self._coroutine.send(None)
         except StopIteration as end:
             self.ended.set_result(end.value)
         except BaseException as error:  # noqa: BLE001 - raised where the future is read
@@ -238,32 +148,21 @@ def run_in_thread(body: Callable[[], T]) -> Future[T]:
     return future
 
 
-def complete_in_thread(body: Callable[[], T]) -> Completion[T]:
-    """As `run_in_thread`; what it returns takes a third of the time to make and to complete.
-
-    Raises:
-        RuntimeError: no thread can be started.
-    """
-    completion: Completion[T] = Completion()
-    THREADS.run(partial(_run_to, completion, copy_context(), body))
-    return completion
-
-
-def complete_in_thread_or_here(body: Callable[[], T]) -> Completion[T]:
-    """As `complete_in_thread`, for what has to be done: on this thread if no other can be started.
+def run_in_thread_or_here(body: Callable[[], T]) -> Future[T]:
+    """As `run_in_thread`, for what has to be done: on this thread if no other can be started.
 
     So it is where there are too many threads, or the interpreter is about to end.
     """
     try:
-        return complete_in_thread(body)
+        return run_in_thread(body)
     except RuntimeError:
-        completion: Completion[T] = Completion()
+        future: Future[T] = Future()
         # It blocks the event loop of this thread, if there is one, and the loop guard permits that.
-        _run_to(completion, copy_context(), partial(allow_waiting, synchronous_entry(body)))
-        return completion
+        _run_to(future, copy_context(), partial(allow_waiting, synchronous_entry(body)))
+        return future
 
 
-def _run_to(outcome: Future[T] | Completion[T], context: Context, body: Callable[[], T]) -> None:
+def _run_to(outcome: Future[T], context: Context, body: Callable[[], T]) -> None:
     try:
         returned = context.run(body)
     # Also for `SystemExit`: otherwise it would never be done, and its waiter would not wake.
@@ -273,7 +172,7 @@ def _run_to(outcome: Future[T] | Completion[T], context: Context, body: Callable
         outcome.set_result(returned)
 
 
-async def outlast(completable: Completable[T]) -> T:
+async def outlast(future: Future[T]) -> T:
     """Await what a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
 
     Raises:
@@ -282,15 +181,15 @@ async def outlast(completable: Completable[T]) -> T:
         BaseException: what it was completed with.
     """
     try:
-        if not completable.done():
-            await completed(completable)
+        if not future.done():
+            await completed(future)
     except asyncio.CancelledError:
-        await _outlast_cancelled(completable)
+        await _outlast_cancelled(future)
         raise
     except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
-        _block(completable)
+        block_until_done(future)
         raise
-    return completable.result()
+    return future.result()
 
 
 def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
@@ -300,23 +199,23 @@ def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
     @wraps(method)
     async def on_thread(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         # By its name: a class may have another method of it than the one that this was made of.
-        return await outlast(complete_in_thread_or_here(partial(getattr(self, name), *args, **kwargs)))
+        return await outlast(run_in_thread_or_here(partial(getattr(self, name), *args, **kwargs)))
 
     on_thread.__name__, on_thread.__qualname__ = f"{name}_async", f"{method.__qualname__}_async"
     on_thread.__doc__ = f"As `{name}`, on a thread; a cancellation of the task is raised when it has ended."
     return on_thread
 
 
-async def _outlast_cancelled(completable: Completable[Any]) -> None:
+async def _outlast_cancelled(future: Future[Any]) -> None:
     """Await what a thread completes in a task that has been cancelled, and may be cancelled again."""
-    while not completable.done():
+    while not future.done():
         try:
             with Shield():
-                await completed(completable)
+                await completed(future)
         except asyncio.CancelledError:  # the first one is raised
             continue
         except BaseException:  # as above
-            _block(completable)
+            block_until_done(future)
             raise
 
 
@@ -342,149 +241,89 @@ class Shield:
             self._scope.__exit__(kind, error, traceback)
 
 
-def completed(completable: Completable[Any]) -> asyncio.Future[None]:
+def completed(future: Future[Any]) -> asyncio.Future[None]:
     """A future of the running loop that is done when a thread has completed something.
 
-    Those that are done at the same time wake their tasks in slices, each in an iteration of the loop of its own, so
-    that the loop does other work between two of them.
+    Those that are done at the same time, as by the commit of a group, wake their tasks in slices, each in an iteration
+    of the loop of its own, so that the loop does other work between two of them.
     """
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
-    completable.add_done_callback(partial(_wake_ups_of(loop).add, waiter))
+    future.add_done_callback(partial(_slices_in(loop).add, waiter))
     return waiter
 
 
-def may_begin() -> bool:
-    """Whether a task may begin a call in this iteration of the loop; else it awaits `turn_to_begin` first.
-
-    Many agents may ask for a call in the same iteration. They begin in slices as those that are woken together, in the
-    order in which they asked.
-    """
-    loop = asyncio.get_running_loop()
-    return _wake_ups_of(loop).may_begin(loop)
-
-
 async def turn_to_begin() -> None:
-    """Wait until a task may begin a call. One that is cancelled has not begun."""
-    await _wake_ups_of(asyncio.get_running_loop()).turn_to_begin()
+    """Wait until a task may begin a call: in an iteration of its loop as many begin as are woken, in their order."""
+    loop = asyncio.get_running_loop()
+    await _slices_in(loop).turn_to_begin(loop)
 
 
-def _wake_ups_of(loop: asyncio.AbstractEventLoop) -> _WakeUps:
-    if _THREAD.loop() is not loop:
-        _THREAD.loop, _THREAD.wake_ups = ref(loop), _WakeUps()
-    return _THREAD.wake_ups
+_AT_ONCE = 8
+"""The tasks that continue in one iteration of a loop: their parts of their calls take about two milliseconds."""
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
+class _Slices:
+    """The tasks of one loop that are to continue, in their order: so many in each iteration of the loop.
 
-
-_SLICE_SECONDS = 0.002
-"""How long the tasks of one slice may take. A slice is as large as the one before it lets expect."""
-
-_FIRST_SLICE = 8
-"""The tasks of the first slice."""
-
-
-class _WakeUps:
-    """The waiters of one loop that are to be completed: those of one commit wake the loop once, not each of them.
-
-    Any thread adds waiters, and the loop alone completes them.
+    Any thread adds a waiter, and the loop alone completes them.
     """
 
-    __slots__ = ("_began_at", "_beginning", "_due", "_is_scheduled", "_size", "_woken_at")
+    __slots__ = ("_beginning", "_due", "_is_scheduled", "_left")
 
     def __init__(self) -> None:
-        self._due: deque[asyncio.Future[None]] = deque()
         self._beginning = 0
-        self._began_at: float | None = None
+        self._due: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
-        self._size = _FIRST_SLICE
-        self._woken_at = 0.0
+        self._left = _AT_ONCE
 
     def add(self, waiter: asyncio.Future[None], _completed: object = None) -> None:
         """Have the loop of a waiter complete it; called in any thread."""
         self._due.append(waiter)
         if self._is_scheduled:
             return
+        loop = waiter.get_loop()
         try:
             self._is_scheduled = True
-            loop = waiter.get_loop()
-            # The loop that runs in this thread need not be woken, which takes three system calls.
-            call_soon = loop.call_soon if _runs_here(loop) else loop.call_soon_threadsafe
-            call_soon(self._complete)
+            loop.call_soon_threadsafe(self._complete_slice, loop)
         except BaseException as error:
             self._is_scheduled = False  # the next waiter that is added has the loop woken
-            if not (isinstance(error, RuntimeError) and waiter.get_loop().is_closed()):
+            if not (isinstance(error, RuntimeError) and loop.is_closed()):
                 raise
             _log.debug("what a task waited for was completed after its event loop had ended")
 
-    def may_begin(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether no call waits to begin, and those of this iteration have not taken a slice yet."""
-        if self._beginning:
-            return False
-        if self._began_at is None:
-            self._began_at = loop.time()
-            loop.call_soon(self._begin_anew)
-            return True
-        return loop.time() - self._began_at < _SLICE_SECONDS
-
-    def _begin_anew(self) -> None:
-        self._began_at = None
-
-    async def turn_to_begin(self) -> None:
-        """Wait behind the calls that wait to begin; they stay in this order, because none overtakes them."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._beginning += 1
+    async def turn_to_begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until a task may begin; at once, if none waits for that and there is room in this iteration."""
+        if self._left and not self._beginning:
+            self._left -= 1
+            self._schedule(loop)
+            return
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._beginning += 1  # until the task runs again: none overtakes it
         try:
             self.add(waiter)
             await waiter
         finally:
             self._beginning -= 1
 
-    def _complete(self) -> None:
-        """Complete the first slice."""
-        self._size = _FIRST_SLICE
-        self._complete_slice()
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._complete_slice, loop)
 
-    def _complete_next(self) -> None:
-        """Complete another slice; the tasks of the one before have run meanwhile."""
-        took = asyncio.get_running_loop().time() - self._woken_at
-        fits = self._size * 2 if took <= 0 else int(self._size * _SLICE_SECONDS / took)
-        self._size = max(1, min(fits, self._size * 2))
-        self._complete_slice()
-
-    def _complete_slice(self) -> None:
-        left = self._size
-        try:
-            while self._due and left:
-                with suppress(asyncio.InvalidStateError):  # it was cancelled; a signal may cancel it in this line
-                    self._due.popleft().set_result(None)
-                    left -= 1
-            if not self._due:
-                self._is_scheduled = False
-                # A waiter that was added before that is due now; one that is added later has the loop woken again.
-                if not self._due:
-                    return
-                self._is_scheduled = True
-            # Behind the tasks that have been woken.
-            loop = asyncio.get_running_loop()
-            self._woken_at = loop.time()
-            loop.call_soon(self._complete_next)
-        except BaseException:
-            self._is_scheduled = False  # by Ctrl-C; as in `add`
-            raise
+    def _complete_slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_scheduled = False  # first: a waiter that is added from here on has the loop woken again
+        self._left = _AT_ONCE
+        while self._due and self._left:
+            with suppress(asyncio.InvalidStateError):  # it was cancelled; a signal may cancel it in this line
+                self._due.popleft().set_result(None)
+                self._left -= 1
+        if self._left < _AT_ONCE:
+            self._schedule(loop)  # behind the tasks that have been woken
 
 
-class _Thread(threading.local):
-    """The loop that has waited last in a thread, and its wake-ups."""
-
-    def __init__(self) -> None:
-        self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
-        self.wake_ups = _WakeUps()
+_SLICES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slices] = WeakKeyDictionary()
 
 
-_THREAD = _Thread()
+def _slices_in(loop: asyncio.AbstractEventLoop) -> _Slices:
+    return _SLICES.get(loop) or _SLICES.setdefault(loop, _Slices())

@@ -41,17 +41,13 @@ from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import (
-    Completable,
-    Completion,
     Shield,
-    complete_in_thread,
-    complete_in_thread_or_here,
     completed,
-    may_begin,
     outlast,
     run_blocking,
     run_detached,
     run_in_thread,
+    run_in_thread_or_here,
     run_on_new_loop,
     turn_to_begin,
 )
@@ -240,9 +236,8 @@ class Async:
     inline = False
 
     async def begin(self) -> None:
-        """Let the loop do other work first, if calls have begun for two milliseconds in this iteration of it."""
-        if not may_begin():
-            await turn_to_begin()
+        """Let the loop do other work first, if many calls have begun in this iteration of it."""
+        await turn_to_begin()
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
         """Suspend this task until `waiter` is done; see `ExecutionMode.wait`."""
@@ -256,19 +251,19 @@ class Async:
         with _Cancellation():
             if is_async:
                 return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
-            ended = complete_in_thread(body)
+            ended = run_in_thread(body)
             try:
                 await _settled(ended, seconds=seconds)
             except ExecutionTimeoutError:
                 # If the body has ended since the timeout, `late` is called at once.
                 if late is not None:
-                    ended.add_done_callback(partial(_pass_completed, late))
+                    ended.add_done_callback(late)
                 raise
             return ended.result()
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
-        return await outlast(complete_in_thread_or_here(body))
+        return await outlast(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run it on a thread of its own, if writing to the store waits."""
@@ -436,7 +431,7 @@ class _Cancellation:
             raise asyncio.CancelledError from error
 
 
-async def _settled(completable: Completable[Any], *, seconds: float | None) -> None:
+async def _settled(future: Future[Any], *, seconds: float | None) -> None:
     """Suspend until what another thread completes is done; its outcome stays in it.
 
     Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions (`StopIteration`).
@@ -444,7 +439,7 @@ async def _settled(completable: Completable[Any], *, seconds: float | None) -> N
     Raises:
         ExecutionTimeoutError: it was not done in time.
     """
-    done = completed(completable)
+    done = completed(future)
     if seconds is None:
         await done
         return
@@ -453,7 +448,7 @@ async def _settled(completable: Completable[Any], *, seconds: float | None) -> N
         await done
     finally:
         timer.cancel()
-    if not completable.done():
+    if not future.done():
         raise ExecutionTimeoutError
 
 
@@ -506,15 +501,6 @@ def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
     if error is None:
         ended.set_result(task.result())
     else:
-        ended.set_exception(error)
-    late(ended)
-
-
-def _pass_completed(late: Late, completed_late: Completion[Any]) -> None:
-    ended: Future[Any] = Future()
-    try:
-        ended.set_result(completed_late.result())
-    except BaseException as error:  # noqa: BLE001 - whatever the body has raised; `late` reads it
         ended.set_exception(error)
     late(ended)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Self
@@ -50,7 +51,6 @@ from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completion
 
 _Identity = tuple[str, str]
 
@@ -164,9 +164,9 @@ class MemoryStore:
                 self._notify(write.seen[:2], write.row)
         return None
 
-    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Write a unit at once, and return what is done; see `UnitStore.submit`."""
-        answer: Completion[Refusal | None] = Completion()
+        answer: Future[Refusal | None] = Future()
         try:
             answer.set_result(self.apply(unit))
         except Exception as error:  # noqa: BLE001 - raised where the answer is read

@@ -19,7 +19,7 @@ from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
 from handrail.transaction.write_queue import WriteQueue
-from handrail.waiting import Wait, complete_in_thread_or_here
+from handrail.waiting import Wait, run_in_thread_or_here
 
 _log = redacted_logger("handrail.transaction")
 
@@ -197,7 +197,7 @@ async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
     """
     queue = part.queue
     if apply is not None and queue is not None and queue.unsure:
-        await Wait(complete_in_thread_or_here(part.prepare))
+        await Wait(run_in_thread_or_here(part.prepare))
     else:
         part.prepare()
 

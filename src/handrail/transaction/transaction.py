@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
@@ -22,7 +23,7 @@ from handrail.transaction.commit import (
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
-from handrail.waiting import Completion, run_blocking, run_detached
+from handrail.waiting import run_blocking, run_detached
 
 
 class NestedCall(NamedTuple):
@@ -395,7 +396,7 @@ class Transaction:
         """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
         return not any(part.waits for part in self._enlisted)
 
-    def commit_detached(self) -> Completion[None]:
+    def commit_detached(self) -> Future[None]:
         """As `commit`, in the threads of the store; completed with what `commit` returns or raises.
 
         It is not stopped by the end of the caller, who leaves the block only when it is completed.

@@ -7,9 +7,8 @@ its answer was lost is known again by what it wrote.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from typing import NamedTuple, Protocol, runtime_checkable
-
-from handrail.waiting import Completable
 
 
 class RecordCommit(NamedTuple):
@@ -64,7 +63,7 @@ class UnitStore(Protocol):
         """
         ...
 
-    def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Begin to write a unit; what is returned is completed, in any thread, with what `apply` would return or raise.
 
         It cannot be cancelled. Units that are submitted one after the other may be written in any order.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 
-from handrail.waiting import Completion
+from handrail.waiting import block_until_done
 
 _NUMBERS = count()
 
@@ -33,17 +34,17 @@ class WriteQueue:
         self.number: int = next(_NUMBERS)
         self.unsure: bool = False
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[object, Completion[None] | None]] = deque()
+        self._waiting: deque[tuple[object, Future[None] | None]] = deque()
 
     @property
     def is_busy(self) -> bool:
         """Whether a unit has the turn."""
         return bool(self._waiting)
 
-    def enter(self, who: object) -> Completion[None] | None:
+    def enter(self, who: object) -> Future[None] | None:
         """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
         with self._lock:
-            turn: Completion[None] | None = Completion() if self._waiting else None
+            turn: Future[None] | None = Future() if self._waiting else None
             self._waiting.append((who, turn))
             return turn
 
@@ -54,7 +55,7 @@ class WriteQueue:
         try:
             turn = self.enter(who)
             if turn is not None:
-                turn.result()
+                block_until_done(turn)
             yield
         finally:
             self.leave(who)

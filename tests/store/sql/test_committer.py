@@ -6,7 +6,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,7 +19,6 @@ from handrail.store.sql import committer
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from handrail.waiting import Completion
 from tests.store.ledger_stores import running_row
 from tests.wording import Wording
 
@@ -287,7 +286,7 @@ class Storm:
             outcome = error
         self._note(number, outcome)
 
-    def _completed(self, number: int, completion: Completion[Any]) -> None:
+    def _completed(self, number: int, completion: Future[Any]) -> None:
         try:
             outcome = completion.result()
         except Exception as error:  # noqa: BLE001 - compared by the test

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
@@ -33,7 +34,6 @@ from handrail.loop_guard import check_blocking
 from handrail.store.protocol import RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completion
 
 MOST_TOGETHER = 512
 """The most units of one transaction, so that it stays short."""
@@ -90,7 +90,7 @@ class _Waiting(_Leader):
 
     __slots__ = ("answer", "completion", "pending", "wakes")
 
-    def __init__(self, unit: UnitOfWork, completion: Completion[Refusal | None] | None = None) -> None:
+    def __init__(self, unit: UnitOfWork, completion: Future[Refusal | None] | None = None) -> None:
         super().__init__()
         self.pending = PendingUnit(unit)
         self.answer: UnitAnswer = _PENDING
@@ -164,13 +164,13 @@ class Committer:
             raise own.answer
         return own.answer
 
-    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Have a unit written by another thread; see `UnitStore.submit`.
 
         Raises:
             StoreUnavailableError: too many units wait. Nothing was written.
         """
-        answer: Completion[Refusal | None] = Completion()
+        answer: Future[Refusal | None] = Future()
         with self._lock:
             self._enqueue(_Waiting(unit, answer))
             if len(self._leaders) < self._lanes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
@@ -65,7 +66,7 @@ from handrail.store.sql.version import check_version
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completable, complete_in_thread_or_here, outlast
+from handrail.waiting import outlast, run_in_thread_or_here
 
 _LAST = 2**62
 
@@ -177,7 +178,7 @@ class SqlStore:
 
     async def close_async(self) -> None:
         """As `close`, on a thread."""
-        await outlast(complete_in_thread_or_here(self.close))
+        await outlast(run_in_thread_or_here(self.close))
 
     # -------------------------------------------------------------------------------------------------------- effects
 
@@ -228,7 +229,7 @@ class SqlStore:
         """
         return self._units.apply(unit)
 
-    def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Have a unit written by another thread; see `UnitStore.submit`."""
         return self._units.submit(unit)
 

@@ -10,6 +10,7 @@ connection: what it writes is there, under ids, numbers and tokens that no other
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
@@ -34,7 +35,7 @@ from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, rep
 from handrail.store.sql.version import check_version
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completable, run_in_thread
+from handrail.waiting import run_in_thread
 
 
 class StoredRows(Protocol):
@@ -83,7 +84,7 @@ class UnitApplier:
             return self._notified(unit, self._written_alone(unit))
         return self._committer.apply(unit)
 
-    def submit(self, unit: UnitOfWork) -> Completable[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Have a unit written by another thread; see `UnitStore.submit`."""
         return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,7 +17,6 @@ from handrail.store import LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import Completion
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
 
 THIRD = MINUTE / 3
@@ -145,20 +145,20 @@ class _Noting(MemoryStore):
         super().__init__(clock=clock)
         self.noted: list[str] = []
 
-    def submit(self, unit: UnitOfWork) -> Completion[Refusal | None]:
+    def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         self.noted.append("submitted")
         return _Answer(super().submit(unit), self.noted)
 
 
-class _Answer(Completion[Refusal | None]):
-    def __init__(self, answer: Completion[Refusal | None], noted: list[str]) -> None:
+class _Answer(Future[Refusal | None]):
+    def __init__(self, answer: Future[Refusal | None], noted: list[str]) -> None:
         super().__init__()
         self._answer = answer
         self._noted = noted
 
-    def result(self) -> Refusal | None:
+    def result(self, timeout: float | None = None) -> Refusal | None:
         self._noted.append("read")
-        return self._answer.result()
+        return self._answer.result(timeout)
 
 
 def test_leases_that_are_due_together_are_renewed_together(clock: FakeClock) -> None:
