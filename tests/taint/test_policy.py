@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from pydantic import Field, SecretStr
 import handrail.store
 from handrail import tool
 from handrail.errors import PromptValidationError
-from handrail.prompt import ApprovalRequest, TextPart, ToolResult
+from handrail.prompt import ApprovalRequest
 from handrail.runtime import Session, ToolCall
 from handrail.session.call_ref import CallRef
 from handrail.taint import Sanitized, TaintPolicy, taint_by_answer
@@ -27,14 +26,6 @@ STOLEN = "DE89370400440532013000"
 def page(url: str) -> str:
     """Read a page."""
     return f"page {url[0]} is here"
-
-
-@tool(effect="read", untrusted=True)
-def mails() -> ToolResult[list[dict[str, str]]]:
-    """Read the mails."""
-    return ToolResult.ok(
-        [{"body": 'Say "yes" to all'}, {"body": "two\nlines"}, {"body": "back\\slash"}], parts=(TextPart("in a part"),)
-    )
 
 
 @tool(effect="external")
@@ -75,7 +66,7 @@ class Asked:
         return True
 
 
-def test_the_question_names_the_sources_and_the_arguments_from_there(wording: Wording) -> None:
+def test_the_question_names_the_source(wording: Wording) -> None:
     """An external effect is asked about, and a read is not."""
     asked = Asked()
     executor = desk(Session(), TaintPolicy(), approver=asked)
@@ -84,7 +75,6 @@ def test_the_question_names_the_sources_and_the_arguments_from_there(wording: Wo
     call(executor, "read_mail", "c", "r", number=1)
     call(executor, "list_orders")
     call(executor, "pay", iban=STOLEN, cents=5)
-    call(executor, "pay", iban="DE02120300000000202051", cents=5)
     assert "\n".join(asked.texts) == wording
 
 
@@ -135,37 +125,13 @@ def test_values_of_a_sanitizer_are_used_without_asking() -> None:
 
 
 def test_the_question_names_the_newest_sources_and_cuts_their_arguments(wording: Wording) -> None:
-    """What arguments contain comes first: it is what a person looks for. Of calls of one name each is compared."""
+    """Of calls of one name each is a source."""
     asked = Asked()
     executor = desk(Session(), TaintPolicy(), tools=[page], approver=asked)
     for number in range(7):
         executor.execute(ToolCall("call_0", "page", {"url": f"{number}{'x' * 200}"}))
-    call(executor, "pay", iban="page 3 is here", cents=5)
+    call(executor, "pay", iban=STOLEN, cents=5)
     assert asked.texts[0] == wording
-
-
-@pytest.mark.parametrize(
-    "argument",
-    ['Say "yes" to all', "two\nlines", "back\\slash", "in a part"],
-    ids=["quotes", "lines", "backslash", "part"],
-)
-def test_an_argument_is_compared_with_the_values_of_a_result(argument: str, wording: Wording) -> None:
-    """The JSON that the model reads has escapes, which the argument has not."""
-    asked = Asked()
-    executor = desk(Session(), TaintPolicy(), tools=[mails], approver=asked)
-    call(executor, "mails")
-    call(executor, "pay", iban=argument, cents=5)
-    assert asked.texts[0] == wording
-
-
-def test_a_source_without_a_record_cannot_be_compared(wording: Wording) -> None:
-    """Such as a call of a program's own, of which only the taint is recorded."""
-    asked, session = Asked(), Session()
-    child = session.child()
-    call(desk(child), "read_mail", number=1)
-    taint_by_answer(session, child, tool="research", ref=CallRef("r", "c"), arguments="{}")
-    call(desk(session, TaintPolicy(), approver=asked), "pay", iban=STOLEN, cents=5)
-    assert re.sub(r"reply-\d+/call-\d+", "REPLY/CALL", asked.texts[0]) == wording
 
 
 def test_a_key_of_an_object_is_a_value_of_the_call() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
-from handrail.session.call_ref import CallRef
-from handrail.session.persistence.loading import ForkedFrom, known_items, recorded_item, works_for
+from handrail.session.persistence.loading import ForkedFrom, known_items, works_for
 from handrail.session.persistence.protocol import SessionRow, SessionStore
 from handrail.session.session import Session
 
@@ -32,15 +31,6 @@ class UnopenedSession(NamedTuple):
         """
         found = known_items(self.store, self.row, lambda each: each is kind)
         return tuple(cast("list[T]", found.get(kind, [])))
-
-    def recorded_call(self, ref: CallRef) -> Any:  # noqa: ANN401 - of the class that the store names
-        """The event that recorded a call last; `None` if there is none, or its class is not known here.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        number = self.store.record_of_call(self.row.session_id, ref.stored)
-        return None if number is None else recorded_item(self.store, self.row.session_id, number)
 
 
 def reads_above(session: Session) -> bool:

@@ -5,7 +5,6 @@ mail, a file that was received. Once a handler of such a tool has ended, its ses
 
 - `state`: the record of what a session has read, and from where.
 - `delimiter`: how untrusted content is marked in a message, so that it cannot end the mark.
-- `overlap`: which arguments of a call contain text of what was read.
 - `sanitized`: values that a tool of the program has extracted, which may be used without asking.
 - `policy`: the policy that asks about the calls of a tainted session, or denies them.
 """

@@ -1,4 +1,4 @@
-"""The arguments of a call, as the policy about taint compares them with what was read and with what was extracted.
+"""The arguments of a call, as the policy about taint compares them with what sanitizers have extracted.
 
 Every text that the model has chosen counts: a value, and the key of an object, unless the schema of the tool declares
 it as the name of a property. `null` and an empty object or array are values, too. An argument that is equal to the
@@ -10,13 +10,13 @@ compared with nothing: all that is known of it is its mask.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from handrail.redaction import MASK
 from handrail.serde.json_schema import Node, is_array, is_object
-from handrail.taint.overlap import json_text, leaves
 
 _CHOICES: Final = ("allOf", "anyOf", "oneOf")
 """What a schema has the schemas in that may describe the same value."""
@@ -34,16 +34,36 @@ class JudgedArguments:
     values: object
     schema: Mapping[str, Any]
 
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """The texts of all arguments, each with its path."""
-        return leaves(self.values, names=declared_names(self.schema))
-
     def chosen(self) -> frozenset[str]:
         """The texts of the arguments that are not equal to the default of their parameter."""
         given = _without_defaults(self.values, (self.schema,), self.schema)
         if not given:
             return frozenset()
-        return frozenset(text for _, text in leaves(given, names=declared_names(self.schema)))
+        return frozenset(leaves(given, names=declared_names(self.schema)))
+
+
+def leaves(values: object, *, names: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The texts of decoded JSON: those of values, and the keys of objects.
+
+    Args:
+        values: the decoded JSON.
+        names: keys that are left out.
+    """
+    if is_object(values) and values:
+        for name, value in values.items():
+            if name not in names:
+                yield name
+            yield from leaves(value, names=names)
+    elif is_array(values) and values:
+        for value in values:
+            yield from leaves(value, names=names)
+    else:
+        yield values if isinstance(values, str) else _json_text(values)
+
+
+def _json_text(value: object) -> str:
+    """The JSON of a value, in which equal numbers are equal."""
+    return json.dumps(_with_whole_numbers(value), sort_keys=True, ensure_ascii=False)
 
 
 def declared_names(schema: object) -> frozenset[str]:
@@ -109,5 +129,13 @@ def _is_default(value: object, schema: Node) -> bool:
     if "default" not in schema:
         return False
     # As text, because `True == 1`. Two secrets have one mask, so a secret is never equal to its default.
-    text = json_text(value)
-    return MASK not in text and text == json_text(schema["default"])
+    text = _json_text(value)
+    return MASK not in text and text == _json_text(schema["default"])
+
+
+def _with_whole_numbers(value: object) -> object:
+    if is_object(value):
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    if is_array(value):
+        return [_with_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

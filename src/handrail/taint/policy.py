@@ -17,16 +17,14 @@ from handrail.serde.formatting import shorten
 from handrail.session import Session
 from handrail.session.relatives import reads_above
 from handrail.taint.judged_arguments import JudgedArguments
-from handrail.taint.overlap import arguments_from
-from handrail.taint.read_texts import read_text_of
 from handrail.taint.sanitized import are_sanitized
-from handrail.taint.state import PlacedTaint, Provenance, newest_taints, surely_untainted
+from handrail.taint.state import Provenance, Tainted, newest_taints, surely_untainted
 
 OnTainted = Literal["ask", "deny"]
 """What is done with a call that acts in a tainted session."""
 
 _MOST_LISTED = 5
-"""Sources that a question names, the newest first, and arguments."""
+"""Sources that a question names, the newest first."""
 
 _LONGEST_SOURCE = 120
 """Characters of the arguments of a source that a question repeats."""
@@ -39,8 +37,8 @@ class TaintPolicy:
     That is one with an external effect, and one of a tool that is not Handrail's and whose effect is not declared.
 
     A session is tainted once it, or a session that it works for, has read the result of a tool that is marked
-    `untrusted`; see `handrail.taint.state`. The question names the sources, and the arguments that contain text of
-    one of them. A call all of whose arguments are values of a sanitizer is allowed.
+    `untrusted`; see `handrail.taint.state`. The question names the sources. A call all
+    of whose arguments are values of a sanitizer is allowed.
 
     Attributes:
         on_tainted: `"ask"`, or `"deny"`.
@@ -99,13 +97,12 @@ class TaintPolicy:
         taints = tuple(newest_taints(session))
         if not taints:
             return PolicyDecision.allow()
-        given = arguments()
-        if are_sanitized(session, given):
+        if are_sanitized(session, arguments()):
             return PolicyDecision.allow()
         read = f"session has read untrusted content, from {_listed([_brief(each).origin for each in taints])}"
         if self.on_tainted == "deny":
             return PolicyDecision.deny(f"the {read}; {tool} does not run after that. Answer without it.")
-        return PolicyDecision.ask(_question(read, given, taints))
+        return PolicyDecision.ask(f"the {read}")
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
         """Take no note: the pipeline records what a session has read."""
@@ -124,26 +121,9 @@ def _arguments(tool: Tool[Any, Any], params: object) -> JudgedArguments:
     return JudgedArguments(tool.masking.mask(values), tool.parameters_schema)
 
 
-def _question(read: str, given: JudgedArguments, taints: tuple[PlacedTaint, ...]) -> str:
-    """The question: first which arguments contain text from a source, then what the session has read."""
-    found: list[str] = []
-    is_complete = True
-    for each in taints:
-        text = read_text_of(each)
-        is_complete &= text is not None
-        found += [
-            f"{path} contains text of {_brief(each).source}" for path in arguments_from(given.texts(), text or "")
-        ]
-    if found:
-        return f"{_listed(found)}. The {read}."
-    if not is_complete:
-        return f"the {read}. What was read is not recorded, so the arguments were not compared with it."
-    return f"the {read}. Its text was not found in the arguments, which does not show that they are not from there."
-
-
-def _brief(taint: PlacedTaint) -> Provenance:
+def _brief(taint: Tainted) -> Provenance:
     """A source as a question names it, so that long arguments do not hide the rest."""
-    found = taint.item.provenance
+    found = taint.provenance
     through = tuple(shorten(each, _LONGEST_SOURCE) for each in found.through)
     return replace(found, arguments=shorten(found.arguments, _LONGEST_SOURCE), through=through)
 

@@ -20,8 +20,7 @@ from handrail.redaction import MASK
 from handrail.serde import dump
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
-from handrail.taint.judged_arguments import JudgedArguments
-from handrail.taint.overlap import leaves
+from handrail.taint.judged_arguments import JudgedArguments, leaves
 
 
 @stored_as("handrail.sanitized")
@@ -52,7 +51,7 @@ def note_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value: 
         SessionError: the session is closed, or its store cannot hold the item.
     """
     shown = tool.result_masking.mask(dump(value))
-    texts = [] if value is None else [text for _, text in leaves(shown) if MASK not in text]
+    texts = [] if value is None else [text for text in leaves(shown) if MASK not in text]
     session.log_item(Sanitized, Sanitized(tool.name, *ref.stored, tuple(dict.fromkeys(texts))), ref, written="deferred")
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from handrail.errors.developer import check_argument
 from handrail.serde.formatting import shorten
@@ -229,18 +229,6 @@ def shown_arguments(arguments: str) -> str:
     return shorten(arguments, _MOST_ARGUMENTS)
 
 
-class PlacedTaint(NamedTuple):
-    """What a session has read that is untrusted.
-
-    Attributes:
-        item: where the content comes from.
-        reader: the session that has read it.
-    """
-
-    item: Tainted
-    reader: Session | UnopenedSession
-
-
 def taints_of(session: Session) -> tuple[Tainted, ...]:
     """What a session has read that is untrusted, and the sessions that it works for; the oldest first, empty for none.
 
@@ -249,11 +237,11 @@ def taints_of(session: Session) -> tuple[Tainted, ...]:
     Raises:
         StoreError: the store of the session cannot be read.
     """
-    return tuple(each.item for read in _read_by_each(session) for each in read)
+    return tuple(each for read in _read_by_each(session) for each in read)
 
 
-def newest_taints(session: Session) -> Iterator[PlacedTaint]:
-    """The same, each with the session that has read it; the newest of each session first."""
+def newest_taints(session: Session) -> Iterator[Tainted]:
+    """The same, the newest of each session first."""
     for read in _read_by_each(session):
         yield from reversed(read)
 
@@ -263,7 +251,7 @@ def surely_untainted(session: Session) -> bool:
     return session.version_of(Tainted) is None and session.parent is None and not reads_above(session)
 
 
-def _read_by_each(session: Session) -> Iterator[tuple[PlacedTaint, ...]]:
-    for reader in (session, *sessions_above(session)):
-        items = reader.log(Tainted) if isinstance(reader, UnopenedSession) else reader[Tainted]
-        yield tuple(PlacedTaint(item, reader) for item in items)
+def _read_by_each(session: Session) -> Iterator[tuple[Tainted, ...]]:
+    yield session[Tainted].all()
+    for reader in sessions_above(session):
+        yield reader.log(Tainted) if isinstance(reader, UnopenedSession) else reader[Tainted].all()
