@@ -26,19 +26,14 @@ from handrail.crash_points import reached
 from handrail.errors import (
     CallPostponed,
     DeadlineExceededError,
-    ModelVisibleError,
     ParseError,
-    RunAbortedError,
     SessionBusyError,
     SessionLostError,
-    ToolValidationError,
     VisibilityExpansionRequired,
 )
-from handrail.errors.developer import mistakes_in
 from handrail.interrupts import allow_interrupts, raise_held_interrupt
 from handrail.limits import time_limit
 from handrail.prompt import (
-    PolicyDecision,
     PolicyQuestion,
     Tool,
     ToolContext,
@@ -46,7 +41,7 @@ from handrail.prompt import (
 )
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.idempotency import slot_key
-from handrail.redaction import MASK, CallSecrets, redacted, redacted_logger
+from handrail.redaction import MASK, CallSecrets, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
@@ -55,11 +50,9 @@ from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result
 from handrail.runtime.failures import (
     SECRETS_GONE,
     CallRefusedError,
-    Denial,
     FinalRefusal,
     HandlerTimeoutError,
     cannot_apply,
-    describe_error,
     handler_mismatch,
     raise_as_meant,
 )
@@ -68,6 +61,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
+from handrail.runtime.policy_checks import ask_policy
 from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
@@ -82,8 +76,6 @@ _LONGEST_MESSAGE = 999
 """Bytes of UTF-8 in the message for an unknown tool, however many tools there are."""
 
 _log = redacted_logger("handrail.runtime")
-
-_DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
 _NOTHING = "None: on_result is not awaited; await in the handler"
 
@@ -250,28 +242,10 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
 async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
     for policy in run.policies:
-        try:
-            with run.turn.judged():
-                decision = await run.by_policy(policy, partial(policy.check, tool, run.params, context=context))
-        except RunAbortedError:
-            raise
-        except ModelVisibleError as error:
-            kind = Denial if isinstance(error, ToolValidationError) else CallRefusedError
-            raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
-        except Exception as error:
-            if mistakes_in(error):
-                raise
-            _log.exception("policy %s failed on %s", policy.name, tool.name)
-            raise CallRefusedError(
-                f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
-            ) from error
-        if not isinstance(cast("object", decision), PolicyDecision):
-            raise invalid_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
-        if decision.verdict == "deny":
-            kind = Denial if decision.final else CallRefusedError
-            raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
-        if decision.verdict == "ask":
-            questions.append(PolicyQuestion(policy.name, redacted(decision.reason)))
+        with run.turn.judged():
+            question = await ask_policy(policy, tool, run.params, context, run.by_policy)
+        if question is not None:
+            questions.append(question)
     return tuple(questions)
 
 

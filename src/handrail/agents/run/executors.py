@@ -53,7 +53,7 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.preview import may_block, preview_call
+from handrail.runtime.policy_checks import foresee_call
 from handrail.serde import Masking, digest, dump, schema_masking
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -365,8 +365,7 @@ class RunExecutors:
         environment = own.executor.environment
         reach = _reached if name in FILE_TOOLS else None
         call_ahead = ToolCall(ref.call_id, name, given)
-        look = partial(preview_call, call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
-        foreseen = await ASYNC.in_thread(look) if reach or may_block(name, environment) else look()
+        foreseen = await foresee_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
         if foreseen is None:
             return None
         written = _written(call)

@@ -1,7 +1,8 @@
-"""`handrail.runtime.steps`: what can be told of a call before it is made, and that telling it changes nothing."""
+"""`handrail.runtime.policy_checks`: what is foreseen of a call before it is made, and that this changes nothing."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -13,7 +14,7 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, ToolCall
-from handrail.runtime.preview import CallPreview, preview_call
+from handrail.runtime.policy_checks import ForeseenCall, foresee_call
 from handrail.transaction import current
 from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
 from tests.wording import Wording
@@ -54,10 +55,10 @@ DENY = Rule(lambda _: PolicyDecision.deny("no"), "deny")
 SILENT = Rule(lambda _: cast("PolicyDecision", None), "silent")
 
 
-def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> CallPreview | None:
+def seen_ahead(*policies: Rule, request: ToolCall | None = None, without: str = "") -> ForeseenCall | None:
     """What is foreseen of a call of `echo` with these policies."""
     door = executor(tool("echo"), policies=policies)
-    found = preview_call(request or call("echo"), "reply-1", door.environment, without=without)
+    found = asyncio.run(foresee_call(request or call("echo"), "reply-1", door.environment, without=without))
     assert events(door) == ()
     assert door.environment.session.turn.queue == []
     return found
@@ -161,16 +162,16 @@ def test_resources_of_the_call_are_closed(decision: PolicyDecision | Exception) 
     door = using(handle, decision)
     if isinstance(decision, PromptEvaluationError):
         with pytest.raises(PromptEvaluationError):
-            preview_call(call("echo"), "reply-1", door.environment)
+            asyncio.run(foresee_call(call("echo"), "reply-1", door.environment))
     else:
-        assert preview_call(call("echo"), "reply-1", door.environment) is not None
+        assert asyncio.run(foresee_call(call("echo"), "reply-1", door.environment)) is not None
     assert handle.closed == 1
 
 
 def test_a_resource_that_cannot_be_closed_is_logged(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
     """As at the end of a call, it changes nothing of what is known."""
     handle = Handle(OSError("stuck"))
-    found = preview_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment)
+    found = asyncio.run(foresee_call(call("echo"), "reply-1", using(handle, PolicyDecision.ask("sure?")).environment))
     assert found is not None
     assert found.questions == ("sure?",)
     assert caplog.messages == wording
@@ -191,7 +192,7 @@ def test_nothing_is_claimed_and_nothing_is_run() -> None:
 
     external = tool("pay", pay, effect="external", idempotency=IdempotencyConfig())
     door = executor(external, policies=[ask("sure?")], approver=agree)
-    assert preview_call(call("pay"), "reply-1", door.environment) is not None
+    assert asyncio.run(foresee_call(call("pay"), "reply-1", door.environment)) is not None
     assert ran == []
     assert door.execute(call("pay")).success
     assert ran == ["hello"]
@@ -208,8 +209,8 @@ def test_paths_that_cannot_be_determined_are_not_known_in_advance(caplog: pytest
     def ending(*_: object) -> dict[str, str]:
         raise PromptEvaluationError("over")
 
-    found = preview_call(call("echo"), "reply-1", door.environment, reach=broken)
+    found = asyncio.run(foresee_call(call("echo"), "reply-1", door.environment, reach=broken))
     assert found is not None
     assert found.reached is None
     with pytest.raises(PromptEvaluationError):
-        preview_call(call("echo"), "reply-1", door.environment, reach=ending)
+        asyncio.run(foresee_call(call("echo"), "reply-1", door.environment, reach=ending))
