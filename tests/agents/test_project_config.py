@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.overrides_config import OverridesConfig
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
 from tests.agents.folders import write
 from tests.wording import Wording
@@ -42,7 +41,6 @@ def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -
     text = (
         "\ufeff[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'openai:gpt-5.2'\n"
         "approval = 'rules.yaml'\nstore = 'sqlite:///desk.db'\n"
-        "overrides = {folder = 'texts', tag = 'next'}\n"
     )
     (tmp_path / "pyproject.toml").write_bytes(text.replace("\n", "\r\n").encode())
     assert read_config(tmp_path).config == ProjectConfig(
@@ -51,24 +49,8 @@ def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -
         model="openai:gpt-5.2",
         approval=Path("rules.yaml"),
         store="sqlite:///desk.db",
-        overrides=OverridesConfig(folder=Path("texts"), tag="next"),
     )
     assert not read_config(tmp_path).problems
-
-
-def test_a_project_may_have_overrides_in_the_usual_place(tmp_path: Path) -> None:
-    """An empty table says so; without the table it has none."""
-    assert read_config(write(tmp_path, {"pyproject.toml": "[tool.handrail.overrides]"})).config.overrides == (
-        OverridesConfig(folder=Path("overrides"), tag="stable")
-    )
-    assert ProjectConfig().overrides is None
-
-
-def test_all_faults_of_the_table_of_overrides_are_reported(tmp_path: Path, wording: Wording) -> None:
-    """A folder out of the project, what cannot be a tag, what is no text, and other keys."""
-    tables = ("folder = '../x'\ntag = 'a/b'\ntags = 1", "folder = 7\ntag = 7", "folder = ' '")
-    found = [fault for table in tables for fault in faults(tmp_path, f"[tool.handrail.overrides]\n{table}")]
-    assert "\n".join([*found, *faults(tmp_path, "[tool.handrail]\noverrides = 'texts'")]) == wording
 
 
 def test_a_project_may_say_that_it_has_no_modules(tmp_path: Path) -> None:

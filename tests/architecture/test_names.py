@@ -137,14 +137,11 @@ FACES = {
         CompletionContext DeadlineFeedback Effect External Feedback FeedbackContext FeedbackProvider FeedbackTrigger
         FileShown
         FilesExist StaticFeedback FunctionTool IdempotencyConfig MarkdownSection
-        MayBlock PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptValidationError
+        MayBlock OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate PromptText
+        PromptValidationError
         ReadBeforeWritePolicy
         RenderedPrompt Section SequentialDependencyPolicy TextPart TextReplaced Tool ToolContext ToolExample ToolHandler
-        ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired tool
-    """,
-    "handrail.prompt.overrides": """
-        Override OverrideFiles OverridesError OverridesReport OverridesStore PromptOverrides PromptText TextKey
-        apply_overrides dump_overrides parse_overrides text_hash texts_of
+        ToolPolicy ToolResult ToolsSection VisibilityExpansionRequired template_texts tool
     """,
     "handrail.resources": """
         Binding CallScope CircularResourceError Copied DuplicateBindingError ProviderError Resolver Resource

@@ -23,8 +23,6 @@ SHORT_MODULES = {
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
-    "cli/overrides/agent_texts.py": "needs the extra `agents`, and is imported only when an agent is named",
-    "cli/overrides/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
     "runtime/read_only_transaction.py": "one transaction, below feedback and completion",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",

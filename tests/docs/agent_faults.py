@@ -60,7 +60,6 @@ AGENT_FILES: Mapping[str, Files] = {
     "a number, a blank, a mapping in the list": _front("tools: [7]"),
     "`disclose: [shell]`": _front("disclose: [shell]"),
     "`disclose` names another toolset than the agent has": _front("disclose: {shell: summary}"),
-    "`overrides` has what cannot be the name of a file": _front("overrides: a/b"),
     "a name is in one list twice": _front("tools: [ping, ping]"),
     "YAML reads `7` or `true` as no text": _front("description: 7"),
     "it says nothing": _front("model: ' '"),
@@ -82,7 +81,6 @@ PROJECTS: Mapping[str, Files] = {
     "an absolute path, or `..`": _settings('python = ["../tools.py"]'),
     "`approval` names a file that does not exist": _settings('approval = "rules.yaml"'),
     "a number or list where text is due": _settings("model = 7"),
-    "`folder` below `[tool.handrail.overrides]` is not text": _settings("overrides = {folder = 7}"),
     "two tools, or two toolsets, have one name": {"tools/more.py": TOOLS},
 }
 """Folders and their settings."""

@@ -50,7 +50,6 @@ from handrail.prompt import (
     Tool,
     ToolExample,
 )
-from handrail.prompt.overrides import TextKey
 from handrail.resources import Binding, ResourceRegistry
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.session import stored_as
@@ -76,7 +75,6 @@ from tests.docs.mistaken_programs import (
     Order,
     Rule,
     Till,
-    Tuned,
     ask,
     asking,
     book,
@@ -100,6 +98,7 @@ from tests.docs.mistaken_programs import (
     says_yes,
     shrink,
     tool,
+    tuned,
     two_reducers,
     unclear,
     with_reducer,
@@ -226,15 +225,13 @@ SECTIONS = (
 PROMPTS = (
     Mistake("a prompt in the place of a template", "`Prompt(...)`", InvalidArgumentError,
             lambda _: Prompt(wrong(prompt())), given("Prompt", "template", Prompt)),
-    Mistake("a path in the place of a store of overrides", "`Prompt(...)`", InvalidArgumentError,
-            lambda _: Prompt(TEMPLATE, overrides=wrong("overrides")),
-            given("Prompt", "overrides", str)),
-    Mistake("an override of a text that accepts none", "`Prompt(...)`", OverridesError,
-            lambda _: Prompt(TEMPLATE, overrides=Tuned(TextKey("section", "law", "body"), "New.")),
-            {"file": "overrides", "line": None}),
-    Mistake("an override with an unknown placeholder", "`Prompt(...)`", OverridesError,
-            lambda _: Prompt(TEMPLATE, overrides=Tuned(TextKey("section", "desk", "body"), "${colour}")),
-            {"file": "overrides", "line": None}),
+    Mistake("texts in the place of a file of overrides", "`Prompt.bind(...)`", InvalidArgumentError,
+            lambda _: Prompt(TEMPLATE).bind(overrides=wrong({})),
+            given("Prompt.bind", "overrides", dict)),
+    Mistake("an override of a text that accepts none", "`Prompt.bind(...)`", OverridesError,
+            lambda _: tuned("sections.law.body", "New."), {"line": None}),
+    Mistake("an override with an unknown placeholder", "`Prompt.bind(...)`", OverridesError,
+            lambda _: tuned("sections.desk.body", "${colour}"), {"line": None}),
     Mistake("parameters that no section takes", "`Prompt.bind`", PromptValidationError,
             lambda _: prompt().bind(Order("7")), {"dataclass": Order}),
     Mistake("a class in the place of parameters", "`Prompt.bind`", PromptValidationError,

@@ -45,7 +45,6 @@ TABLES = (
     Table("reference/approval-rules.md", "key of a rule", "key of an approval rule"),
     Table("reference/configuration.md", "`[tool.handrail]`", "key of `[tool.handrail]`"),
     Table("reference/configuration.md", "`[tool.handrail.shell]`", "key of `[tool.handrail.shell]`"),
-    Table("reference/configuration.md", "`[tool.handrail.overrides]`", "key of `[tool.handrail.overrides]`"),
     Table("reference/configuration.md", "variable", "variable of the environment"),
     Table("reference/configuration.md", "option", "option of `store.open`"),
     Table("reference/running-agents.md", "option", "field of `RunOptions`"),

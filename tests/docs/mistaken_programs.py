@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +25,8 @@ from handrail.prompt import (
     Tool,
     ToolContext,
     ToolResult,
+    template_texts,
 )
-from handrail.prompt.overrides import Override, PromptOverrides, TextKey, texts_of
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall, ToolInvoked
 
@@ -76,21 +77,13 @@ TEMPLATE = PromptTemplate[str](
 """A prompt whose texts are overridden."""
 
 
-class Tuned:
-    """A store with one override of that prompt, made for the text that the prompt has."""
-
-    def __init__(self, key: TextKey, text: str) -> None:
-        hashes = {each.key: each.sha256 for each in texts_of(TEMPLATE)}
-        override = Override(key, hashes[key], text)
-        self.found = PromptOverrides(ns="desk", key="pay", tag="stable", overrides=(override,))
-
-    def read(self, ns: str, key: str, tag: str) -> PromptOverrides | None:
-        """It."""
-        return self.found
-
-    def write(self, overrides: PromptOverrides) -> None:
-        """Replace it."""
-        self.found = overrides
+def tuned(key: str, text: str) -> Prompt[str]:
+    """That prompt with one override, made for the text that the prompt has."""
+    hashes = {each.key: each.sha256 for each in template_texts(TEMPLATE)}
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "pay.json")
+        file.write_text(json.dumps({key: {"sha256": hashes[key], "text": text}}), encoding="utf-8")
+        return Prompt(TEMPLATE).bind(overrides=file)
 
 
 def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:

@@ -239,15 +239,16 @@ with store.open("sqlite:///garden.db") as opened, Session.open(opened, "today") 
 """
 
 _OVERRIDDEN = """
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate
-from handrail.prompt.overrides import Override, OverrideFiles, PromptOverrides, TextKey, text_hash
+import json
+from pathlib import Path
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, template_texts
 
 desk = MarkdownSection(title="Desk", template="You are terse.")
 template = PromptTemplate(ns="home", key="desk", sections=[desk])
-body = Override(TextKey("section", "desk", "body"), text_hash("You are terse."), "You are kind.")
-store = OverrideFiles("overrides")
-store.write(PromptOverrides(ns="home", key="desk", tag="kind", overrides=(body,)))
-print(Prompt(template, overrides=store, tag="kind").render().text)
+hashes = {text.key: text.sha256 for text in template_texts(template)}
+body = {"sha256": hashes["sections.desk.body"], "text": "You are kind."}
+Path("desk.json").write_text(json.dumps({"sections.desk.body": body}))
+print(Prompt(template).bind(overrides="desk.json").render().text)
 """
 
 _BACKUP = """

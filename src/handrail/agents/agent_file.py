@@ -8,7 +8,7 @@ tools: [lookup_order]          # names of tools
 toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
 disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
-overrides: stable              # the tag of the overrides of its texts
+overrides: texts/desk.json     # the file of the overrides of its texts, from the project folder
 ---
 You work at the refund desk.
 
@@ -35,7 +35,6 @@ from typing import Any, TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.prompt.overrides.store import TAG_PATTERN, tag_fault
 from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
 from handrail.serde.formatting import shorten
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
@@ -92,7 +91,7 @@ class AgentFile:
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
-        overrides: the tag of the overrides of its texts; `None` for that of the project, if it has one.
+        overrides: the file of the overrides of its texts, from the project folder; `None` for none.
         instructions: the body.
         path: the file; `None` for an agent that was made without one.
     """
@@ -210,7 +209,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         disclose=values.read("disclose", partial(_disclosed, toolsets=toolsets)) or (),
         exclude=values.read("exclude", _patterns) or (),
         show_git=values.read("show_git", _switch) or False,
-        overrides=values.read("overrides", _tag),
+        overrides=values.read("overrides", _file),
         instructions="",
     )
 
@@ -335,11 +334,11 @@ def _switch(reader: DocumentReader, tree: YamlNode, field: str) -> bool:
     return tree.value
 
 
-def _tag(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    tag = _text(reader, tree, field)
-    if fault := tag_fault(tag):
-        reader.fail(tree, f"{field} is the tag of the overrides of the agent; {fault}")
-    return tag
+def _file(reader: DocumentReader, tree: YamlNode, field: str) -> str:
+    file = _text(reader, tree, field)
+    if not file:
+        reader.fail(tree, f"{field} is blank; write the path of a file, or remove the key")
+    return file
 
 
 def _instead(tree: YamlNode, field: str) -> str:
@@ -416,11 +415,10 @@ def agent_file_schema() -> dict[str, Any]:
             },
             **_files_schema(),
             "overrides": {
-                "description": "The tag of the overrides of the agent's texts, instead of the project's.",
+                "description": "The file of the overrides of the agent's texts, from the project folder.",
                 "type": "string",
-                # Blanks around it are removed, as those of a name are.
-                "pattern": rf"^\s*{TAG_PATTERN}\s*$",
-                "examples": ["stable"],
+                "pattern": r"\S",
+                "examples": ["texts/desk.json"],
             },
         },
     }

@@ -8,7 +8,6 @@
 | `approval` | the file of approval rules | none |
 | `store` | the URL of the store | none |
 | `shell` | the table `[tool.handrail.shell]`: see `handrail.agents.shell_config` | its defaults |
-| `overrides` | the table `[tool.handrail.overrides]`: see `handrail.agents.overrides_config` | none is read |
 
 Every path lies in the project folder. A pattern that is written there must match a file.
 """
@@ -27,7 +26,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 from handrail.agents.config_values import leaves_folder, shown_setting, unknown_key
-from handrail.agents.overrides_config import OverridesConfig, read_overrides_config
 from handrail.agents.shell_config import ShellConfig, read_shell_config
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
@@ -67,7 +65,6 @@ class ProjectConfig:
         approval: the file of its approval rules, from the project folder; `None` if there is none.
         store: the URL of its store; `None` if the project leaves it open.
         shell: how its programs are run.
-        overrides: where the overrides of its agents are; `None` if the project does not say.
     """
 
     agents: tuple[str, ...] = ("*.agent",)
@@ -76,7 +73,6 @@ class ProjectConfig:
     approval: Path | None = None
     store: str | None = None
     shell: ShellConfig = field(default_factory=ShellConfig)
-    overrides: OverridesConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +194,6 @@ def _reading(folder: Path, table: Mapping[str, Any]) -> ConfigReading:
         if key == "shell":
             values[key], of_shell = read_shell_config(folder, given)
             faults += [f"shell {fault}" for fault in of_shell]
-            continue
-        if key == "overrides":
-            values[key], of_overrides = read_overrides_config(given)
-            faults += of_overrides
             continue
         found = list(_pattern_faults(folder, key, given) if key in {"agents", "python"} else _text_faults(key, given))
         if key == "approval" and not found:

@@ -94,11 +94,6 @@ COMMANDS: Sequence[CommandEntry] = (
         "handrail.cli.ledger.group:ledger",
     ),
     CommandEntry(
-        "overrides",
-        "Write, check, compare and install files that replace texts of a prompt.",
-        "handrail.cli.overrides.group:overrides",
-    ),
-    CommandEntry(
         "docs",
         "Print a page of the documentation, or list all.",
         "handrail.cli.pages:print_page",

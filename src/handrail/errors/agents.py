@@ -27,15 +27,7 @@ class DocumentError(HandrailError, ValueError):
 
 
 class OverridesError(DocumentError, DeveloperMistake):
-    """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied.
-
-    Attributes:
-        problems: every fault, each with its line and column, when there are several.
-    """
-
-    def __init__(self, message: str, *, file: str, line: int | None = None, column: int | None = None) -> None:
-        super().__init__(message, file=file, line=line, column=column)
-        self.problems: tuple[OverridesError, ...] = ()
+    """A file of overrides that cannot be read, or does not fit its prompt. None of its overrides is applied."""
 
 
 class AgentError(HandrailError):

@@ -28,6 +28,7 @@ from handrail.prompt.feedback.trigger import FeedbackTrigger
 from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
+from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
 from handrail.prompt.policies.policy import (
     Approval,
     ApprovalRequest,
@@ -72,11 +73,13 @@ __all__ = [
     "IdempotencyConfig",
     "MarkdownSection",
     "MayBlock",
+    "OverridesReport",
     "PolicyDecision",
     "PolicyQuestion",
     "Prompt",
     "PromptRenderError",
     "PromptTemplate",
+    "PromptText",
     "PromptValidationError",
     "ReadBeforeWritePolicy",
     "RenderedPrompt",
@@ -93,6 +96,7 @@ __all__ = [
     "ToolResult",
     "ToolsSection",
     "VisibilityExpansionRequired",
+    "template_texts",
     "tool",
 ]
 

@@ -6,19 +6,19 @@ The model receives the text of the enabled sections, and their tools.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, cast
 
-from handrail.errors import OverridesError, PromptRenderError, PromptValidationError
+from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import check_argument
 from handrail.prompt.disclosure import SectionTools, SummarizedSection, check_paths, closed_above
-from handrail.prompt.overrides.apply import OverridesReport, apply_overrides
-from handrail.prompt.overrides.override_file import PromptOverrides
-from handrail.prompt.overrides.store import OverridesStore
+from handrail.prompt.overrides import OverridesReport, apply_overrides
 from handrail.prompt.parameter_types import check_parameter_types
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import section_registry
@@ -40,7 +40,7 @@ class Prompt(Generic[Out]):
 
     Attributes:
         template: the template, with the overrides applied.
-        overrides: which overrides were applied, and which were not; `None` for a prompt without a store of them.
+        overrides: which overrides were applied, and which were not; `None` for a prompt that was bound without a file.
     """
 
     __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")
@@ -51,30 +51,22 @@ class Prompt(Generic[Out]):
         *,
         params: Sequence[object] = (),
         resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
-        overrides: OverridesStore | None = None,
-        tag: str = "stable",
     ) -> None:
-        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the first two keywords.
+        """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
 
         Args:
             template: the template.
             params: as for `bind`.
             resources: as for `bind`.
-            overrides: the store of texts that replace those of the template, such as `OverrideFiles("overrides")`.
-                It is read once, here.
-            tag: which of the overrides of the prompt.
 
         Raises:
-            InvalidArgumentError: `template` is not a `PromptTemplate`, `overrides` not a store, or `tag` not text.
+            InvalidArgumentError: `template` is not a `PromptTemplate`.
             PromptValidationError: as for `bind`.
-            OverridesError: the overrides cannot be read, or do not fit the template.
         """
         expected = "a PromptTemplate: PromptTemplate[Answer](ns=..., key=..., sections=[...])"
         check_argument("Prompt", "template", template, PromptTemplate, expected)
         self.template: PromptTemplate[Out] = template
         self.overrides: OverridesReport | None = None
-        if overrides is not None:
-            self.template, self.overrides = _overridden(template, overrides, tag)
         self._params = _by_type(template, params)
         self._registry = section_registry(resources)
         check_parameter_types(template.placed_tools(), [(self._registry, "bind(resources=...)")])
@@ -109,26 +101,36 @@ class Prompt(Generic[Out]):
         return self._resources
 
     def bind(
-        self, *params: object, resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+        self,
+        *params: object,
+        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
+        overrides: str | os.PathLike[str] | None = None,
     ) -> Prompt[Out]:
         """A prompt with additional parameters and resources; they replace bound ones of the same type.
 
         Args:
             params: an instance of each parameter type that sections need.
             resources: instances or `Binding`s by type, or a registry.
+            overrides: a file of texts that replace those of the template (`handrail.prompt.overrides`), read here,
+                once. A file that does not exist replaces nothing, and is logged.
 
         Raises:
+            InvalidArgumentError: `overrides` is not a path.
             PromptValidationError: an argument is not an instance of a parameter type of the sections, or two have one
                 type.
+            OverridesError: the file cannot be read, or does not fit the template.
         """
+        template, report = self.template, self.overrides
+        if overrides is not None:
+            check_argument("Prompt.bind", "overrides", overrides, (str, os.PathLike), "a path, such as 'desk.json'")
+            template, report = apply_overrides(template, Path(overrides))
         bound = Prompt(
-            # With its overrides, so that the store is not read again.
-            self.template,
+            template,
             # `_by_type` refuses two new parameters of one type; a new one replaces one that was bound before.
             params=tuple((self._params | _by_type(self.template, params)).values()),
             resources=self._registry.merge(section_registry(resources)),
         )
-        bound.overrides = self.overrides
+        bound.overrides = report
         return bound
 
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[Out]:
@@ -161,24 +163,6 @@ class Prompt(Generic[Out]):
         for enabled in enabled_sections(self.template.tree, self._params):
             merged = merged.merge(enabled.placed.section.registry)
         return merged.merge(self._registry)
-
-
-def _overridden(
-    template: PromptTemplate[Out], store: OverridesStore, tag: str
-) -> tuple[PromptTemplate[Out], OverridesReport]:
-    expected = "a store of overrides: OverrideFiles('overrides')"
-    check_argument("Prompt", "overrides", store, OverridesStore, expected)
-    check_argument("Prompt", "tag", tag, str, "a text, such as 'stable'")
-    # A store of the program may return anything.
-    found = cast("object", store.read(template.ns, template.key, tag))
-    if found is None:
-        return template, OverridesReport(tag=tag)
-    asked = template.ns, template.key, tag
-    if not isinstance(found, PromptOverrides) or (found.ns, found.key, found.tag) != asked:
-        what = "those of another prompt or tag" if isinstance(found, PromptOverrides) else f"a {type(found).__name__}"
-        wanted = "the PromptOverrides of ns {!r}, key {!r}, tag {!r}, or None".format(*asked)
-        raise OverridesError(f"read returned {what}; it must return {wanted}", file=type(store).__name__)
-    return apply_overrides(template, found)
 
 
 def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[type[Any], object]:

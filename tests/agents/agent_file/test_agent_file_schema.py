@@ -33,7 +33,7 @@ VALID = st.fixed_dictionaries(
         "disclose": st.dictionaries(WORDS, TEXTS, max_size=0),
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
         "show_git": st.booleans(),
-        "overrides": st.sampled_from(["stable", " v1.2_a-b\n", "x" * 64]),
+        "overrides": TEXTS,
     },
 )
 BROKEN = st.fixed_dictionaries(

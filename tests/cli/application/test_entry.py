@@ -34,17 +34,16 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 
 COMMANDS = _commands(application.application())
 
-GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",), ("overrides",)})
+GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",)})
 
 
 def test_these_are_the_commands() -> None:
-    """Three for agents, seventeen for the groups, four of them for overrides, one for pages, and one for shells."""
+    """Three for agents, thirteen for the groups, one for pages, and one for shells."""
     assert {words for words in COMMANDS if words and words not in GROUPS} == {
         *((word,) for word in ("run", "check", "new", "docs", "completion")),
         *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
         *(("approvals", word) for word in ("list", "show", "answer")),
         *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
-        *(("overrides", word) for word in ("seed", "check", "diff", "apply")),
     }
 
 
@@ -55,7 +54,7 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(" ".join(("Usage: handrail", *words)))
     assert [" ".join(each.split()) for each in ran.out.split("\n\n") if "; 1 " in each] == wording
-    has_store = words == ("run",) or (len(words) == 2 and words[0] != "overrides")
+    has_store = words == ("run",) or len(words) == 2
     assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
     assert not [line for line in ran.out.splitlines() if line != line.rstrip()]

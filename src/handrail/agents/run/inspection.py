@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic_ai import ModelMessage, ModelResponse, RunContext, RunUsage
@@ -19,7 +18,6 @@ from handrail.agents.known_names import Listings
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.run import AgentRun, definition_size
 from handrail.errors import AgentError
-from handrail.prompt.overrides import OverridesReport, PromptText, TextKey
 
 _OUTCOMES: Mapping[Verdict, str] = {
     "ask": "such calls are asked about",
@@ -36,17 +34,13 @@ class Inspection(NamedTuple):
         listings: what is known of each of its toolsets.
         closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
             could be closed: of the texts of the toolsets, and the definitions of their tools.
-        texts: its texts as the agent file and its tools have them.
-        overrides: which of its overrides are applied; `None` if it has none.
-        missing_overrides: in words, that there are none where they are said to be; else empty.
+        warnings: in words, which of its overrides are not applied.
     """
 
     tools: tuple[ToolReport, ...]
     listings: Listings
     closed_characters: int = 0
-    texts: Mapping[TextKey, PromptText] = MappingProxyType({})
-    overrides: OverridesReport | None = None
-    missing_overrides: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
@@ -62,7 +56,6 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
     """
     ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
     run.permit_unbound()
-    run.texts.collects = True
     with run.opened():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:
@@ -79,8 +72,7 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
             listings = run.listings()
             known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
-            texts = run.texts
-            return Inspection(tuple(reports), listings, closed_characters, texts.known, texts.report, texts.missing)
+            return Inspection(tuple(reports), listings, closed_characters, run.texts.new_warnings(all_seen=True))
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:

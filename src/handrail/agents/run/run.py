@@ -44,7 +44,7 @@ from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.error_text import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
-from handrail.agents.run.agent_texts import NO_OVERRIDES, AgentTexts, FoundOverrides, OverridesPlace
+from handrail.agents.run.agent_texts import AgentTexts
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
@@ -126,7 +126,7 @@ class AgentRun:
         texts: the texts of the agent, with its overrides applied.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run is of
+    def __init__(
         self,
         tree: RunGroup,
         agent: ResolvedAgent,
@@ -134,12 +134,11 @@ class AgentRun:
         session: Session,
         path: tuple[str, ...],
         model: Model | str,
-        overrides: FoundOverrides,
     ) -> None:
-        """Prepare the run; `go` carries it out.
+        """Prepare the run; `go` carries it out. Waits for a disk.
 
         Raises:
-            OverridesError: the override of the agent's instructions is invalid.
+            OverridesError: the overrides of the agent cannot be read.
         """
         self.tree = tree
         self.agent = agent
@@ -147,7 +146,7 @@ class AgentRun:
         self.path = path
         self.model = model
         # Before anything is opened that would have to be closed.
-        self.texts: AgentTexts = AgentTexts(agent.file, overrides, self._own_tool)
+        self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
         self._stack = ExitStack()
         self._doors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()
@@ -161,14 +160,13 @@ class AgentRun:
     async def prepared(
         cls, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> Self:
-        """A run of an agent with its overrides, which are read on a thread.
+        """A run of an agent; overrides are read on a thread.
 
         Raises:
-            OverridesError: the overrides of the agent cannot be read, or that of its instructions is invalid.
+            OverridesError: the overrides of the agent cannot be read.
         """
-        place, name = OverridesPlace.of(tree.project, agent.file), agent.file.name
-        overrides = await ASYNC.in_thread(partial(place.find, name)) if place.is_used else NO_OVERRIDES
-        return cls(tree, agent, session=session, path=path, model=model, overrides=overrides)
+        make = partial(cls, tree, agent, session=session, path=path, model=model)
+        return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
     def root(self) -> Path:

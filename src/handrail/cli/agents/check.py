@@ -230,15 +230,13 @@ async def _make_tools(
         if called != name:
             _note_model(findings, agent.file)
         try:
-            inspection = await inspected(agent, rules)
+            inspection = await _inspect(agent, rules)
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
         made |= inspection.listings
         offered[called] = inspection.tools
-        report = inspection.overrides
-        unapplied = [inspection.missing_overrides] if report is None else report.warnings()
-        findings.warnings += [f"{called}: {warning}" for warning in unapplied if warning]
+        findings.warnings += [f"{called}: {warning}" for warning in inspection.warnings]
         if called == name:
             findings.tools = inspection.tools
             findings.closed_characters = inspection.closed_characters
@@ -246,7 +244,7 @@ async def _make_tools(
     return made
 
 
-async def inspected(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
+async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
     """What an agent would be offered.
 
     Raises:
