@@ -12,7 +12,7 @@ from handrail.agents import Answer
 from handrail.crash_points import POINTS
 from handrail.errors import AgentError
 from handrail.prompt import CompletionContext
-from handrail.runtime.completion import SentBack
+from handrail.runtime.hooks import SentBack
 from handrail.session.conversation_parts import ConversationPart
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step

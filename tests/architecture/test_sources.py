@@ -24,7 +24,6 @@ SHORT_MODULES = {
     "cli/approvals/group.py": "the commands of one group, loaded by name",
     "cli/ledger/group.py": "the commands of one group, loaded by name",
     "cli/sessions/group.py": "the commands of one group, loaded by name",
-    "runtime/read_only_transaction.py": "one transaction, below feedback and completion",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
     "session/outside_writes.py": "one rule about who writes, below the session",
     "store/sql/version.py": "one condition, below the statements that have it",

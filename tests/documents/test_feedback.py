@@ -13,7 +13,6 @@ The cases are those of `test_feedback.py`, `test_feedback_trigger.py`, `test_fee
 | a file, by its name, once for all providers | a pattern, once for each provider and path | independent providers |
 | no trigger of failures | `on_repeated_failure` | the model goes in circles |
 | calls are those of the prompt | calls are those of the session | a record names no prompt |
-| every call may have feedback | a reply has it once | the calls of a reply are one step of the model |
 | the session has the feedback as a value | and the call that it was given to | a message is made again as it was |
 | a provider that raises fails the hook | it is logged | advice fails no call |
 | the deadline tells the elapsed time too | the time left | a resumed run has no start |
@@ -47,7 +46,7 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked
-from handrail.runtime.feedback import FeedbackGiven
+from handrail.runtime.hooks import FeedbackGiven
 from handrail.testing import FakeClock
 from tests.wording import Wording
 

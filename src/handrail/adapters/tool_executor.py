@@ -25,7 +25,6 @@ from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, T
 from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
-from handrail.runtime.completion import check_completion
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
 from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
@@ -407,7 +406,7 @@ class ToolExecutor:
         Args:
             answer: the answer, as the prompt declares it: text, or a dataclass.
             reply: identifies the reply of the model that has the answer, as for `execute`. An answer that is checked
-                again, after a restart, counts once; if it was accepted after others were sent back, it stays accepted.
+                again, after a restart, counts once.
 
         Returns:
             `None` if the answer is accepted, or else what to send back to the model as the next message of the user.
@@ -419,8 +418,8 @@ class ToolExecutor:
             SessionError: the session is closed, or has passed to another process.
             ValueError: `reply` cannot name a reply.
         """
-        named = None if reply is None else _checked(reply)
-        return run_to_completion(check_completion(self.environment, answer, BLOCKING, named))
+        name = None if reply is None else _checked(reply)
+        return run_to_completion(self.environment.check_answer(answer, BLOCKING, name))
 
     @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
@@ -431,7 +430,7 @@ class ToolExecutor:
             SessionError: as for `completion`.
             ValueError: as for `completion`.
         """
-        return await check_completion(self.environment, answer, ASYNC, None if reply is None else _checked(reply))
+        return await self.environment.check_answer(answer, ASYNC, None if reply is None else _checked(reply))
 
     def _reply_of(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None

@@ -23,8 +23,7 @@ from handrail.prompt.completion import (
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import Effect, External
-from handrail.prompt.feedback.provider import Feedback, FeedbackContext, FeedbackProvider
-from handrail.prompt.feedback.trigger import FeedbackTrigger
+from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger
 from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
@@ -45,9 +44,9 @@ from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
-    from handrail.prompt.feedback.ready import BudgetFeedback, DeadlineFeedback, StaticFeedback
     from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
     from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
+    from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
 
 __all__ = [
     "AllOf",
@@ -105,10 +104,10 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         __name__,
         {
-            "BudgetFeedback": "handrail.prompt.feedback.ready",
-            "DeadlineFeedback": "handrail.prompt.feedback.ready",
+            "BudgetFeedback": "handrail.prompt.ready_feedback",
+            "DeadlineFeedback": "handrail.prompt.ready_feedback",
             "ReadBeforeWritePolicy": "handrail.prompt.policies.read_before_write",
             "SequentialDependencyPolicy": "handrail.prompt.policies.sequential_dependency",
-            "StaticFeedback": "handrail.prompt.feedback.ready",
+            "StaticFeedback": "handrail.prompt.ready_feedback",
         },
     )

@@ -1,7 +1,7 @@
 """Whether an answer completes what a prompt was to do: checkers, and how they are combined.
 
 A checker says what is missing, in sentences that the model reads; nothing missing is complete. When the model gives its
-answer, `handrail.runtime.completion` asks, and sends the model back with what is missing.
+answer, `handrail.runtime.hooks` asks, and sends the model back with what is missing.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class AllOf:
     __slots__ = ("checkers",)
 
     def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = _one_by_one("AllOf", checkers)
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What all of them miss, in their order."""
@@ -125,7 +125,7 @@ class AnyOf:
     __slots__ = ("checkers",)
 
     def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = _one_by_one("AnyOf", checkers)
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What each of them misses, and that one of these suffices."""
@@ -136,14 +136,6 @@ class AnyOf:
                 return ()
             found.append(" ".join(missing))
         return [f"One of these suffices: {' Or: '.join(found)}"] if len(found) > 1 else found
-
-
-def _one_by_one(
-    name: str, checkers: tuple[CompletionChecker | CompletionFunction, ...]
-) -> tuple[CompletionChecker, ...]:
-    if any(isinstance(each, list | tuple) for each in checkers):
-        raise PromptValidationError(f"{name} was given a list; it takes its checkers one by one: {name}(one, two).")
-    return tuple(map(checker_of, checkers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.filesystem import Filesystem
@@ -15,6 +15,8 @@ from handrail.resources.context import BoundResources
 from handrail.session import Session
 from handrail.session.bound_session import bound_session
 from handrail.transaction import Transaction, view_for_call
+
+V = TypeVar("V", bound="RunView")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,23 @@ class RunView:
     budget_tracker: BudgetTracker | None = None
     clock: Clock = SYSTEM_CLOCK
 
-    def bound_to(self, call: Transaction) -> Self:
-        """The same, with views of session and resources that are bound to a call."""
-        resources = BoundResources(self.resources, call, view_for_call=resource_for_call)
-        return replace(self, session=bound_session(self.session, call), resources=resources)
+    def within(self, transaction: Transaction, kind: type[V], /, **more: Any) -> V:  # noqa: ANN401 - of any class
+        """The same for a hook, with views of session and resources that are bound to the transaction of the hook.
+
+        Args:
+            transaction: that transaction.
+            kind: the class of what the hook sees.
+            more: its other fields.
+        """
+        return kind(
+            prompt=self.prompt,
+            session=bound_session(self.session, transaction),
+            resources=BoundResources(self.resources, transaction, view_for_call=resource_for_call),
+            deadline=self.deadline,
+            budget_tracker=self.resources.get(BudgetTracker, self.budget_tracker),
+            clock=self.clock,
+            **more,
+        )
 
     @property
     def filesystem(self) -> Filesystem | None:

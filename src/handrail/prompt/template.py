@@ -14,7 +14,7 @@ from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has 
 
 from handrail.errors import PromptValidationError, SchemaError
 from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
-from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
+from handrail.prompt.feedback import FeedbackProvider, checked_providers
 from handrail.prompt.parameter_types import PlacedTool, check_parameter_types
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry

@@ -18,7 +18,8 @@ from handrail.prompt.disclosure import free_name
 from handrail.prompt.run_view import RunView
 from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import PromptRendering
-from handrail.runtime.feedback import RunFeedback
+from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.hooks import FeedbackHook, check_answer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
@@ -174,7 +175,7 @@ class Environment:
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
             if a tool of the prompt has it.
-        feedback: decides about the feedback of the prompt's providers; `None` if it has none.
+        feedback: asks the feedback providers of the prompt after calls; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
             the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
         settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
@@ -197,7 +198,7 @@ class Environment:
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
     reader_name: str = ""
-    feedback: RunFeedback | None = None
+    feedback: FeedbackHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
     resources: ResourceContext = field(init=False, repr=False)
@@ -217,9 +218,8 @@ class Environment:
             object.__setattr__(self, "within", self.session.bound_to)
             object.__setattr__(self, "session", self.session.unbound)
         object.__setattr__(self, "taints", TaintIndex(self.session))
-        # Not made anew by `replace`: the calls of a reply share it.
         if self.feedback is None and self.prompt.template.feedback:
-            object.__setattr__(self, "feedback", RunFeedback(self.run_view(), self.prompt.template.feedback))
+            object.__setattr__(self, "feedback", FeedbackHook(self.run_view(), self.prompt.template.feedback))
         if not self.reader_name:
             # Also beside the tools of closed sections, which may be opened later.
             declared = {tool.name for tool, _ in self.prompt.template.placed_tools()}
@@ -240,6 +240,16 @@ class Environment:
             budget_tracker=self.budget_tracker,
             clock=self.clock,
         )
+
+    async def check_answer(self, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
+        """The text with which the model is sent back; `None` if its answer is accepted. See `check_answer`.
+
+        Args:
+            answer: the answer, as the prompt declares it.
+            mode: how to run what may take long.
+            reply: the name of the answer, by which it counts once when it is checked again.
+        """
+        return await check_answer(self.run_view(), self.prompt.template.accepts, answer, mode, reply=reply)
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

@@ -59,7 +59,7 @@ from handrail.runtime.failures import (
     is_for_model,
     safe_refusal,
 )
-from handrail.runtime.feedback import with_feedback
+from handrail.runtime.hooks import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in

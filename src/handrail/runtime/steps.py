@@ -56,7 +56,7 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.feedback import with_feedback
+from handrail.runtime.hooks import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
@@ -551,4 +551,4 @@ async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> Too
     message, feedback = run.message(result), run.environment.feedback
     if feedback is None or run.turn.outer is not None or run.replayed:
         return message
-    return with_feedback(message, await feedback.give(run.call, run.ref, run.mode, success=message.success))
+    return with_feedback(message, await feedback.after_call(run.call, run.ref, run.mode, success=message.success))

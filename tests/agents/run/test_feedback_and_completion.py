@@ -14,8 +14,7 @@ from handrail.agents.toolsets.builtin import built_ins
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import FeedbackTrigger, FilesExist, MarkdownSection, StaticFeedback, ToolContext
 from handrail.runtime import Session
-from handrail.runtime.completion import SentBack
-from handrail.runtime.feedback import FeedbackGiven
+from handrail.runtime.hooks import FeedbackGiven, SentBack
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.agents.folders import write
 from tests.wording import Wording
@@ -56,9 +55,9 @@ def loaded(folder: Path) -> LoadedAgent:
 
 
 async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path: Path) -> None:
-    """Each toolset has an executor of its own, and a reply with calls of several has feedback once."""
+    """Each toolset has an executor of its own, and all of them have the feedback of the run."""
     session, files = Session(), InMemoryFilesystem()
-    advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("saved a.md")}
+    advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("Look again.")}
     replies = [
         Reply(text="Done."),
         Reply(
@@ -78,7 +77,7 @@ async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path
         result = await loaded(tmp_path).run_async("Do it.", options)
     assert result.output == "Done now."
     assert [each.accepted for each in session[SentBack].all()] == [False, True]
-    assert len(session[FeedbackGiven].all()) == 1
+    assert len(session[FeedbackGiven].all()) == 2
 
 
 async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording: Wording) -> None:

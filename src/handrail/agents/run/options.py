@@ -17,7 +17,7 @@ from handrail.agents.run.events import Listener
 from handrail.filesystem import SnapshotLimits
 from handrail.limits import Deadline, Heartbeat, RunContext
 from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
-from handrail.prompt.feedback.provider import FeedbackProvider, checked_providers
+from handrail.prompt.feedback import FeedbackProvider, checked_providers
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
 

@@ -1,4 +1,4 @@
-"""`handrail.runtime.read_only_transaction`: providers and checkers read, and cannot write, in time or later."""
+"""`handrail.runtime.hooks`: providers and checkers read, and cannot write, in time or later."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from handrail.limits import Deadline
 from handrail.prompt import Feedback, FeedbackTrigger, Prompt, PromptTemplate, ToolContext, ToolsSection
 from handrail.prompt.run_view import RunFilesystem, RunView
 from handrail.runtime import Session, ToolCall
-from handrail.runtime import feedback as feedback_module
-from handrail.runtime.read_only_transaction import read_only_transaction
+from handrail.runtime.hooks import read_only_transaction
 from handrail.testing import FakeClock
 from handrail.transaction import enlist
 from tests.transaction.notebooks import Receipt
@@ -218,14 +217,6 @@ class Late:
         assert self.desk.is_untouched
 
 
-def test_a_provider_that_has_exceeded_its_time_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a handler that runs on after its call."""
-    monkeypatch.setattr(feedback_module, "PROVIDER_TIMEOUT", timedelta(milliseconds=1))
-    late = Late()
-    assert not late.desk.ask("a provider")
-    late.check()
-
-
 def test_a_checker_that_the_deadline_overtakes_is_left_behind_and_writes_nothing(
     caplog: pytest.LogCaptureFixture,
     wording: Wording,
@@ -318,7 +309,7 @@ def test_files_of_another_prompt_of_the_run_are_read_only_too() -> None:
     )
     view = RunView(prompt="t/p", session=Session(), resources=beside.resources)
     with read_only_transaction("reader") as reading:
-        found = view.bound_to(reading).filesystem
+        found = view.within(reading, RunView).filesystem
         assert found is not None
     with pytest.raises(TransactionClosedError):
         found.write_text("late.md", "late")

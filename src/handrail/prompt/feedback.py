@@ -1,24 +1,28 @@
-"""What a feedback provider is: something that may add advice to the message of a call.
+"""Feedback providers: they may add advice to the message of a call, when their trigger applies.
 
 A policy decides whether a call runs. Feedback only advises: it is text for the model, added to the message of the call
 after which it is due, in a part of its own. The result of the call, and its record, do not contain it.
-`handrail.runtime.feedback` decides when a provider is asked.
+`handrail.runtime.hooks` decides when a provider is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol, cast
 
-from handrail.errors import InvalidArgumentError, PromptValidationError
-from handrail.prompt.feedback.trigger import FeedbackTrigger
+from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError
+from handrail.filesystem.paths import normalise
 from handrail.prompt.run_view import RunView
 from handrail.serde.formatting import shorten
 from handrail.session.call_ref import ToolCall
 
 MAX_FEEDBACK_CHARS = 2_000
 """The longest text of one feedback, in characters; a longer one is cut."""
+
+_NO_TIME = timedelta(0)
+_PATH = 'a path or a glob pattern: "reports/*.md"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,51 @@ class FeedbackContext(RunView):
     files: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackTrigger:
+    """When a provider is asked; at least one condition. Several are alternatives: any of them suffices.
+
+    Each provider counts for itself, from its last feedback in the session, or else from the first call. Nested calls
+    count, and have no feedback. A provider that has nothing to say is asked again after the next call.
+
+    Attributes:
+        every_calls: after so many calls, at least 1.
+        every: at the first call that ends when so much time has passed.
+        on_file: when the bound `Filesystem` has a file or folder whose path matches, once for each path; a path, or a
+            glob pattern. A deleted path that appears again does not count again.
+        on_repeated_failure: when the same call, with the same tool and arguments, has failed so many times since it
+            succeeded last, at least 2.
+
+    Raises:
+        InvalidArgumentError: there is no condition, or one has a wrong value.
+    """
+
+    every_calls: int | None = None
+    every: timedelta | None = None
+    on_file: str | None = None
+    on_repeated_failure: int | None = None
+
+    def __post_init__(self) -> None:
+        if all(each is None for each in (self.every_calls, self.every, self.on_file, self.on_repeated_failure)):
+            raise InvalidArgumentError(
+                function="FeedbackTrigger",
+                argument="every_calls",
+                given=None,
+                expected="a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)",
+            )
+        _check_number("every_calls", self.every_calls, least=1)
+        _check_number("on_repeated_failure", self.on_repeated_failure, least=2)
+        every, on_file = self.every, self.on_file
+        if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
+            _refuse("every", every, "a positive span with its unit: timedelta(minutes=5)")
+        if on_file is not None and (not isinstance(on_file, str) or not on_file):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            _refuse("on_file", on_file, _PATH)
+        try:
+            normalise(on_file or ".", noun="path or pattern")
+        except PathEscapeError as error:
+            _refuse("on_file", on_file, f"{_PATH}; {error}")
+
+
 class FeedbackProvider(Protocol):
     """Something that may have feedback for the model."""
 
@@ -85,10 +134,9 @@ class FeedbackProvider(Protocol):
     def provide(self, context: FeedbackContext, /) -> Feedback | Awaitable[Feedback | None] | None:
         """The feedback that is due; `None` for nothing. It may be `async`.
 
-        It is called when the call has ended, and may be called from several threads. An exception is logged, and
-        the call has no feedback of this provider; it has none either of one that takes longer than `PROVIDER_TIMEOUT`,
-        or past the deadline. It reads: what it writes to the session or to a resource raises `ReadOnlyViolation`, and
-        `TransactionClosedError` once it has been left behind.
+        It is called when the call has ended, and may be called from several threads. The message of the call waits for
+        it. An exception is logged, and the call has no feedback of this provider. It reads: what it writes to the
+        session or to a resource raises `ReadOnlyViolation`, and `TransactionClosedError` once its call was cancelled.
         """
         ...
 
@@ -118,3 +166,12 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
             raise PromptValidationError(f"two providers of feedback have the name {name!r}. Give one another name=.")
         checked[name] = cast("FeedbackProvider", each)
     return tuple(checked.values())
+
+
+def _check_number(argument: str, given: object, *, least: int) -> None:
+    if given is not None and (type(given) is not int or given < least):
+        _refuse(argument, given, f"a number of at least {least}")
+
+
+def _refuse(argument: str, given: object, expected: str) -> None:
+    raise InvalidArgumentError(function="FeedbackTrigger", argument=argument, given=given, expected=expected)

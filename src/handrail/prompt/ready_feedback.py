@@ -8,8 +8,7 @@ from datetime import timedelta
 
 from handrail.errors import InvalidArgumentError
 from handrail.limits import BudgetTracker
-from handrail.prompt.feedback.provider import Feedback, FeedbackContext
-from handrail.prompt.feedback.trigger import FeedbackTrigger
+from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackTrigger
 
 _MINUTE, _HOUR = 60, 3_600
 _WRAP_UP = ("Do what matters most first.", "Leave a summary of what is done and of what is not.")

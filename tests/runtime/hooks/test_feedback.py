@@ -1,12 +1,8 @@
-"""`handrail.runtime.feedback`: when providers are asked, which message has what they say, and what is stored of it."""
+"""`handrail.runtime.hooks`: when providers are asked, which message has what they say, and what is stored of it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +16,6 @@ from handrail.adapters.tool_executor import Answered, ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
     BinaryPart,
-    DeadlineFeedback,
     Feedback,
     FeedbackContext,
     FeedbackProvider,
@@ -28,14 +23,11 @@ from handrail.prompt import (
     IdempotencyConfig,
     Prompt,
     PromptTemplate,
-    StaticFeedback,
     TextPart,
     ToolsSection,
 )
-from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime import feedback as module
-from handrail.runtime.feedback import FeedbackGiven
-from handrail.testing import FakeClock, run_to_crash
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
+from handrail.testing import FakeClock
 from tests.wording import Wording
 
 ALWAYS = FeedbackTrigger(every_calls=1)
@@ -110,22 +102,36 @@ def test_a_message_with_files_has_feedback_as_its_last_part() -> None:
 
 
 def test_calls_are_counted_for_each_provider_from_its_last_feedback() -> None:
-    """A provider that was due in a reply that has had feedback is due with the next one."""
+    """Whether they belong to one reply or to several."""
     second, third = Provider(FeedbackTrigger(every_calls=2)), Provider(FeedbackTrigger(every_calls=3), name="other")
     executor = desk(second, third)
-    given = [answered(executor, f"r{place}", 1) for place in range(6)]
-    assert [len(texts[0].split("[Feedback")) - 1 for texts in given] == [0, 1, 1, 1, 0, 2]
+    given = [*answered(executor, "r1", 1, 1, 1, 1), *answered(executor, "r2", 1, 1)]
+    assert [len(text.split("[Feedback")) - 1 for text in given] == [0, 1, 1, 1, 0, 2]
     assert [context.calls for context in second.asked] == [2, 2, 2]
 
 
-def test_a_reply_has_feedback_once_whether_its_calls_run_one_by_one_or_together() -> None:
-    """The first message of the reply after which something is due has it."""
-    one_by_one, together = desk(Provider(ALWAYS)), desk(Provider(ALWAYS))
-    assert [bool(text) for text in answered(one_by_one, "r", 1, 2, 3)] == [True, False, False]
-    calls = [ToolCall(f"c{number}", "lookup", {"number": number}) for number in range(8)]
-    messages = asyncio.run(together.execute_all_async(calls, reply="r"))
-    assert sum(bool(message.feedback) for message in messages) == 1
-    assert len(together.environment.session[FeedbackGiven]) == 1
+def test_a_provider_that_says_nothing_is_asked_again_after_the_next_call() -> None:
+    """It counts from its last feedback."""
+    provider = Provider(FeedbackTrigger(every_calls=2), None)
+    answered(desk(provider), "r", 1, 1, 1)
+    assert [context.calls for context in provider.asked] == [2, 3]
+
+
+def test_a_session_that_is_closed_meanwhile_has_no_feedback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The call is answered without it, and that is logged."""
+    with handrail.store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
+        session = Session.open(store, "s")
+
+        class Closes(Provider):
+            def provide(self, context: FeedbackContext, /) -> Feedback | None:
+                session.close()
+                return super().provide(context)
+
+        message = desk(Closes(ALWAYS), session=session).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
+    assert message.content == "found 1"
+    assert caplog.messages == wording
 
 
 def test_time_counts_from_the_first_call_and_then_from_the_last_feedback() -> None:
@@ -181,56 +187,6 @@ def test_a_provider_that_fails_or_says_something_else_is_logged(
     assert caplog.messages == wording
 
 
-def test_a_provider_that_takes_too_long_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """Its call is answered without it."""
-    monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(milliseconds=1))
-    released = threading.Event()
-
-    class Slow(Provider):
-        def provide(self, context: FeedbackContext, /) -> Feedback | None:
-            released.wait()
-            return super().provide(context)
-
-    message = desk(Slow(ALWAYS)).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    released.set()
-    assert message.content == "found 1"
-    assert caplog.messages == wording
-
-
-def test_a_provider_has_no_longer_than_the_deadline_leaves(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """But a moment after it, so that the model can be sent that it has passed."""
-    monkeypatch.setattr(module, "PROVIDER_TIMEOUT", timedelta(days=1))
-    released, clock, session = threading.Event(), FakeClock(), Session()
-
-    class Slow(Provider):
-        def provide(self, context: FeedbackContext, /) -> Feedback | None:
-            released.wait()
-            return super().provide(context)
-
-    deadline = Deadline.after(timedelta(hours=1), clock=clock)
-    # The deadline passes when the handler has ended: until then the handler has all the time of a busy machine.
-    session.dispatcher.subscribe(ToolInvoked, lambda _: clock.advance(timedelta(hours=2)))
-    executor = desk(Slow(ALWAYS), DeadlineFeedback(trigger=ALWAYS), session=session, deadline=deadline)
-    message = executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    released.set()
-    assert message.feedback == wording
-
-
-def test_a_provider_that_says_nothing_is_asked_again_when_its_trigger_applies_again() -> None:
-    """A provider with nothing to say is not asked after each call."""
-    provider, watches = Provider(FeedbackTrigger(every_calls=2), None), Provider(FeedbackTrigger(on_file="*.md"), None)
-    watches.name = "watches"
-    files = InMemoryFilesystem()
-    files.write_text("a.md", "a")
-    executor = desk(provider, watches, files=files)
-    for place in range(5):
-        answered(executor, f"r{place}", 1)
-    assert [context.calls for context in provider.asked] == [2, 2]
-    assert [context.files for context in watches.asked] == [("a.md",)]
-
-
 def test_a_repeated_call_has_the_same_message_and_no_other_feedback() -> None:
     """The request that the model is sent again is the same, byte for byte."""
     provider = Provider(ALWAYS)
@@ -266,44 +222,6 @@ def test_a_resumed_conversation_is_what_the_model_was_sent(tmp_path: Path) -> No
     assert stored == ["asks", sent[0], "asks", sent[1]]
     assert again.content == sent[1]
     assert len(provider.asked) == 1
-
-
-def make_calls(folder: str) -> None:
-    """Make calls, of which the second one has feedback, and be killed."""
-    with handrail.store.open(f"sqlite:///{folder}/s.db") as store, Session.open(store, "s") as session:
-        executor = desk(StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=2)), session=session)
-        for place in range(2):
-            executor.execute(ToolCall("c", "lookup", {"number": 1}), reply=f"r{place}")
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_what_is_given_is_stored_before_the_message_is_returned(tmp_path: Path) -> None:
-    """A process that is killed then makes the same message again."""
-    with pytest.raises(subprocess.CalledProcessError) as caught:
-        run_to_crash(make_calls, str(tmp_path), at=None)
-    assert caught.value.returncode == -signal.SIGKILL
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store, Session.open(store, "s") as session:
-        assert [each.reply for each in session[FeedbackGiven].all()] == ["r1"]
-
-
-def test_nested_calls_neither_count_nor_have_feedback() -> None:
-    """The program reads their messages, and not the model."""
-    inner: list[ToolMessage] = []
-
-    @tool(effect="read")
-    def outer() -> str:
-        """Call another tool."""
-        inner.extend(executor.execute(ToolCall(f"n{place}", "lookup", {"number": 1})) for place in range(3))
-        return "done"
-
-    provider = Provider(FeedbackTrigger(every_calls=2))
-    section = ToolsSection(title="Desk", tools=[lookup, outer])
-    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[provider])
-    executor = ToolExecutor(prompt=Prompt(template), session=Session())
-    given = [executor.execute(ToolCall("o", "outer"), reply=f"r{place}").feedback for place in range(2)]
-    assert [bool(text) for text in given] == [False, True]
-    assert not any(message.feedback for message in inner)
-    assert provider.asked[0].calls == 2
 
 
 def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
@@ -437,36 +355,3 @@ def test_a_fork_counts_on_and_a_session_that_was_reset_counts_anew() -> None:
     assert answered(fork, "r3", 3) != [""]
     session.reset()
     assert [answered(executor, f"n{number}", number) != [""] for number in range(2)] == [False, True]
-
-
-class Broken(Provider):
-    """A provider whose trigger fails once it is declared."""
-
-    is_broken = False
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "trigger" and Broken.is_broken:
-            raise OSError("no trigger")
-        return super().__getattribute__(name)
-
-
-def test_what_fails_beside_a_provider_is_logged_too(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording
-) -> None:
-    """A trigger that fails, and a session that is closed before the text is stored: the call is answered without it."""
-    executor = desk(Broken(ALWAYS))
-    monkeypatch.setattr(Broken, "is_broken", True)
-    assert executor.execute(ToolCall("c", "lookup", {"number": 1}), reply="r").content == "found 1"
-    assert caplog.messages == wording
-    caplog.clear()
-    with handrail.store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
-        session = Session.open(store, "s")
-
-        class Closes(Provider):
-            def provide(self, context: FeedbackContext, /) -> Feedback | None:
-                session.close()
-                return super().provide(context)
-
-        message = desk(Closes(ALWAYS), session=session).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    assert (message.content, caplog.records[0].levelname) == ("found 1", "WARNING")
-    assert caplog.messages == wording

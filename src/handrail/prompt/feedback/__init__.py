@@ -1,1 +1,0 @@
-"""Feedback: advice to the model that is added to the message of a call."""
