@@ -12,7 +12,6 @@ from typing import get_args
 import pytest
 
 from chaos.programs import Fifo, Kind, play
-from handrail.process_identity import own_name
 from handrail.programs import program as programs
 from handrail.programs.process_tree import Process
 from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
@@ -150,16 +149,3 @@ def test_system_that_shows_no_processes_has_the_group(tmp_path: Path, monkeypatc
         assert ProgramRecord("a-call").kill() == set()
         assert process.poll() is None
         process.kill()
-
-
-@pytest.mark.parametrize("namespace", [None, own_name(os.getpid())])
-def test_record_is_read_back(namespace: object) -> None:
-    """With and without a namespace."""
-    record = ProgramRecord("call", own_name(os.getpid()) if namespace else None)
-    assert ProgramRecord.from_json(record.to_json()) == record
-
-
-@pytest.mark.parametrize("data", [b"", b"[", b"{}", b"[]", b'["call", 1]', b'["call", "", ""]'])
-def test_part_of_a_record_is_none(data: bytes) -> None:
-    """Its process was killed while it wrote, and had not started the program."""
-    assert ProgramRecord.from_json(data) is None

@@ -17,7 +17,6 @@ for its end.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import select
 import shutil
@@ -28,7 +27,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from handrail.posix import has_processes
 from handrail.process_identity import ProcessName, own_name
@@ -86,19 +84,6 @@ class ProgramRecord:
     call: str
     namespace: ProcessName | None = None
 
-    def to_json(self) -> bytes:
-        """The record as it is stored."""
-        return json.dumps([self.call, str(self.namespace or "")]).encode()
-
-    @staticmethod
-    def from_json(data: bytes) -> ProgramRecord | None:
-        """The record that `to_json` wrote; `None` for anything else, such as a part of one."""
-        try:
-            call, namespace = json.loads(data)
-            return ProgramRecord(str(call), ProcessName.parse(namespace))
-        except (ValueError, TypeError, AttributeError):
-            return None
-
     def kill(self) -> set[Process]:
         """Kill the processes of the call, their descendants, and all of the namespace.
 
@@ -116,26 +101,6 @@ class ProgramRecord:
             return processes
 
         return kill_all(find)
-
-
-class ProgramRecords(Protocol):
-    """Where programs are recorded before they run, for a process that comes after the death of this one."""
-
-    def record(self, program: ProgramRecord) -> None:
-        """Record a program that is about to run.
-
-        Raises:
-            OSError: it cannot be recorded; it must not run then.
-        """
-        ...
-
-    def discard(self, program: ProgramRecord) -> None:
-        """Remove the record of a program of which nothing is left.
-
-        Raises:
-            OSError: the record stays.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

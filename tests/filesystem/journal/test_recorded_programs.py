@@ -79,10 +79,11 @@ def test_record_of_a_program_that_has_ended_is_removed(opening: Opening, journal
         files.programs.discard(program)
 
 
-def test_part_of_a_record_is_removed(opening: Opening, journal: Path) -> None:
+@pytest.mark.parametrize("data", [b"", b"desk a-boot/1/2 17", b"\xff"])
+def test_part_of_a_record_is_removed(opening: Opening, journal: Path, data: bytes) -> None:
     """Its program was never started."""
     opening().close()
-    (journal / "program-one").write_bytes(b'["one", ')
+    (journal / "program-one").write_bytes(data)
     opening().close()
     assert records_in(journal) == []
 

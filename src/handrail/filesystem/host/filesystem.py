@@ -41,7 +41,6 @@ from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
-from handrail.programs.program import ProgramRecords
 from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
 from handrail.transaction.participants import CommitRecordStore
 from handrail.turns import Turn
@@ -187,7 +186,7 @@ class HostFilesystem:
         return tuple(change.sentence for change in self._not_restored)
 
     @property
-    def programs(self) -> ProgramRecords:
+    def programs(self) -> RecordedPrograms:
         """Where a program that a call starts is recorded before it runs, so that the next opening can end it.
 
         Raises:

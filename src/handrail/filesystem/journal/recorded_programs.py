@@ -3,13 +3,14 @@
 =====================================================  ================================================================
 a file `program-CALL` that an opening finds            what is done before anything is restored
 =====================================================  ================================================================
-a part of a record                                     its program was never started: the file is removed
 processes with the id of the call in their             they and their descendants are killed, and the file is removed
 environment
 some of them cannot be killed                          `JournalError` names them; nothing is restored
 =====================================================  ================================================================
 
-A record is not synced: it survives the death of the process, and after a power failure no program runs.
+The file holds the name of the first process of the PID namespace that the program enters, if it enters one. A part of
+that is of no harm: its program was not started. A record is not synced: it survives the death of the process, and after
+a power failure no program runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from handrail.errors import JournalError
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.folder import JournalFolder
 from handrail.filesystem.paths import ROOT
+from handrail.process_identity import ProcessName
 from handrail.programs.program import ProgramRecord
 from handrail.redaction import redacted_logger
 
@@ -27,7 +29,7 @@ _LOGGER = redacted_logger("handrail.filesystem")
 
 
 class RecordedPrograms:
-    """The records of the programs over one root; a `handrail.programs.program.ProgramRecords`."""
+    """The records of the programs over one root."""
 
     __slots__ = ("_disk", "_folder")
 
@@ -44,7 +46,7 @@ class RecordedPrograms:
         """
         descriptor = self._disk.append_file(_name(program.call), at=self._folder.descriptor)
         try:
-            self._disk.write(descriptor, program.to_json())
+            self._disk.write(descriptor, str(program.namespace or "").encode())
         finally:
             self._disk.close(descriptor)
 
@@ -63,8 +65,8 @@ class RecordedPrograms:
             OSError: the disk fails.
         """
         for call in self._folder.ids(_KIND):
-            program = ProgramRecord.from_json(self._folder.read(f"{_KIND}-{call}"))
-            left = set() if program is None else program.kill()
+            namespace = self._folder.read(f"{_KIND}-{call}").decode(errors="replace")
+            left = ProgramRecord(call, ProcessName.parse(namespace)).kill()
             if left:
                 pids = ", ".join(str(process.pid) for process in sorted(left))
                 msg = (

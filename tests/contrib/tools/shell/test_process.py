@@ -21,6 +21,7 @@ import pytest
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramOutput, ProgramRun
+from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
 from tests.open_files import open_files
 from tests.wording import Wording
@@ -247,7 +248,7 @@ def test_end_of_a_program_that_other_code_waits_for_is_not_known(tmp_path: Path)
         signal.signal(signal.SIGCHLD, before)
 
 
-class Records:
+class Records(RecordedPrograms):
     """Notes what is recorded of a program, and whether it has run by then."""
 
     def __init__(self, folder: Path, *, fails: bool = False) -> None:

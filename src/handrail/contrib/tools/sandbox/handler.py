@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxLimits
-from handrail.contrib.tools.shell.handler import notifying, place_of
-from handrail.contrib.tools.shell.outcome import ProgramChanges, end_of, text_of
+from handrail.contrib.tools.shell.handler import ProgramChanges, end_of, notifying, place_of, text_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import ShellRule

@@ -12,15 +12,14 @@ import codecs
 import os
 import selectors
 import signal
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
 from handrail.clock import Clock
 from handrail.contrib.tools.shell.live_output import LiveOutput
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, ProgramRecords, StartedProgram
+from handrail.filesystem.journal.recorded_programs import RecordedPrograms
+from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
 """How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
@@ -37,7 +36,7 @@ _INSIDE_A_CHARACTER = range(0x80, 0xC0)
 """The UTF-8 continuation bytes."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
-"""Seconds between two polls of a program that writes nothing."""
+"""Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +105,10 @@ class ProgramOutput:
         return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
 
 
-class ProgramStreams:
-    """What a program writes: its output, and its error output if that is apart.
-
-    Attributes:
-        output: its output.
-        errors: its error output; nothing is added unless it is apart.
-    """
-
-    __slots__ = ("errors", "output")
-
-    def __init__(self, program: Program, live: LiveOutput | None) -> None:
-        """Store as much of each as the program says, and give both to `live` as they come."""
-        self.output: ProgramOutput = ProgramOutput(program.max_output_bytes, live)
-        self.errors: ProgramOutput = ProgramOutput(program.max_output_bytes, live)
-
-
 class ProgramRun:
     """Runs one program, once."""
 
-    __slots__ = ("_call", "_clock", "_live", "_lock", "_stopped", "_waker")
+    __slots__ = ("_call", "_clock", "_live", "_stopped")
 
     def __init__(self, clock: Clock, call: str, *, live: Callable[[str, float], object] | None = None) -> None:
         """Prepare a run.
@@ -139,18 +122,13 @@ class ProgramRun:
         self._clock = clock
         self._call = call
         self._live = None if live is None else LiveOutput(live)
-        self._lock = threading.Lock()
         self._stopped = False
-        self._waker: int | None = None
 
     def stop(self) -> None:
-        """Have the program killed with what it has started, or prevent its start; waits for neither start nor end."""
-        with self._lock:
-            is_first, self._stopped = not self._stopped, True
-            if is_first and self._waker is not None:
-                os.write(self._waker, b"\0")
+        """Have the program killed with what it has started, or prevent its start; does not wait."""
+        self._stopped = True
 
-    def carry_out(self, program: Program, records: ProgramRecords | None = None) -> ProgramExit:
+    def carry_out(self, program: Program, records: RecordedPrograms | None = None) -> ProgramExit:
         """Run a program to its end; if it was stopped before, it is not started.
 
         Args:
@@ -160,77 +138,60 @@ class ProgramRun:
         Raises:
             OSError: it cannot be started or recorded.
         """
-        streams, record = ProgramStreams(program, self._live), ProgramRecord(self._call, program.namespace)
-        timed_out, end, is_over = False, ProgramEnd(None), True
-        with ExitStack() as entered:
-            woken = self._open(entered)
-            if self._stopped:
-                return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-            if records is not None:
-                records.record(record)
+        if self._stopped:
+            return ProgramExit("stopped", -signal.SIGKILL, "", 0)
+        output, errors = (ProgramOutput(program.max_output_bytes, self._live) for _ in range(2))
+        record, timed_out, is_over = ProgramRecord(self._call, program.namespace), False, True
+        if records is not None:
+            records.record(record)
+        try:
+            started, is_over = StartedProgram(program, self._call), False
             try:
-                started, is_over = StartedProgram(program, self._call), False
-                try:
-                    timed_out = not self._followed(started, program, streams, woken)
-                finally:
-                    # Also on an exception of the reading: nothing must continue to run.
-                    end = self._end(started, streams)
-                    is_over = not end.left
+                timed_out = not self._followed(started, program, output, errors)
             finally:
-                # What cannot be killed is found by the record at the next opening.
-                if records is not None and is_over:
-                    records.discard(record)
+                # Also on an exception of the reading: nothing must continue to run.
+                end = self._end(started, output, errors)
+                is_over = not end.left
+        finally:
+            # What cannot be killed is found by the record at the next opening.
+            if records is not None and is_over:
+                records.discard(record)
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
-        how: How = "timeout" if timed_out else "stopped" if self._stopped else "exited"
-        if end.code is None and how == "exited":
-            how = "lost"
+        how: How = "timeout" if timed_out else "stopped" if self._stopped else "lost" if end.code is None else "exited"
         code = -signal.SIGKILL if end.code is None else end.code
-        output, errors = streams.output, streams.errors
         return ProgramExit(
             how, code, output.text(), output.left_out, end.left, errors=errors.text(), errors_left_out=errors.left_out
         )
 
-    def _open(self, entered: ExitStack) -> int:
-        """Open the pipe by which `stop` wakes the thread that follows the program; returns the end to read."""
-        with self._lock:
-            woken, self._waker = os.pipe()
-        entered.callback(os.close, woken)
-        entered.callback(self._close_waker, self._waker)
-        return woken
-
-    def _close_waker(self, waker: int) -> None:
-        # Under the lock: `stop` must not write to what another file is by then.
-        with self._lock:
-            self._waker = None
-            os.close(waker)
-
-    def _followed(self, started: StartedProgram, program: Program, streams: ProgramStreams, woken: int) -> bool:
+    def _followed(
+        self, started: StartedProgram, program: Program, output: ProgramOutput, errors: ProgramOutput
+    ) -> bool:
         """Read and write until the program has ended, or is stopped; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
-            _register(started, selector, woken)
+            _register(selector, started, output, errors)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
             while not self._stopped and not started.has_ended():
                 now = self._clock.monotonic()
                 if now >= end:
                     return False
                 rest = end - now if self._live is None else min(end - now, self._live.pass_on(now))
-                # Where nothing wakes this thread when the program ends, it looks now and then.
-                ready = selector.select(pause if started.ended is None else rest)
+                # A stop wakes nothing, nor does the end of the program on some systems.
+                ready = selector.select(min(rest, pause))
                 pause = _SHORTEST_PAUSE if ready else min(2 * pause, _LONGEST_PAUSE)
                 for key, _ in ready:
-                    feed = _serve(key.fd, started, selector, feed, streams)
+                    feed = _serve(key, started, selector, feed)
         return True
 
-    def _end(self, started: StartedProgram, streams: ProgramStreams) -> ProgramEnd:
+    def _end(self, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput) -> ProgramEnd:
         try:
             return started.end()
         finally:
             started.close_input()
-            self._read_rest(started.output, streams.output)
+            self._read_rest(started.output, output)
             if started.errors is not None:
-                self._read_rest(started.errors, streams.errors)
+                self._read_rest(started.errors, errors)
             if self._live is not None:
                 self._live.finish()
             started.close()
@@ -246,37 +207,30 @@ class ProgramRun:
                     break
 
 
-def _register(started: StartedProgram, selector: selectors.BaseSelector, woken: int) -> None:
+def _register(
+    selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput
+) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
-    reading, writing = selectors.EVENT_READ, selectors.EVENT_WRITE
-    for pipe, event in ((started.output, reading), (started.errors, reading), (started.input, writing)):
+    for pipe, written in ((started.output, output), (started.errors, errors), (started.input, None)):
         if pipe is not None:
             os.set_blocking(pipe, False)
-            selector.register(pipe, event)
-    for descriptor in (started.ended, woken):
-        if descriptor is not None:
-            selector.register(descriptor, reading)
+            selector.register(pipe, selectors.EVENT_WRITE if written is None else selectors.EVENT_READ, written)
+    if started.ended is not None:
+        selector.register(started.ended, selectors.EVENT_READ)
 
 
 def _serve(
-    descriptor: int,
-    started: StartedProgram,
-    selector: selectors.BaseSelector,
-    feed: memoryview,
-    streams: ProgramStreams,
+    key: selectors.SelectorKey, started: StartedProgram, selector: selectors.BaseSelector, feed: memoryview
 ) -> memoryview:
     """Read or write what a descriptor is ready for; returns what is still to be written."""
-    if descriptor in {started.output, started.errors}:
-        is_over = not _read(descriptor, streams.output if descriptor == started.output else streams.errors)
-    elif descriptor == started.input:
-        feed = _fed(descriptor, feed)
-        is_over = not feed
-    else:  # its end, or a stop
-        return feed
-    if is_over:
-        # A closed pipe is always ready, so the loop would spin if it stayed registered.
-        selector.unregister(descriptor)
-        if descriptor == started.input:
+    # A closed pipe is always ready, so the loop would spin if it stayed registered.
+    if isinstance(key.data, ProgramOutput):
+        if not _read(key.fd, key.data):
+            selector.unregister(key.fd)
+    elif key.fd == started.input:
+        feed = _fed(key.fd, feed)
+        if not feed:
+            selector.unregister(key.fd)
             # The program sees the end of its input only when the pipe is closed.
             started.close_input()
     return feed

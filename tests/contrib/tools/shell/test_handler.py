@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.outcome import changes_of, text_of
+from handrail.contrib.tools.shell.handler import changes_of, text_of
 from handrail.contrib.tools.shell.rules import describe_rules
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
