@@ -1,4 +1,4 @@
-"""What a call costs that evaluates Python, over the same evaluation by Monty alone; and what a first one costs."""
+"""What a call costs that evaluates Python, over the same evaluation by Monty alone, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,26 +7,18 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import count
 
-from pydantic_monty import Monty, MontySession
+from pydantic_monty import Monty, MontySession, ResourceLimits
 
 from benchmarks.timing import Limit, time_calls
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import AstevalSection
-from handrail.contrib.tools.python.engines import EngineName, worker_settings
-from handrail.contrib.tools.python.workers import WORKERS
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 
 BARE = "a bare evaluation by Monty"
-WARM = "evaluate_python by Monty"
-ASTEVAL = "evaluate_python by asteval"
-FIRST = "evaluate_python that starts worker and Monty"
+CALL = "evaluate_python"
 
-LIMITS = (
-    Limit(WARM, 2.0, "ms over its bare evaluation"),
-    Limit(ASTEVAL, None, "ms over its bare evaluation"),
-    Limit(FIRST, None, "ms over its bare evaluation"),
-)
+LIMITS = (Limit(CALL, 4.0, "ms over its bare evaluation"),)
 
 _CODE = "sum([number * number for number in range(100)])"
 _ROUNDS, _CALLS = 25, 10
@@ -35,26 +27,20 @@ _NUMBERS = count()
 
 @contextmanager
 def cases() -> Generator[dict[str, Callable[[], object]]]:
-    """What is measured, by name; Monty alone is there while the block runs."""
-    with Monty(binary_path=worker_settings("monty", 0).program, max_processes=1) as pool:
-
-        def bare() -> object:
-            session: MontySession
-            with pool.checkout(limits={"max_feed_duration_secs": 10.0, "max_memory": 1 << 28}) as session:
-                return session.feed_run(_CODE)
-
-        warm = _calling("monty")
-        yield {
-            BARE: bare,
-            WARM: lambda: _over(warm, bare, _CALLS),
-            ASTEVAL: lambda: _over(_calling("asteval"), bare, _CALLS),
-            FIRST: lambda: _over(_first(warm), bare, 1),
-        }
-    WORKERS.close()
+    """What is measured, by name."""
+    call = _calling()
+    yield {BARE: _bare, CALL: lambda: _over(call, _bare, _CALLS)}
 
 
-def _calling(engine: EngineName) -> Callable[[], object]:
-    prompt = Prompt(PromptTemplate(ns="benchmarks", key="python", sections=[AstevalSection(engine=engine)]))
+def _bare() -> object:
+    session: MontySession
+    limits = ResourceLimits(max_feed_duration_secs=10.0, max_memory=1 << 28)
+    with Monty(min_processes=0, max_processes=1) as pool, pool.checkout(limits=limits) as session:
+        return session.feed_run(_CODE)
+
+
+def _calling() -> Callable[[], object]:
+    prompt = Prompt(PromptTemplate(ns="benchmarks", key="python", sections=[AstevalSection()]))
     executor = ToolExecutor(prompt=prompt, session=Session())
 
     def call() -> object:
@@ -63,14 +49,6 @@ def _calling(engine: EngineName) -> Callable[[], object]:
         return message
 
     return call
-
-
-def _first(call: Callable[[], object]) -> Callable[[], object]:
-    def first() -> object:
-        WORKERS.close()
-        return call()
-
-    return first
 
 
 def _over(call: Callable[[], object], bare: Callable[[], object], calls: int) -> float:

@@ -25,8 +25,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli": frozenset({"cyclopts", "rich"}),
     "handrail.cli.agents.models": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
-    "handrail.python_worker.asteval_engine": frozenset({"asteval"}),
-    "handrail.python_worker.monty_engine": frozenset({"pydantic_monty"}),
+    "handrail.contrib.tools.python.monty": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
@@ -114,10 +113,7 @@ def _extras(module: str) -> frozenset[str]:
 
 
 def test_modules_of_posix_are_imported_in_one_place() -> None:
-    """`handrail.posix`; and by processes that only Linux starts, and by the questions at a terminal."""
+    """`handrail.posix`; and by the questions at a terminal."""
     pattern = re.compile(r"^\s*import (fcntl|grp|pwd|resource|termios)$", re.MULTILINE)
     importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
-    assert importing == {
-        "handrail.cli.agents.questions",
-        "handrail.python_worker.confinement",
-    }
+    assert importing == {"handrail.cli.agents.questions"}

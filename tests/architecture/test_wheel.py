@@ -45,9 +45,9 @@ NEEDS = {
     "testing": "handrail.testing.script_file",
     "cli": "handrail.cli.application",
     "postgres": "handrail.store.postgres",
-    "python": "asteval, pydantic_monty",
+    "python": "pydantic_monty",
     "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, rich",
-    "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, asteval, mcp, openai, anthropic",
+    "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, pydantic_monty, mcp, openai, anthropic",
 }
 """What can be imported with each extra, and with none."""
 

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from handrail.contrib.tools.python import engines
+from handrail.contrib.tools.python import section
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
 from tests.extent import FULL
@@ -496,7 +496,7 @@ def test_interpreter_that_is_not_installed_is_named(
     def missing(_module: str) -> None:
         """As for a module that is not installed."""
 
-    monkeypatch.setattr(engines, "find_spec", missing)
+    monkeypatch.setattr(section, "find_spec", missing)
     ran = check()
     assert ran.code == 1
     assert ran.err == wording

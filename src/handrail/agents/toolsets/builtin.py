@@ -36,8 +36,7 @@ from handrail.contrib.tools import (
     ShellToolsSection,
     VfsToolsSection,
 )
-from handrail.contrib.tools.python.engines import EngineName
-from handrail.contrib.tools.python.handler import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings
+from handrail.contrib.tools.python.evaluation import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings
 from handrail.contrib.tools.python.section import python_tool
 from handrail.contrib.tools.sandbox.engine import SandboxEngine
 from handrail.contrib.tools.sandbox.section import sandbox_tool
@@ -304,13 +303,11 @@ class PythonOptions:
     """How the code of a `python_toolset` is evaluated; see `AstevalSection`.
 
     Attributes:
-        engine: the interpreter.
         timeout: how long code may take.
         memory_bytes: how much memory it may use.
         files: whether it may read and write files.
     """
 
-    engine: EngineName = "monty"
     timeout: timedelta = DEFAULT_TIMEOUT
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     files: bool = True
@@ -325,7 +322,7 @@ def python_toolset(
 
     Args:
         folder: the folder; below the folder of the project, if it is relative.
-        options: the interpreter, and its limits.
+        options: the limits, and whether it may read and write files.
         prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
 
     Raises:
@@ -454,7 +451,6 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
         run = current_run()
         section = AstevalSection(
             await run.open_filesystem(folder(run)) if options.files else None,
-            engine=options.engine,
             timeout=options.timeout,
             memory_bytes=options.memory_bytes,
             files=options.files,

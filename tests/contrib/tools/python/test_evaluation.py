@@ -1,52 +1,12 @@
-"""The result of the Python suite: what a worker may say, and how it is rendered."""
+"""The result of the Python suite: how it is rendered, and what is stored of a long output."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from handrail.contrib.tools import PythonEvaluated, PythonFault
+from handrail.contrib.tools.python.evaluation import Printed
 from tests.wording import Wording
-
-
-def of(result: dict[str, Any]) -> PythonEvaluated:
-    """The result that a worker has sent, of an evaluation that may return ten characters."""
-    return PythonEvaluated.of(result, ("a.md",), 10)
-
-
-def test_result_of_a_worker_is_typed() -> None:
-    """Fields that say nothing are left out by the worker."""
-    assert of({}) == PythonEvaluated(changed=("a.md",))
-    said = {"value": "2", "form": "json", "printed": "x", "left_out": 5}
-    assert of(said) == PythonEvaluated("2", "json", "x", 5, ("a.md",))
-    failed = {"error": {"type": "ValueError", "message": "no", "line": None}, "printed": "x"}
-    assert of(failed).fault == PythonFault("ValueError", "no")
-
-
-@pytest.mark.parametrize(
-    "result",
-    [
-        {"value": 5},
-        {"value": "x" * 10_000},
-        {"form": "text"},
-        {"form": ["json"]},
-        {"printed": None},
-        {"printed": "x" * 10_000},
-        {"left_out": -1},
-        {"left_out": True},
-        {"left_out": "5"},
-        {"error": "no"},
-        {"error": {"type": "E", "message": "no", "line": 0}},
-        {"error": {"type": "E", "message": "no", "line": "1"}},
-        {"error": {"type": 5, "message": "no", "line": 1}},
-        {"error": {"type": "E", "message": "x" * 10_000, "line": 1}},
-    ],
-)
-def test_what_is_not_a_result_is_refused(result: dict[str, Any]) -> None:
-    """A worker that code has taken over may send anything."""
-    with pytest.raises(ValueError):
-        of(result)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +36,23 @@ def test_rendering_has_what_there_is(value: PythonEvaluated, wording: Wording) -
 def test_fault_is_one_sentence(fault: PythonFault, wording: Wording) -> None:
     """With the line, if it is known."""
     assert fault.sentence == wording
+
+
+def test_printed_text_is_kept_from_its_beginning_and_its_end(wording: Wording) -> None:
+    """However it comes; what is between is counted."""
+    text = "".join(chr(97 + number % 26) for number in range(1000))
+    for size in (1, 7, 1000):
+        printed = Printed(100)
+        for start in range(0, 1000, size):
+            printed.write(text[start : start + size])
+        assert printed.left_out == 900
+        first, said, last = printed.text().split("\n")
+        assert (first, said, last) == (text[:50], wording, text[-50:])
+
+
+def test_printed_text_that_fits_is_kept_whole() -> None:
+    """To the last character."""
+    printed = Printed(10)
+    printed.write("12345")
+    printed.write("67890")
+    assert (printed.text(), printed.left_out) == ("1234567890", 0)

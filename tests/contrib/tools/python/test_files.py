@@ -127,14 +127,20 @@ def test_file_that_is_too_large_or_not_text_is_not_read(monkeypatch: pytest.Monk
     assert run.refused("evaluate_python", code="write_text('new.txt', 'é' * 501)") == wording
 
 
-def test_calls_of_the_functions_and_lists_are_bounded(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """Each call takes time of the agent."""
-    monkeypatch.setattr(files_module, "MOST_FILE_CALLS", 5)
+def test_lists_are_bounded(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """Their paths take memory of the agent."""
     monkeypatch.setattr(files_module, "MOST_LISTED", 2)
-    run = over(files())
-    assert run.told("evaluate_python", code="for _ in range(5):\n    exists('a')")
-    assert run.refused("evaluate_python", code="for _ in range(6):\n    exists('a')") == wording
-    assert run.refused("evaluate_python", code="glob_files('**')") == wording
+    assert over(files()).refused("evaluate_python", code="glob_files('**')") == wording
+
+
+@pytest.mark.parametrize(
+    "code", ["read_text(5)", "read_text()", "exists('a', 'b')", "list_files(folder='.')", "write_text('new.md', b'x')"]
+)
+def test_arguments_that_do_not_fit_are_an_exception_in_the_code(code: str, wording: Wording) -> None:
+    """A path may be a `Path`, too."""
+    assert over(files()).refused("evaluate_python", code=code) == wording
+    path = "from pathlib import Path\nread_text(path=Path('notes') / 'b.md')"
+    assert over(files()).told("evaluate_python", code=path) == 'Value: "two\\n"'
 
 
 def test_what_is_excluded_does_not_exist_for_code(wording: Wording) -> None:

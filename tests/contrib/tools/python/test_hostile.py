@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import AstevalSection
-from handrail.contrib.tools.python.engines import EngineName
-from handrail.contrib.tools.python.workers import WORKERS, WorkerKind
 from handrail.filesystem import InMemoryFilesystem
 from handrail.programs.process_tree import descendants, running
 from tests.contrib.suites import SuiteRun
@@ -21,40 +18,33 @@ from tests.extent import some
 MEMORY = 64 * 1024 * 1024
 SECRET = "hunter2"  # noqa: S105 - of this test
 
-HARMLESS: Mapping[EngineName, frozenset[str]] = {
-    "monty": frozenset(
-        {
-            "__spec__",
-            "value = []\nfor _ in range(10**5):\n    value = [value]\nvalue",
-            "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')",
-            "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
-            "import re\nre.match('(x+x+)+y', 'x' * 10**5)",
-            "(" * 1000 + ")" * 1000,
-            "class A:\n    def __repr__(self):\n        while True:\n            pass\nA()",
-            "class A:\n    def __repr__(self):\n        return 'a' * 10**9\nA()",
-            "x: (yield) = 5",
-            "10**10**6 * 10**10**6 % 7",
-        }
-    ),
-    "asteval": frozenset({"break"}),
-}
-"""What an interpreter may evaluate within the timeout, on a fast machine: it does what it says, and harms nothing."""
+HARMLESS = frozenset(
+    {
+        "__spec__",
+        "value = []\nfor _ in range(10**5):\n    value = [value]\nvalue",
+        "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')",
+        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+        "import re\nre.match('(x+x+)+y', 'x' * 10**5)",
+        "(" * 1000 + ")" * 1000,
+        "class A:\n    def __repr__(self):\n        while True:\n            pass\nA()",
+        "class A:\n    def __repr__(self):\n        return 'a' * 10**9\nA()",
+        "x: (yield) = 5",
+        "10**10**6 * 10**10**6 % 7",
+    }
+)
+"""What Monty may evaluate within the timeout, on a fast machine: it does what it says, and harms nothing."""
 
 
-@pytest.mark.timeout(300)  # the full form stops some eighty endless programs of each interpreter
-@pytest.mark.parametrize("engine", ["monty", "asteval"])
-@pytest.mark.short(1)
-def test_hostile_code_is_refused_or_stopped(
-    engine: EngineName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.timeout(300)  # the full form stops some eighty endless programs
+def test_hostile_code_is_refused_or_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the secret is shown, no file changes, and no process is left."""
     monkeypatch.setenv("HANDRAIL_CANARY", SECRET)
     canary = tmp_path / "canary.txt"
     canary.write_text(SECRET)
     files = InMemoryFilesystem({"kept.txt": "kept"})
     limits = timedelta(milliseconds=150)
-    run = SuiteRun(AstevalSection(files, engine=engine, timeout=limits, memory_bytes=MEMORY))
-    calm = SuiteRun(AstevalSection(files, engine=engine, memory_bytes=MEMORY))
+    run = SuiteRun(AstevalSection(files, timeout=limits, memory_bytes=MEMORY))
+    calm = SuiteRun(AstevalSection(files, memory_bytes=MEMORY))
     succeeded = set[str]()
     tried = some(HOSTILE, 70)
     for code in tried:
@@ -63,14 +53,12 @@ def test_hostile_code_is_refused_or_stopped(
         assert calm.told("evaluate_python", code="1 + 1") == "Value: 2", code
         if message.success:
             succeeded.add(code)
-    assert succeeded <= HARMLESS[engine]
+    assert succeeded <= HARMLESS
     assert [path.name for path in tmp_path.iterdir()] == [canary.name]
     assert canary.read_text() == SECRET
     assert [(stat.path, files.read_text(stat.path)) for stat in files.list()] == [("kept.txt", "kept")]
-    worker = WORKERS.take(WorkerKind(engine, MEMORY), SYSTEM_CLOCK)
-    # Monty's own process; for asteval, the one that waits for the next evaluation, if it was forked already.
-    assert len(descendants([worker.pid], running())) <= 1
-    worker.close()
+    lines = [Path(f"/proc/{process.pid}/cmdline") for process in descendants([os.getpid()], running())]
+    assert not [line for line in lines if line.exists() and b"monty" in line.read_bytes()]
 
 
 def test_there_are_two_hundred_programs() -> None:

@@ -1,17 +1,43 @@
-"""The request of the Python suite, its result, and how the result is rendered."""
+"""The request of the Python suite, its limits, its result, and how the result is rendered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from datetime import timedelta
+from typing import Literal, TypeAlias
 
 from handrail.session import stored_as
 
 ValueForm: TypeAlias = Literal["none", "json", "repr"]
 """What the text of a value is: nothing, because there is none; JSON; or a `repr`, of which something may be cut off."""
 
-_MOST_ERROR = 4_000
+DEFAULT_TIMEOUT = timedelta(seconds=10)
+"""How long code may take, unless the section says otherwise."""
+
+DEFAULT_MEMORY_BYTES = 256 * 1024 * 1024
+"""How much memory code may use, unless the section says otherwise: 256 MiB."""
+
+DEFAULT_CHARACTERS = 20_000
+"""How much of what code prints is returned, and of its value, unless the section says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSettings:
+    """How code is evaluated.
+
+    Attributes:
+        memory_bytes: how much memory it may use.
+        seconds: how long it may take.
+        most_characters: how much of what it prints is returned, and of its value.
+        files: whether it may call the functions for files.
+        read_first: whether it must read a file before it writes to it.
+    """
+
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    seconds: float = DEFAULT_TIMEOUT.total_seconds()
+    most_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
 
 
 @stored_as("handrail.evaluate_python")
@@ -71,21 +97,6 @@ class PythonEvaluated:
     changed: tuple[str, ...] = ()
     fault: PythonFault | None = None
 
-    @classmethod
-    def of(cls, result: Mapping[str, Any], changed: tuple[str, ...], most_characters: int) -> PythonEvaluated:
-        """What a worker has answered; its text is not believed to be as short as it was asked to be.
-
-        Raises:
-            ValueError: it is not a result.
-        """
-        most = 2 * most_characters + _MOST_ERROR
-        error: object = result.get("error")
-        fault = None if error is None else _fault_of(error)
-        form, left_out = result.get("form", "none"), result.get("left_out", 0)
-        if form not in ("none", "json", "repr") or type(left_out) is not int or left_out < 0:
-            raise ValueError("it has a value or an output that is not one")
-        return cls(_text(result, "value", most), form, _text(result, "printed", most), left_out, changed, fault)
-
     def render(self) -> str:
         """What was printed, which files were changed, and the value; for code that has failed what was printed."""
         printed = self.printed.removesuffix("\n")
@@ -99,18 +110,47 @@ class PythonEvaluated:
         return "\n".join(parts) or "The code has printed nothing, and its last line has no value."
 
 
-def _fault_of(error: object) -> PythonFault:
-    if not isinstance(error, dict):
-        raise ValueError("it has an error that is not one")  # noqa: TRY004 - as any other fault of a result
-    found = cast("Mapping[str, Any]", error)
-    line: object = found.get("line", 0)
-    if line is not None and (not isinstance(line, int) or line < 1):
-        raise ValueError("it has an error that is not one")
-    return PythonFault(_text(found, "type", _MOST_ERROR), _text(found, "message", _MOST_ERROR), line)
+class Printed:
+    """The beginning and the end of what code prints."""
+
+    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
+
+    def __init__(self, most_characters: int) -> None:
+        """Store at most so many characters of it, half of them from its end."""
+        self._most_head = most_characters // 2
+        self._most_tail = most_characters - self._most_head
+        self._head = ""
+        self._tail = ""
+        self._total = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many characters are left out."""
+        return max(0, self._total - self._most_head - self._most_tail)
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        self._total += len(text)
+        room = self._most_head - len(self._head)
+        self._head += text[:room]
+        # Cut before it is added: a single text may be as large as the memory allows.
+        self._tail += text[room:][-2 * self._most_tail :] if len(text) > room else ""
+        if len(self._tail) > 2 * self._most_tail:
+            self._tail = self._tail[-self._most_tail :]
+
+    def text(self) -> str:
+        """The stored text, with a line for what is left out."""
+        if not self.left_out:
+            return self._head + self._tail
+        return cut_between(f"{self._head}\n", self.left_out, f"\n{self._tail[-self._most_tail :]}")
 
 
-def _text(found: Mapping[str, Any], key: str, most: int) -> str:
-    text = found.get(key, "")
-    if not isinstance(text, str) or len(text) > most:
-        raise ValueError(f"its {key} is not text, or too long")
-    return text
+def cut(text: str, most: int) -> str:
+    """A text without its middle, if it is longer than `most`."""
+    half = most // 2
+    return text if len(text) <= most else cut_between(text[:half], len(text) - 2 * half, text[len(text) - half :])
+
+
+def cut_between(start: str, left_out: int, end: str) -> str:
+    """The beginning and the end of a text, with words between them that say how many characters are left out."""
+    return f"{start}[... {left_out:,} characters left out ...]{end}"

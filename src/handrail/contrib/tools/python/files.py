@@ -9,9 +9,10 @@ Code is not asked about. So what approval rules would ask about is refused here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import PurePath
 
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.errors import FilesystemError, PathEscapeError, PathNotFoundError
@@ -21,23 +22,21 @@ from handrail.filesystem.paths import normalise
 from handrail.filesystem.protocol import digest_of
 from handrail.prompt import ToolContext
 from handrail.prompt.known_files import KnownFiles, known_of
-from handrail.python_worker.channel import WorkerMessage
-from handrail.python_worker.lent import FUNCTIONS
 
 MOST_FILE_BYTES = 10_000_000
 """The largest file that code can read or write, in bytes."""
 
 MOST_FILE_CALLS = 10_000
-"""How often code may call the functions for files."""
+"""How often code may call the functions for files, and look up a name that is not its own."""
 
 MOST_LISTED = 10_000
 """How many files and folders one call can list."""
 
 
 class _RefusedError(Exception):
-    """A call that becomes an exception in the code; `kind` is the name of its type there."""
+    """A call that becomes an exception in the code; `kind` is its type there."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: type[Exception], message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
@@ -50,89 +49,100 @@ class LentFiles:
         filesystem: the files; `None` if there are none.
         context: the call.
         read_first: whether a file must be read before it is written to.
+        failure: what a function has raised that is not for the code, such as that the call is over.
     """
 
     filesystem: Filesystem | None
     context: ToolContext
     read_first: bool
+    failure: BaseException | None = None
     _seen: dict[str, str] = field(default_factory=dict[str, str])
     _changed: set[str] = field(default_factory=set[str])
-    _calls: int = 0
 
     @property
     def changed(self) -> tuple[str, ...]:
         """The paths that were written to or removed, in order."""
         return tuple(sorted(self._changed))
 
-    def answer(self, name: str, arguments: object) -> WorkerMessage:
-        """Carry out a call of a function, and return the message that answers it.
+    def functions(self) -> Mapping[str, Callable[..., object]]:
+        """The functions by the names that code calls them by."""
+        methods = (self.read_text, self.write_text, self.list_files, self.glob_files, self.exists, self.remove_file)
+        return {method.__name__: self._lent(method) for method in methods}
 
-        Raises:
-            ValueError: it is not a call that the functions make.
-            ModelVisibleError: the call of the tool may not write, or is over.
-        """
-        parameters = FUNCTIONS.get(name)
-        given = _texts(arguments)
-        if parameters is None or given is None or len(given) != len(parameters):
-            raise ValueError("it has called what is not a function for files")
-        self._calls += 1
-        if self._calls > MOST_FILE_CALLS:
-            return _raises("OSError", f"the functions for files can be called {MOST_FILE_CALLS:,} times")
+    def _lent(self, method: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            try:
+                bound = inspect.signature(method).bind(*arguments, **named)
+                return method(**{name: _as_text(name, value) for name, value in bound.arguments.items()})
+            except _RefusedError as refused:
+                raise refused.kind(str(refused)) from None
+            except FilesystemError as error:
+                raise _kind_of(error)(str(error)) from None
+            except TypeError as error:
+                raise TypeError(f"{method.__name__}: {error}") from None
+            except BaseException as error:
+                self.failure = error
+                raise
+
+        return call
+
+    @property
+    def _files(self) -> Filesystem:
         if self.filesystem is None:
-            return _raises("OSError", "there are no files here; do without the functions for files")
-        function = cast("Callable[..., object]", getattr(self, f"_{name}"))
-        try:
-            return {"returns": function(self.filesystem, *given)}
-        except _RefusedError as refused:
-            return _raises(refused.kind, str(refused))
-        except FilesystemError as error:
-            return _raises(_kind_of(error), str(error))
+            raise _RefusedError(OSError, "there are no files here; do without the functions for files")
+        return self.filesystem
 
-    def _read_text(self, files: Filesystem, path: str) -> str:
-        start = files.read_start(path, 0)
+    def read_text(self, path: str) -> str:
+        """The text of a file."""
+        start = self._files.read_start(path, 0)
         if start.size > MOST_FILE_BYTES:
-            raise _RefusedError("OSError", f"{path!r} has {start.size:,} bytes, and {MOST_FILE_BYTES:,} can be read")
-        data = files.read_bytes(path)
+            raise _RefusedError(OSError, f"{path!r} has {start.size:,} bytes, and {MOST_FILE_BYTES:,} can be read")
+        data = self._files.read_bytes(path)
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise _RefusedError("ValueError", f"{path!r} is not text in UTF-8") from error
+            raise _RefusedError(ValueError, f"{path!r} is not text in UTF-8") from error
         self._seen[normalise(path)] = digest_of((data,))
         return text
 
-    def _write_text(self, files: Filesystem, path: str, text: str) -> None:
+    def write_text(self, path: str, text: str) -> None:
+        """Make or replace a file."""
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MOST_FILE_BYTES:
-            raise _RefusedError("OSError", f"the text has {len(data):,} bytes, and {MOST_FILE_BYTES:,} can be written")
-        self._check_known(files, path)
-        files.write_text(path, text)
+            raise _RefusedError(OSError, f"the text has {len(data):,} bytes, and {MOST_FILE_BYTES:,} can be written")
+        self._check_known(path)
+        self._files.write_text(path, text)
         self._note_change(path)
         self._seen[normalise(path)] = digest_of((data,))
 
-    def _remove_file(self, files: Filesystem, path: str) -> None:
-        if files.stat(path).kind == "folder":
-            raise _RefusedError("OSError", f"{path!r} is a folder; remove_file removes files")
-        self._check_known(files, path)
-        files.remove(path)
+    def remove_file(self, path: str) -> None:
+        """Remove a file."""
+        if self._files.stat(path).kind == "folder":
+            raise _RefusedError(OSError, f"{path!r} is a folder; remove_file removes files")
+        self._check_known(path)
+        self._files.remove(path)
         self._note_change(path)
 
-    def _list_files(self, files: Filesystem, path: str) -> list[str]:
-        return _paths(files.list(path))
+    def list_files(self, path: str = ".") -> list[str]:
+        """The paths in a folder; folders end with `/`."""
+        return _paths(self._files.list(path))
 
-    def _glob_files(self, files: Filesystem, pattern: str) -> list[str]:
-        return _paths(files.glob(pattern))
+    def glob_files(self, pattern: str) -> list[str]:
+        """The paths that match a pattern."""
+        return _paths(self._files.glob(pattern))
 
-    def _exists(self, files: Filesystem, path: str) -> bool:
-        return files.exists(path)
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path."""
+        return self._files.exists(path)
 
-    def _check_known(self, files: Filesystem, path: str) -> None:
-        if not self.read_first or not files.exists(path) or files.stat(path).kind == "folder":
+    def _check_known(self, path: str) -> None:
+        if not self.read_first or not self._files.exists(path) or self._files.stat(path).kind == "folder":
             return
-        now, shortest = files.identity(path), normalise(path)
+        now, shortest = self._files.identity(path), normalise(path)
         known = known_of(self.context.session[KnownFiles], shortest)
         if self._seen.get(shortest) != now and (known is None or (known.identity, known.shown) != (now, "all")):
             raise _RefusedError(
-                "PermissionError",
+                PermissionError,
                 f"{path!r} exists, and its present content has not been read. Read it with read_text({path!r}) first",
             )
 
@@ -159,26 +169,21 @@ def unasked(path_filter: PathFilter) -> PathFilter:
     )
 
 
-def _texts(arguments: object) -> list[str] | None:
-    """Arguments that are text, as all are; `None` for anything else."""
-    if not isinstance(arguments, list):
-        return None
-    found = [each for each in cast("list[object]", arguments) if isinstance(each, str)]
-    return found if len(found) == len(cast("list[object]", arguments)) else None
-
-
-def _raises(kind: str, message: str) -> WorkerMessage:
-    """The message for an exception in the code."""
-    return {"raises": [kind, message]}
+def _as_text(parameter: str, value: object) -> str:
+    if isinstance(value, PurePath) and parameter != "text":
+        return value.as_posix()
+    if not isinstance(value, str):
+        raise TypeError(f"{parameter} is to be a str, not {type(value).__name__}")
+    return value
 
 
 def _paths(found: tuple[FileStat, ...]) -> list[str]:
     if len(found) > MOST_LISTED:
-        raise _RefusedError("OSError", f"there are {len(found):,} files and folders, and {MOST_LISTED:,} can be listed")
+        raise _RefusedError(OSError, f"there are {len(found):,} files and folders, and {MOST_LISTED:,} can be listed")
     return [f"{stat.path}/" if stat.kind == "folder" else stat.path for stat in found]
 
 
-def _kind_of(error: FilesystemError) -> str:
+def _kind_of(error: FilesystemError) -> type[Exception]:
     if isinstance(error, PathNotFoundError):
-        return "FileNotFoundError"
-    return "PermissionError" if isinstance(error, PathEscapeError) else "OSError"
+        return FileNotFoundError
+    return PermissionError if isinstance(error, PathEscapeError) else OSError

@@ -1,29 +1,39 @@
-"""The Python suite: one tool that evaluates code, and the guidance for it.
+"""The Python suite: one tool that evaluates code, its handler, and the guidance for it.
 
-`handrail.contrib.tools.python.workers` has the processes that evaluate it, and `handler` is the handler.
+`handrail.contrib.tools.python.monty` evaluates it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from handrail.contrib.tools.python.engines import ENGINES, EngineName, engine_fault
-from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated
-from handrail.contrib.tools.python.handler import (
+from handrail.contrib.tools.python.evaluation import (
     DEFAULT_CHARACTERS,
     DEFAULT_MEMORY_BYTES,
     DEFAULT_TIMEOUT,
-    PythonHandler,
+    EvaluatePython,
+    PythonEvaluated,
     PythonSettings,
 )
-from handrail.contrib.tools.python.workers import WORKERS, PythonWorkers, WorkerKind
+from handrail.contrib.tools.python.files import LentFiles, files_of
 from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
-from handrail.errors import PromptValidationError
+from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem import Filesystem
-from handrail.prompt import Section, Tool, ToolExample
+from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.redaction import redacted_logger
+from handrail.runtime.execution import run_stoppable
+
+if TYPE_CHECKING:
+    from handrail.contrib.tools.python.monty import Evaluation
+
+_log = redacted_logger("handrail")
+
+MOST_CODE_CHARACTERS = 100_000
+"""How long code may be."""
 
 LEAST_MEMORY_BYTES = 16 * 1024 * 1024
 """The least memory that code can be given: 16 MiB."""
@@ -32,20 +42,12 @@ _TEXT = """\
 Compute with `evaluate_python`: it evaluates Python code, and shows what it prints and the value of its last line, if
 that is an expression.
 
-{language}
+- It is a part of Python: functions, comprehensions, classes without bases, `match`, exceptions; no generators and no
+  `del`. Of the library there are `math`, `re`, `json`, `datetime`, `random`, `collections` and `itertools`.
 - Nothing stays: each call begins without the names and values of the ones before.
 - There is no network, no package can be installed, and no program started.
 - Code may take {seconds:g} s and use {memory:,} MiB of memory. Of a long output the middle is left out.
 - A call that fails names the error and the line.{files}"""
-
-_LANGUAGES: dict[EngineName, str] = {
-    "monty": """\
-- It is a part of Python: functions, comprehensions, classes without bases, `match`, exceptions; no generators and no
-  `del`. Of the library there are `math`, `re`, `json`, `datetime`, `random`, `collections` and `itertools`.""",
-    "asteval": """\
-- It is a small part of Python: functions, loops, comprehensions, exceptions; no classes, imports, generators, `*` in
-  calls, and no `str.format` (use f-strings). The functions of `math` are there without the module: `sqrt(2)`.""",
-}
 
 _FILES = """
 
@@ -66,14 +68,13 @@ _READ_FIRST = "\n- Read a file in the same code before you replace or remove it.
 class AstevalSection(Section[None]):
     """A section with a tool that evaluates small Python programs: `AstevalSection(filesystem)`.
 
-    Code is evaluated in a process of its own that has no access to the system, and reads and writes only the files of
-    the filesystem, inside the transaction of its call: code that fails has changed nothing.
+    Code is evaluated by pydantic-monty, an interpreter that has no access to the system, and reads and writes only the
+    files of the filesystem, inside the transaction of its call: code that fails has changed nothing.
 
     Attributes:
         filesystem: the files; the section binds them as its resource `Filesystem`. Without it code works on the
             `Filesystem` that the prompt binds; so give none beside a `VfsToolsSection` over the same files.
-        engine: the interpreter: pydantic-monty, or asteval, which knows less of Python and runs on Linux alone.
-        timeout: how long code may take, with its reading and writing; then it is stopped, and the call fails.
+        timeout: how long code may take, without its reading and writing; then it is stopped, and the call fails.
         memory_bytes: how much memory it may use; at least 16 MiB.
         max_output_characters: how much of what it prints is returned, and of its value.
         files: whether it may read and write files.
@@ -87,7 +88,6 @@ class AstevalSection(Section[None]):
     """
 
     filesystem: Filesystem | None = field(default=None, kw_only=False)
-    engine: EngineName = "monty"
     timeout: timedelta = DEFAULT_TIMEOUT
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     max_output_characters: int = DEFAULT_CHARACTERS
@@ -104,7 +104,7 @@ class AstevalSection(Section[None]):
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         set_field = object.__setattr__
         settings = PythonSettings(
-            WorkerKind(self.engine, self.memory_bytes),
+            self.memory_bytes,
             self.timeout.total_seconds(),
             self.max_output_characters,
             files=self.files,
@@ -119,7 +119,6 @@ class AstevalSection(Section[None]):
         """The guidance: what of Python there is, the limits, and the functions for files."""
         files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
         return _TEXT.format(
-            language=_LANGUAGES[self.engine],
             seconds=self.timeout.total_seconds(),
             memory=self.memory_bytes // 1024 // 1024,
             files=files,
@@ -127,31 +126,72 @@ class AstevalSection(Section[None]):
 
     def _faults(self) -> Sequence[str]:
         faults: list[str] = []
-        engine = cast("object", self.engine)  # whatever was given
-        if engine not in ENGINES:
-            faults.append(f"engine is {engine!r}; give 'monty' or 'asteval'")
-        elif (fault := engine_fault(self.engine)) is not None:
-            faults.append(fault)
+        if find_spec("pydantic_monty") is None:
+            faults.append("it needs pydantic-monty, which is not installed: pip install 'handrail[python]'")
         faults += timeout_faults(self.timeout, usual=10)
         faults += limit_faults("memory_bytes", self.memory_bytes, unit="bytes", least=LEAST_MEMORY_BYTES)
         faults += limit_faults("max_output_characters", self.max_output_characters, unit="characters")
         return faults
 
 
-def python_tool(
-    settings: PythonSettings, workers: PythonWorkers = WORKERS, *, accepts_overrides: bool = False
-) -> Tool[Any, Any]:
+_UNDONE = " The files that it has changed are as they were before."
+
+
+@dataclass(frozen=True, slots=True)
+class PythonHandler:
+    """Evaluates code.
+
+    Attributes:
+        settings: how.
+    """
+
+    settings: PythonSettings
+
+    async def run(self, params: EvaluatePython, *, context: ToolContext) -> ToolResult[PythonEvaluated]:
+        """Evaluate code on a thread of its own; when the call is cancelled it is stopped, and waited for."""
+        from handrail.contrib.tools.python.monty import Evaluation  # noqa: PLC0415 - needs the extra, which is there
+
+        # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
+        evaluation = Evaluation(self.settings)
+        # The call is rolled back when this function returns, so no function for files must run after that.
+        return await run_stoppable(lambda: self._carry_out(params, context, evaluation), evaluation.stop)
+
+    def _carry_out(
+        self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation
+    ) -> ToolResult[PythonEvaluated]:
+        settings = self.settings
+        if len(params.code) > MOST_CODE_CHARACTERS:
+            raise ToolValidationError(
+                f"$.code: it has {len(params.code):,} characters, and {MOST_CODE_CHARACTERS:,} can be evaluated. Give "
+                "less code, and read data from files."
+            )
+        files = LentFiles(files_of(context) if settings.files else None, context, settings.read_first)
+        try:
+            evaluated = evaluation.carry_out(params.code, files.functions() if settings.files else {})
+        except OSError as error:
+            # The machine is at fault, which only the developer can change.
+            _log.error("Python cannot be evaluated: %s", error)
+            raise ToolValidationError("Python cannot be evaluated here. Do without it.") from error
+        if files.failure is not None:
+            raise files.failure
+        evaluated = replace(evaluated, changed=files.changed)
+        if evaluated.fault is None:
+            return ToolResult.ok(evaluated)
+        undone = _UNDONE if evaluated.changed else ""
+        return ToolResult.error(f"{evaluated.fault.sentence}{undone}", evaluated)
+
+
+def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
     """The tool of the section.
 
     Args:
         settings: how code is evaluated.
-        workers: what evaluates it.
         accepts_overrides: whether its description may be replaced when a prompt is tuned.
     """
     return Tool[EvaluatePython, PythonEvaluated](
         name="evaluate_python",
         description="Evaluate Python code, and show what it prints and the value of its last line.",
-        handler=PythonHandler(settings, workers).run,
+        handler=PythonHandler(settings).run,
         examples=(
             ToolExample(
                 description="Compute, and show the value of the last line",
