@@ -11,7 +11,6 @@ import pytest
 from handrail.agents.project_config import ProjectConfig, read_config
 from handrail.agents.shell_config import READY_RULES, ShellConfig
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
-from handrail.filesystem import SnapshotLimits
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -23,8 +22,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
 allow = ["reading", "checking", ["make", "test"], {prefix = ["make", "lint"], commit_on = [0, 1], exact = true}]
 path = [".venv/bin", "/opt/bin"]
 timeout = 1.5
-snapshot_tree = "tracked"
-max_tree_bytes = 1000
 """
     reading = read_config(write(tmp_path, {"pyproject.toml": text}))
     assert not reading.problems
@@ -37,7 +34,6 @@ max_tree_bytes = 1000
         ),
         path=(os.fspath(tmp_path / ".venv/bin"), "/opt/bin"),
         timeout=timedelta(seconds=1.5),
-        snapshots=SnapshotLimits(snapshot_tree="tracked", max_tree_bytes=1000),
     )
 
 
@@ -51,9 +47,9 @@ def test_ready_rules_have_names() -> None:
     "text",
     [
         "shell = 'ls'",
-        "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0\nsnapshot_tree = 'some'\nmax_tree_bytes = -1",
+        "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0",
         "[tool.handrail.shell]\nallow = ['make test', 7, [], {exact = true}, {prefix = ['x'], opts = []}, ['./x']]",
-        "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true\nmax_tree_bytes = 1.5",
+        "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true",
     ],
     ids=["no table", "keys", "rules", "kinds"],
 )

@@ -129,7 +129,6 @@ FACES = {
     "handrail.filesystem": """
         CommitRecordStore FileStart FileStat Filesystem FilesystemError HostFilesystem InMemoryFilesystem WalkRequest
         PathConflictError PathEscapeError PathFilter PathNotFoundError PathSet Scan ShadowRepository SnapshotError
-        SnapshotLimits
         excluding
     """,
     "handrail.prompt": """

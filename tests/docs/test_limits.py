@@ -29,7 +29,6 @@ INTERNAL = {
         "GAP",
         "USER",
         "VERSION",
-        "LEAST_WEIGHT",
         "MOST_WRITTEN",
         "UNTIL_APPLIED",
         "FIRST_OF_FILES",

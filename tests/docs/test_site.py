@@ -86,7 +86,7 @@ def test_the_navigation_has_every_page() -> None:
 @pytest.mark.parametrize(
     "searched, words",
     [
-        ("max_tree_bytes on_ask", ["max_tree_bytes", "on_ask"]),
+        ("max_untracked_bytes on_ask", ["max_untracked_bytes", "on_ask"]),
         ("[`--store`](a.md#b), --older-than=30d", ["--store", "a", "md#b", "--older", "than", "30d"]),
         ("group-commit handrail.store 0.5", ["group", "commit", "handrail", "store", "0.5"]),
     ],
@@ -116,4 +116,4 @@ def test_the_site_builds_without_a_fault(tmp_path: Path) -> None:
     index = json.loads((tmp_path / "site" / "search.json").read_text(encoding="utf-8"))
     assert index["config"]["separator"] == separator()
     titles = {entry["title"] for entry in index["items"] if entry["location"].startswith("reference/index-of-names")}
-    assert {"--store", "commit_on", "max_tree_bytes"} <= titles
+    assert {"--store", "commit_on", "request_limit"} <= titles

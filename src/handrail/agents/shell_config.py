@@ -5,10 +5,6 @@
 | `allow` | names of ready rules, the tokens of a prefix, or tables with the fields of a `ShellRule` | `["reading"]` |
 | `path` | folders where programs are searched for first, from the project folder | `[]` |
 | `timeout` | how many seconds a program may take | 60 |
-| `snapshot_tree` | `"tracked"` leaves out of snapshots what git ignores | `"all"` |
-| `max_tree_bytes` | how many bytes of what git ignores are saved | 134217728 |
-
-The last two hold for every folder that a run of the project works on, and so for `shell_toolset` too.
 """
 
 from __future__ import annotations
@@ -16,16 +12,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from handrail.agents.config_values import shown_setting
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.contrib.tools.shell.rules import Command
-from handrail.filesystem import SnapshotLimits
-from handrail.filesystem.shadow.scope import SnapshotTree
 from handrail.serde.formatting import nearest, shorten
 
 READY_RULES: Mapping[str, tuple[ShellRule, ...]] = {
@@ -48,13 +42,11 @@ class ShellConfig:
         allow: what may be run by the toolset `shell`.
         path: where programs are searched for first, as absolute paths.
         timeout: how long one may take.
-        snapshots: what is saved before one that may write, in every folder of a run.
     """
 
     allow: tuple[ShellRule, ...] = READING
     path: tuple[str, ...] = ()
     timeout: timedelta = timedelta(seconds=60)
-    snapshots: SnapshotLimits = field(default_factory=SnapshotLimits)
 
 
 def read_shell_config(folder: Path, given: object) -> tuple[ShellConfig, list[str]]:
@@ -75,8 +67,7 @@ def read_shell_config(folder: Path, given: object) -> tuple[ShellConfig, list[st
                 values[key] = read(folder, table[key])
             except ValueError as error:
                 faults.append(f"{key} {error}")
-    limits = {key: values.pop(key) for key in _OF_SNAPSHOTS if key in values}
-    return ShellConfig(**values, snapshots=SnapshotLimits(**limits)), faults
+    return ShellConfig(**values), faults
 
 
 def _allow(_folder: Path, given: object) -> tuple[ShellRule, ...]:
@@ -129,28 +120,10 @@ def _timeout(_folder: Path, given: object) -> timedelta:
     raise ValueError(f"is {shown_setting(given)}; write a number of seconds, at most {_MOST_SECONDS}")
 
 
-def _snapshot_tree(_folder: Path, given: object) -> SnapshotTree:
-    choices = get_args(SnapshotTree)
-    if given not in choices:
-        raise ValueError(f"is {shown_setting(given)}; write {' or '.join(map(repr, choices))}")
-    return cast("SnapshotTree", given)
-
-
-def _max_tree_bytes(_folder: Path, given: object) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise ValueError(f"is {shown_setting(given)}; write a number of bytes")
-    return given
-
-
-_OF_SNAPSHOTS: Mapping[str, Callable[[Path, object], object]] = {
-    "snapshot_tree": _snapshot_tree,
-    "max_tree_bytes": _max_tree_bytes,
-}
 KEYS: Mapping[str, Callable[[Path, object], object]] = {
     "allow": _allow,
     "path": _path,
     "timeout": _timeout,
-    **_OF_SNAPSHOTS,
 }
 """How each key is read."""
 

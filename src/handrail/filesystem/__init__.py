@@ -2,8 +2,7 @@
 
 `Filesystem` is the protocol that every store implements; `InMemoryFilesystem` stores its files in memory, and
 `HostFilesystem` works on a folder on disk. `CommitRecordStore` records whether a call's changes on disk are committed.
-`ShadowRepository` takes snapshots of a whole tree on disk, and `SnapshotLimits` says what they hold. `PathFilter` says
-which paths exist for a call.
+`ShadowRepository` takes snapshots of a whole tree on disk. `PathFilter` says which paths exist for a call.
 
 The stores are loaded when they are first asked for.
 """
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
     from handrail.filesystem.memory import InMemoryFilesystem
     from handrail.filesystem.shadow.repository import ShadowRepository
-    from handrail.filesystem.shadow.scope import SnapshotLimits
 
 __all__ = [
     "CommitRecordStore",
@@ -41,7 +39,6 @@ __all__ = [
     "Scan",
     "ShadowRepository",
     "SnapshotError",
-    "SnapshotLimits",
     "WalkRequest",
     "excluding",
 ]
@@ -54,6 +51,5 @@ if not TYPE_CHECKING:
             "HostFilesystem": "handrail.filesystem.host.filesystem",
             "InMemoryFilesystem": "handrail.filesystem.memory",
             "ShadowRepository": "handrail.filesystem.shadow.repository",
-            "SnapshotLimits": "handrail.filesystem.shadow.scope",
         },
     )

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from handrail.agents.run.run_group import OpenFolders
 from handrail.errors import AgentError, FilesystemBusyError, StoreUnavailableError
-from handrail.filesystem import HostFilesystem, SnapshotLimits
+from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE
 from handrail.filesystem.journal.folder import default_journal_folder
@@ -60,17 +60,6 @@ def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path, wording: Word
         assert str(raised.value) == wording
         with folders.opened(root, store) as first, folders.opened(root, store) as second:
             assert first is second
-
-
-def test_two_runs_cannot_save_one_folder_differently(tmp_path: Path, wording: Wording) -> None:
-    """Which files are restored would depend on which of them was first."""
-    folders = OpenFolders()
-    tracked = SnapshotLimits(snapshot_tree="tracked", max_tree_bytes=1000)
-    with folders.opened(tmp_path, None, tracked) as first, folders.opened(tmp_path, None, tracked) as second:
-        assert first is second
-        with pytest.raises(AgentError) as caught:
-            folders.opened(tmp_path, None).__enter__()
-    assert str(caught.value).replace(str(tmp_path), "FOLDER") == wording
 
 
 @pytest.mark.anyio

@@ -77,7 +77,7 @@ def test_tree_comes_back_and_covers_what_lacked() -> None:
         written.close()
         os.close(descriptor)
         found = read_journal("id", Path(path, "journal-id").read_bytes(), b"")
-    assert found == written.written == JournalRecords(HEADER, {"a": FILE}, tree=SavedTree(TREE), watch=None)
+    assert found == written.written == JournalRecords(HEADER, {"a": FILE}, tree=SavedTree(TREE))
     assert [found.lacks(each) for each in ("a", "c", ".git", ".git/config", ".gitignore")] == [
         False,
         False,

@@ -328,11 +328,11 @@ def test_a_mode_that_cannot_be_reset_hides_neither_the_error_nor_other_modes(
 ) -> None:
     """A restore that is given up resets every mode that it has changed, as far as possible, and raises why it ended."""
     make_theirs(root)
-    (root / "ignored").chmod(0o500)
+    (root / "other").chmod(0o500)
     snapshot = shadow.snapshot()
     (root / "secret").unlink()
     root.chmod(0o500)
-    removed = f"rm -r {root}/ignored;" if hindrance == "removed meanwhile" else ""
+    removed = f"rm -r {root}/other;" if hindrance == "removed meanwhile" else ""
     losing = script(scratch, "--batch-check", f"{removed} sed 's/$/ missing/'; exit 0")
     with pytest.raises(JournalError) as caught:
         ShadowRepository(root, shadow.git_dir, git=losing).restore(snapshot)

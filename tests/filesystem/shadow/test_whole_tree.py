@@ -26,7 +26,6 @@ from handrail.errors import (
     SnapshotError,
 )
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.shadow.index_file import INDEX_FILE, read_index
 from handrail.filesystem.undo_journal import Snapshot
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
@@ -337,7 +336,7 @@ def test_folders_that_a_program_has_locked_are_put_back(fs: HostFilesystem, root
 
 @pytest.fixture
 def clone(root: Path) -> Path:
-    """The tree as a repository with a large folder that it ignores."""
+    """The tree as a repository with a folder that it ignores."""
     (root / ".venv").mkdir()
     (root / ".venv/large.so").write_bytes(bytes(50_000))
     (root / ".gitignore").write_text(".venv\n*.log\n")
@@ -347,49 +346,34 @@ def clone(root: Path) -> Path:
     return root
 
 
-LIMITS: dict[str, Any] = {"max_tree_bytes": 20_000, "max_untracked_bytes": 40_000}
-
-
-def test_what_is_not_restored_is_named(clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """To the caller, and in the log; the rest is restored, ignored files too."""
+def test_what_a_program_changes_in_git_and_in_ignored_files_stays(
+    clone: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All else is restored."""
     before = picture(clone)
-    with opened(clone, **LIMITS) as fs, call(fs):
-        watch = fs.keep_tree()
+    with opened(clone, max_untracked_bytes=40_000) as fs, call(fs):
+        fs.keep_tree()
         (clone / "kept.log").write_text("damage")
-        (clone / ".venv/large.so").write_text("damage")
         (clone / "other.log").touch()
-        git(clone, "checkout", "-b", "topic")
-        changes = watch.changes()
-    assert "\n".join(f"{change.text} {change.command}".strip() for change in changes) == wording
-    assert "\n".join(record.getMessage() for record in caplog.records) == wording
-    (clone / ".venv/large.so").write_bytes(bytes(50_000))
-    assert {path: what for path, what in picture(clone).items() if not path.startswith(".git/")}.keys() == {
-        path for path in before if not path.startswith(".git/")
-    }
-    assert (clone / "kept.log").read_text() == "as it was"
-
-
-def test_changes_of_a_committed_call_are_not_named(clone: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Nor are those before it, in the next call that fails."""
-    with opened(clone, **LIMITS) as fs:
-        with call(fs) as transaction:
-            fs.keep_tree()
-            (clone / ".venv/large.so").write_bytes(bytes(60_000))
-            transaction.commit()
-        with call(fs):
-            fs.keep_tree()
-            (clone / "kept.log").write_text("damage")
-    assert (clone / ".venv/large.so").stat().st_size == 60_000
+        (clone / "notes/plan.md").unlink()
+        (clone / ".git/HEAD").write_text("ref: refs/heads/topic\n")
+    assert (clone / "kept.log").read_text() == "damage"
+    assert (clone / ".git/HEAD").read_text() == "ref: refs/heads/topic\n"
+    (clone / "kept.log").write_text("as it was")
+    (clone / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    assert picture(clone) == before
     assert not caplog.records
 
 
-def test_what_the_filesystem_writes_where_trees_do_not_reach_is_undone(clone: Path) -> None:
-    """Before-images are taken there, also after the tree was kept, and a snapshot between two trees is restored."""
-    with opened(clone, **LIMITS) as fs:
+@pytest.mark.parametrize("rules", [".venv\n*.log\n", ""])
+def test_what_the_filesystem_writes_where_trees_do_not_reach_is_undone(clone: Path, rules: str) -> None:
+    """Before-images are taken there, also when a program has changed what is ignored, and between two trees."""
+    with opened(clone) as fs:
         before = picture(clone)
         with call(fs):
             fs.write_text(".venv/before", "x")
             fs.keep_tree()
+            (clone / ".gitignore").write_text(rules)
             fs.write_text(".venv/after", "x")
             fs.write_text(".venv/large.so", "small")
             snapshot = fs.snapshot()
@@ -400,6 +384,7 @@ def test_what_the_filesystem_writes_where_trees_do_not_reach_is_undone(clone: Pa
             fs.restore(snapshot)
             assert picture(clone) == between
             fs.move(".venv/after", ".venv/moved")
+            fs.remove(".venv/before")
         assert picture(clone) == before
 
 
@@ -411,14 +396,13 @@ from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 
 root = Path(sys.argv[1])
-fs = HostFilesystem(root, journal=root.with_name("journal"), max_tree_bytes=20_000, max_untracked_bytes=40_000)
+fs = HostFilesystem(root, journal=root.with_name("journal"))
 with Transaction("tool", ticket=draw_ticket((fs.turn,), exclusive=True), writes=True):
     fs.keep_tree()
     fs.write_text(".venv/new", "x")
     fs.write_text(".venv/large.so", "small")
     (root / "kept.log").write_text("damage")
-    (root / ".venv/program").touch()
-    (root / ".git/HEAD").write_text("ref: refs/heads/topic")
+    (root / "notes/plan.md").unlink()
     os._exit(0)
 """
 
@@ -426,50 +410,15 @@ with Transaction("tool", ticket=draw_ticket((fs.turn,), exclusive=True), writes=
 def test_a_killed_process_is_undone_where_its_tree_reaches(
     clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
-    """And what the filesystem has written elsewhere; what a program has changed there is named as after a failure."""
+    """And what the filesystem has written elsewhere; what a program has changed there stays."""
     before = picture(clone)
     subprocess.run([sys.executable, "-c", _DYING, clone], check=True)
-    with caplog.at_level(logging.INFO), opened(clone) as fs:
-        assert "\n".join(fs.not_restored) == wording
+    with caplog.at_level(logging.INFO):
+        opened(clone).close()
     assert "\n".join(record.getMessage() for record in caplog.records) == wording
-    (clone / ".venv/program").unlink()
-    (clone / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    assert (clone / "kept.log").read_text() == "damage"
+    (clone / "kept.log").write_text("as it was")
     assert picture(clone) == before
-    with opened(clone) as fs:
-        assert fs.not_restored == ()
-
-
-@pytest.mark.parametrize("name", ["watched-entries", "watched-git"])
-@pytest.mark.parametrize("content", [b"of another call", None])
-def test_what_may_not_be_restored_is_named_where_it_is_not_known_what_has_changed(
-    clone: Path, caplog: pytest.LogCaptureFixture, wording: Wording, name: str, content: bytes | None
-) -> None:
-    """What is recorded of the time before the program may be lost with the power."""
-    subprocess.run([sys.executable, "-c", _DYING, clone], check=True)
-    record = clone.with_name("journal") / name
-    record.unlink()
-    if content is not None:
-        record.write_bytes(content)
-    with opened(clone) as fs:
-        assert fs.not_restored == ()
-    assert "\n".join(record.getMessage() for record in caplog.records) == wording
-
-
-def test_what_is_watched_is_written_once_while_it_is_unchanged(clone: Path) -> None:
-    """It may be large."""
-    record = clone.with_name("journal")
-    seen = list[tuple[int, int]]()
-    with opened(clone, **LIMITS) as fs:
-        for change in ("one.txt", "two.txt", ".git/refs/heads/topic", ".venv/new"):
-            with call(fs):
-                fs.keep_tree()
-            seen.append(((record / "watched-entries").stat().st_ino, (record / "watched-git").stat().st_ino))
-            (clone / change).write_text("0" * 40)
-        with call(fs):
-            fs.keep_tree()
-        entries, states = (set(column) for column in zip(*seen, strict=True))
-        assert (len(entries), len(states), len(set(seen))) == (1, 2, 2)
-        assert (record / "watched-entries").stat().st_ino not in entries
 
 
 def test_tree_whose_root_was_removed_is_restored_into_an_empty_folder(root: Path, wording: Wording) -> None:
@@ -497,22 +446,3 @@ def test_tree_whose_root_was_removed_is_restored_into_an_empty_folder(root: Path
     (root / "of another").unlink()
     opened(root).close()
     assert picture(root) == before
-
-
-def test_a_closed_filesystem_leaves_an_index_to_the_next(clone: Path) -> None:
-    """Only if it has looked at the tree; a forked copy writes nothing."""
-    with opened(clone):
-        pass
-    index = clone.with_name("journal") / "tree.git" / INDEX_FILE
-    assert not index.exists()
-    with opened(clone) as fs, call(fs):
-        fs.keep_tree()
-    found = read_index(index.parent)
-    assert found is not None
-    assert found.head.boot == "", "everything was synced"
-    with opened(clone, durability="normal") as fs, call(fs):
-        (clone / "kept.log").write_text("changed")
-        fs.keep_tree()
-    found = read_index(index.parent)
-    assert found is not None
-    assert found.head.boot != ""

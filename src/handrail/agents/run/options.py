@@ -14,7 +14,6 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
-from handrail.filesystem import SnapshotLimits
 from handrail.limits import Deadline, Heartbeat, RunContext
 from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
 from handrail.prompt.feedback import FeedbackProvider, checked_providers
@@ -35,7 +34,6 @@ class RunOptions:
         rules: what is allowed, asked and denied; those of the project without.
         listener: hears what happens.
         root: the folder that the file tools and the shell work on; the current one without.
-        snapshots: what is saved of a folder before a program that may write; what the project says without.
         deps: what PydanticAI's tools find in their `ctx.deps`.
         resources: what Handrail's tools find in `context.resources`, beside what their sections bring.
         max_depth: how deep agents may call each other; the one that is started is at depth 1.
@@ -62,7 +60,6 @@ class RunOptions:
     rules: ApprovalRules | None = None
     listener: Listener | None = None
     root: Path | None = None
-    snapshots: SnapshotLimits | None = None
     deps: Any = None
     resources: ResourceRegistry | Mapping[type[Any], object] = field(default_factory=dict[type[Any], object])
     max_depth: int = 5
@@ -88,8 +85,6 @@ class RunOptions:
             check_model_name(self.model, source="RunOptions(model=...)")
         checked_providers(self.feedback)
         completion_of(self.completion)
-        if self.snapshots is not None:
-            self.snapshots.check("SnapshotLimits")
         if self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
         if self.request_limit is not None and self.request_limit < 1:
@@ -101,7 +96,6 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
     "rules": ((ApprovalRules, NoneType), "ApprovalRules, or None for those of the project"),
     "root": ((Path, NoneType), "a pathlib.Path, or None for the current folder"),
-    "snapshots": ((SnapshotLimits, NoneType), "SnapshotLimits, or None for those of the project"),
     "resources": ((ResourceRegistry, Mapping), "a ResourceRegistry, or a mapping from types to resources"),
     "max_depth": ((int,), "a whole number, 1 or more"),
     "request_limit": ((int, NoneType), "a whole number, 1 or more, or None for any number"),

@@ -216,11 +216,11 @@ class AgentRun:
     @synchronous_entry  # for the factories of the program, which call it by themselves
     def filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder that the tree shares; see `CurrentRun.filesystem`."""
-        return self.tree.filesystem(folder, self.path)
+        return self.tree.filesystem(folder)
 
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
         """The same without blocking the event loop; see `CurrentRun.open_filesystem`."""
-        return await self.tree.open_filesystem(folder, self.path)
+        return await self.tree.open_filesystem(folder)
 
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run."""

@@ -34,7 +34,7 @@ from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent,
 from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError
-from handrail.filesystem import CommitRecordStore, HostFilesystem, SnapshotLimits
+from handrail.filesystem import CommitRecordStore, HostFilesystem
 from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
@@ -47,9 +47,6 @@ from handrail.waiting import outlast, run_in_thread
 _log = redacted_logger("handrail.agents")
 
 _MOST_WARNINGS = 20
-
-DEFAULT_LIMITS = SnapshotLimits()
-"""What is saved of a folder before a program, unless a run or its project says otherwise."""
 
 _AT_ONCE = timedelta(0)
 """Another process may hold the folder for as long as its run takes, so there is no use in waiting for it."""
@@ -96,13 +93,8 @@ class RunGroup:
         """The folder that the run works on."""
         return Path.cwd() if self.options.root is None else self.options.root
 
-    @property
-    def snapshots(self) -> SnapshotLimits:
-        """What is saved of a folder before a program."""
-        return self.options.snapshots or self.project.config.shell.snapshots
-
     async def close(self) -> None:
-        """Release the folders, on a thread: a filesystem that is closed may write what it knows of a large tree."""
+        """Release the folders, on a thread: closing a filesystem removes files from its journal."""
         if not self._files:
             return
         # First, so that no later call gets a filesystem that is closed.
@@ -147,28 +139,18 @@ class RunGroup:
             # Agents may call each other in a circle, so each is visited once.
             reached += [other for other in called if other not in reached]
 
-    def filesystem(self, folder: Path, path: tuple[str, ...]) -> HostFilesystem:
-        """The one filesystem over a folder, for the agent at a path; see `CurrentRun.filesystem`."""
-        found, is_new = self._opened(folder)
-        if is_new:
-            self._warn_of(found, path)
-        return found
+    async def open_filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder, opened on a thread; see `CurrentRun.open_filesystem`."""
+        return await outlast(run_in_thread(lambda: self.filesystem(folder)))
 
-    async def open_filesystem(self, folder: Path, path: tuple[str, ...]) -> HostFilesystem:
-        """The same, opened on a thread; see `CurrentRun.open_filesystem`."""
-        found, is_new = await outlast(run_in_thread(lambda: self._opened(folder)))
-        if is_new:
-            self._warn_of(found, path)
-        return found
-
-    def _opened(self, folder: Path) -> tuple[HostFilesystem, bool]:
-        """The filesystem over a folder, and whether it was opened here."""
+    def filesystem(self, folder: Path) -> HostFilesystem:
+        """The one filesystem over a folder; see `CurrentRun.filesystem`."""
         # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
         where = folder.resolve()
         with self._opening:
             found = self._files.get(where)
             if found is not None:
-                return found, False
+                return found
             for other in self._files:
                 # Each filesystem has its own journal. A file in both folders would be restored by one of them to a
                 # state that the other has changed since.
@@ -179,15 +161,8 @@ class RunGroup:
                     )
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
-            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides, self.snapshots))
-            return found, True
-
-    def _warn_of(self, filesystem: HostFilesystem, path: tuple[str, ...]) -> None:
-        # The filesystem has logged it.
-        for change in filesystem.not_restored:
-            self.notify(
-                RunWarned(path, f"a run was killed, and not all that its program changed is restored: {change}")
-            )
+            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides))
+            return found
 
     def notify(self, event: RunEvent) -> None:
         """Notify the listener, if there is one; what it raises is logged."""
@@ -242,7 +217,7 @@ class _Open:
     def __init__(self) -> None:
         self.users = 0
         self.lock = threading.Lock()
-        self.held: tuple[HostFilesystem, CommitRecordStore | None, SnapshotLimits] | None = None
+        self.held: tuple[HostFilesystem, CommitRecordStore | None] | None = None
 
 
 class OpenFolders:
@@ -254,19 +229,16 @@ class OpenFolders:
         self._open: dict[Path, _Open] = {}
 
     @contextmanager
-    def opened(
-        self, folder: Path, store: CommitRecordStore | None, snapshots: SnapshotLimits = DEFAULT_LIMITS
-    ) -> Generator[HostFilesystem]:
+    def opened(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
         """The filesystem over a folder, for the time of the block.
 
         Args:
             folder: where it is, without links.
             store: decides whether calls were committed: that of the run's session, if it is stored.
-            snapshots: what is saved before a program.
 
         Raises:
-            AgentError: another run uses the folder with another store, with another object for the same one, or with
-                other snapshots; or its journal would lie in it.
+            AgentError: another run uses the folder with another store, or with another object for the same one; or its
+                journal would lie in it.
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         with self._lock:
@@ -276,7 +248,7 @@ class OpenFolders:
             # A lock for each folder: otherwise a recovery of one would hold up the runs that work on others. Two runs
             # must not open one folder, because the second would find it locked by its own process.
             with place.lock:
-                filesystem = _opened(folder, place, store, snapshots)
+                filesystem = _opened(folder, place, store)
             yield filesystem
         finally:
             self._leave(folder, place)
@@ -296,31 +268,19 @@ class OpenFolders:
                 del self._open[folder]
 
 
-def _opened(folder: Path, place: _Open, store: CommitRecordStore | None, snapshots: SnapshotLimits) -> HostFilesystem:
+def _opened(folder: Path, place: _Open, store: CommitRecordStore | None) -> HostFilesystem:
     if place.held is None:
         _check_journal(folder)
-        filesystem = HostFilesystem(
-            folder,
-            store=store,
-            wait=_AT_ONCE,
-            max_untracked_bytes=snapshots.max_untracked_bytes,
-            max_tree_bytes=snapshots.max_tree_bytes,
-            snapshot_tree=snapshots.snapshot_tree,
-        )
-        place.held = filesystem, store, snapshots
+        filesystem = HostFilesystem(folder, store=store, wait=_AT_ONCE)
+        place.held = filesystem, store
         return filesystem
-    filesystem, other_store, other_snapshots = place.held
+    filesystem, other_store = place.held
     # By identity: what was committed is read from the store object that the journal was opened with.
     if other_store is not store:
         raise AgentError(
             f"{folder} is used by another run of this process, whose session is kept in {_name_of(other_store)}, and "
             f"this one's in {_name_of(store)}: neither could decide for both what was committed there. Open one store "
             "for both sessions, or run one after the other."
-        )
-    if other_snapshots != snapshots:
-        raise AgentError(
-            f"{folder} is used by another run of this process with {other_snapshots}, and this one's are {snapshots}. "
-            "Choose the same for both, or run one after the other."
         )
     return filesystem
 

@@ -40,7 +40,6 @@ from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader,
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.loop_guard import check_blocking
@@ -78,7 +77,7 @@ class HostChanges:
         terms: how the changes are recorded.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_watch", "_whole", "images", "lock", "root", "terms")
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
 
     def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
         """Start without changes."""
@@ -92,7 +91,6 @@ class HostChanges:
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
-        self._watch: UnrestoredWatch | None = None
 
     @property
     def store(self) -> CommitRecordStore | None:
@@ -188,22 +186,17 @@ class HostChanges:
             self._spans.record(path, image)
         reached("journal-after-image")
 
-    def keep_tree(self) -> UnrestoredWatch:
-        """Save the whole tree, and record it durably; returns what a rollback will not restore, as it is now."""
+    def keep_tree(self) -> None:
+        """Save the whole tree, and record it durably."""
         reached("journal-before-image")
-        tree, unrestored = self._whole.keep(synced=self.terms.synced)
+        is_first = self._journal is None or self._journal.written.tree is None
+        tree = self._whole.keep(synced=self.terms.synced, is_first=is_first)
         journal = self._opened()
-        if journal.written.tree is None:
+        if is_first:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
-            journal.note_tree(tree, self._header(), self._whole.watches.write(unrestored))
-            self._watch = unrestored
+            journal.note_tree(tree, self._header())
         self._spans.record_tree(tree)
         reached("journal-after-image")
-        return unrestored
-
-    def save_index(self) -> None:
-        """Write what is known of the tree for the next opening."""
-        self._whole.save_index()
 
     def expect(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Record what will be at paths, so that a rollback recognises it."""
@@ -344,9 +337,6 @@ class HostChanges:
         wanted = RestoreTarget(images, None if by_hand else journal.written.marks, self.beside, shared)
         TreeRestorer(self.root, self.images, wanted, lambda path, mark: journal.mark([(path, mark)])).run()
         self._spans.has_come_back(snapshot)
-        # Last: by now everything is restored that can be.
-        if tree is not None and self._watch is not None:
-            self._watch.log_changes()
 
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
@@ -371,7 +361,7 @@ class HostChanges:
 
     def _let_go(self) -> JournalFile:
         journal = self._opened()
-        self._journal = self._call = self._watch = None
+        self._journal = self._call = None
         return journal
 
     def _abandon(self) -> None:

@@ -33,9 +33,11 @@ from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
-from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.scope import MAX_TREE_BYTES, MAX_UNTRACKED_BYTES, SnapshotLimits, SnapshotTree
-from handrail.filesystem.shadow.watch import UnrestoredWatch
+from handrail.filesystem.shadow.repository import (
+    MAX_UNTRACKED_BYTES,
+    ShadowRepository,
+    check_max_untracked_bytes,
+)
 from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
@@ -66,7 +68,6 @@ class HostFilesystem:
         "_disk",
         "_finalizer",
         "_folder",
-        "_not_restored",
         "_origin",
         "_programs",
         "_root",
@@ -86,8 +87,6 @@ class HostFilesystem:
         durability: Literal["full", "normal"] = "full",
         git: str = "git",
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
-        max_tree_bytes: int | None = MAX_TREE_BYTES,
-        snapshot_tree: SnapshotTree = "all",
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
     ) -> None:
@@ -107,9 +106,6 @@ class HostFilesystem:
             git: the name or path of the git command, which `keep_tree` needs.
             max_untracked_bytes: the size above which `keep_tree` refuses a file that git does not ignore; see
                 `ShadowRepository`.
-            max_tree_bytes: how many bytes of the files that git ignores `keep_tree` saves. What does not fit is left
-                out: changes in it are not rolled back, but named.
-            snapshot_tree: `"tracked"` leaves out all files that git ignores, and does not look at them.
             clock: measures the waiting.
             disk: the operating system.
 
@@ -123,9 +119,7 @@ class HostFilesystem:
         """
         require_posix("HostFilesystem")
         _check_arguments(root, journal, store, wait)
-        limits = SnapshotLimits(
-            snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
-        ).check("HostFilesystem")
+        check_max_untracked_bytes("HostFilesystem", max_untracked_bytes)
         path_filter = _shown(tuple(include), exclude_patterns(exclude))
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
@@ -142,13 +136,14 @@ class HostFilesystem:
         try:
             self._folder.check_owner(self._root.path)
             self._folder.acquire(self._root.descriptor, wait, clock)
-            shadow = ShadowRepository(self._root.path, self._folder.path / GIT_DIR, git=git)
-            shadow.limits = limits
+            shadow = ShadowRepository(
+                self._root.path, self._folder.path / GIT_DIR, max_untracked_bytes=max_untracked_bytes, git=git
+            )
             tree = WholeTree(self._root, BeforeImages(self._folder.descriptor, self._disk), shadow)
             with translate_os_errors("open the filesystem", ROOT):
                 self._folder.assign(self._root.path)
                 # Under both locks: programs of a process that is alive must not be ended, nor its journal rolled back.
-                self._not_restored = recover(tree, self._folder, store)
+                recover(tree, self._folder, store)
         except BaseException:
             self._finalizer()
             raise
@@ -175,15 +170,6 @@ class HostFilesystem:
     def turn(self) -> Turn:
         """The turn that calls acquire to use this filesystem."""
         return self._turn
-
-    @property
-    def not_restored(self) -> tuple[str, ...]:
-        """What programs of a killed process have changed and the opening has not restored, each as a sentence.
-
-        It is what `keep_tree` names after a failed program: ignored files that are not saved, and the root's own
-        `.git`, with the command that takes a change back.
-        """
-        return tuple(change.sentence for change in self._not_restored)
 
     @property
     def programs(self) -> RecordedPrograms:
@@ -319,7 +305,7 @@ class HostFilesystem:
         with self._changing(f"move {src} to {dst}", dst):
             move_path(self._changes, self._view, src, dst)
 
-    def keep_tree(self) -> UnrestoredWatch:
+    def keep_tree(self) -> None:
         """Save the whole tree, so that a program's changes to it are rolled back with the call.
 
         A handler calls it before it starts a program, and waits for the end of the program before it returns. All later
@@ -327,8 +313,7 @@ class HostFilesystem:
         extended attributes and hard links of restored files are lost. It reads the status of every file, and the files
         that have changed since the last time.
 
-        The root's own `.git` and large files that git ignores are not restored. The `changes` of what this returns
-        names what has changed there since.
+        The root's own `.git` and files that git ignores are not restored: what a program changes there stays.
 
         Raises:
             FilesystemError: this is not in a call, so nothing could be rolled back; git is missing or fails; files are
@@ -340,7 +325,7 @@ class HostFilesystem:
             if current() is None:
                 msg = "only a call can be rolled back. Call `keep_tree` in a handler, before the program."
                 raise FilesystemError(msg, path=ROOT)
-            return self._changes.keep_tree()
+            self._changes.keep_tree()
 
     def snapshot(self) -> Snapshot[BeforeImage]:
         """The current state, to be restored; the same snapshot if nothing has changed since the last one."""
@@ -379,8 +364,6 @@ class HostFilesystem:
             if self._finalizer.alive and self._changes.is_open and self._changes.is_ours:
                 msg = "a call that has changed files here has not ended. Close the filesystem when it has."
                 raise FilesystemError(msg, path=ROOT)
-            if self._finalizer.alive and self._changes.is_ours:
-                self._changes.save_index()
             self._finalizer()
 
     def _in_call(self) -> AbstractContextManager[None]:

@@ -29,8 +29,6 @@ from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.watch import Unrestored
-from handrail.filesystem.shadow.watch_record import WatchDigests
 from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
@@ -38,10 +36,8 @@ from handrail.transaction.participants import CommitRecordStore
 _LOGGER = redacted_logger("handrail.filesystem")
 
 
-def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> tuple[Unrestored, ...]:
+def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
     """End programs that are left over, and restore the tree to the state after the last committed transaction.
-
-    Returns what programs have changed and is not restored.
 
     Raises:
         JournalError: a journal cannot be read, belongs to something else, or needs its store; or a program cannot be
@@ -51,21 +47,16 @@ def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | N
     """
     # First: a program must not change what is being restored.
     RecordedPrograms(folder, tree.images.disk).end_left_over()
-    found: list[Unrestored] = []
     for journal_id in folder.ids("journal"):
-        found += _settle(journal_id, tree, folder, store)
+        _settle(journal_id, tree, folder, store)
     for journal_id in folder.ids("settled"):
         if store is not None:
             drop_commit_record(journal_id, store, tree.images)
     folder.clean()
-    return tuple(found)
 
 
-def _settle(
-    journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None
-) -> tuple[Unrestored, ...]:
-    """Roll back or discard one journal; returns what is not restored."""
-    unrestored: tuple[Unrestored, ...] = ()
+def _settle(journal_id: str, tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
+    """Roll back or discard one journal."""
     written = read_journal(journal_id, folder.read(f"journal-{journal_id}"), folder.read(f"marks-{journal_id}"))
     header = written.header
     # Opened to append to: a rollback marks what it restores, so that a second crash is recovered in the same way.
@@ -82,13 +73,12 @@ def _settle(
             if not was_committed:
                 # Before anything is restored: a rollback that stops half way would leave a mixture of two states.
                 _refuse_damaged(journal, tree.images)
-                unrestored = _undo(journal, tree)
+                _undo(journal, tree)
         reached("journal-before-discard")
         journal.discard(settled=was_committed)
         reached("journal-after-discard")
     finally:
         journal.close()
-    return unrestored
 
 
 def _was_committed(journal_id: str, header: JournalHeader, store: CommitRecordStore | None) -> bool:
@@ -125,12 +115,13 @@ def _refuse_damaged(journal: JournalFile, images: BeforeImages) -> None:
             raise JournalError(msg, path=ROOT)
 
 
-def _undo(journal: JournalFile, tree: WholeTree) -> tuple[Unrestored, ...]:
+def _undo(journal: JournalFile, tree: WholeTree) -> None:
     root, images, written, beside = tree.root, tree.images, journal.written, beside_of(journal.journal_id)
     wanted = RestoreTarget(written.images, written.marks, beside, shared=True)
     try:
         # The tree first: the images are of paths that it does not include.
-        left_out = frozenset[str]() if written.tree is None else tree.put_back(written.tree, journal)
+        if written.tree is not None:
+            tree.put_back(written.tree, journal)
         # Once the journal is discarded, nothing knows the temporary name any more.
         for folder in {parent_of(path) for path in written.images}:
             if file_kind(root.look(folder)) == "folder":
@@ -150,11 +141,3 @@ def _undo(journal: JournalFile, tree: WholeTree) -> tuple[Unrestored, ...]:
         raise JournalError(msg, path=ROOT) from error
     what = "" if written.tree is None else "the whole tree and "
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))
-    watch = None if written.watch is None else tree.watches.read(root.path, WatchDigests(*written.watch))
-    if watch is None:
-        if left_out:
-            paths = sorted(left_out)
-            _LOGGER.warning("what a dead process may have changed below these paths is not restored: %s", paths)
-        return ()
-    watch.log_changes()
-    return watch.changes()

@@ -69,7 +69,6 @@ class JournalRecords:
         marks: for each path what the transaction has put there at any time.
         prepared: whether the journal is complete, so that a store may have decided.
         tree: the snapshot of the whole tree to restore before the images; `None` if there is none.
-        watch: the digests of what is recorded beside the tree, because it is not restored; `None` if nothing is.
     """
 
     header: JournalHeader | None = None
@@ -77,7 +76,6 @@ class JournalRecords:
     marks: dict[str, set[FileIdentity]] = field(default_factory=dict[str, set[FileIdentity]])
     prepared: bool = False
     tree: SavedTree | None = None
-    watch: tuple[str, str] | None = None
 
     def lacks(self, path: str) -> bool:
         """Whether a full rollback needs what is at a path now."""
@@ -125,14 +123,14 @@ class JournalFile:
         # Only now: what `written` has must be found again after a crash.
         self.written.images.update(images)
 
-    def note_tree(self, tree: SavedTree, header: JournalHeader, watch: tuple[str, str] | None = None) -> None:
-        """Record a snapshot of the whole tree, and what is recorded beside it; when this returns, that is durable.
+    def note_tree(self, tree: SavedTree, header: JournalHeader) -> None:
+        """Record a snapshot of the whole tree; when this returns, that is durable.
 
         Raises:
             OSError: nothing has been recorded.
         """
-        self._note({"tree": tree.id} if watch is None else {"tree": tree.id, "watch": watch}, header)
-        self.written.tree, self.written.watch = tree, watch
+        self._note({"tree": tree.id}, header)
+        self.written.tree = tree
 
     def mark(self, marks: Iterable[tuple[str, FileIdentity]]) -> None:
         """Record what will be at some paths."""
@@ -267,9 +265,6 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
         # Raises for anything but hexadecimal digits: the id is handed to git.
         # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
         written.tree = SavedTree(bytes.fromhex(record["tree"]).hex())
-        if "watch" in record:
-            entries, git = record["watch"]
-            written.watch = (str(entries), str(git))
     written.prepared |= record.get("prepared", False)
 
 

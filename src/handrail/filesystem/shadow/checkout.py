@@ -17,19 +17,19 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
 from handrail.errors import FilesystemError, RootMissingError, SnapshotError
-from handrail.filesystem.disk import MAKE, open_folder, open_to_read, set_mode_of
+from handrail.filesystem.disk import LIST, MAKE, open_folder, open_to_read, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
-from handrail.filesystem.shadow.removal import remove_entry
-from handrail.filesystem.shadow.scope import load_left_out, paths_left_out
+from handrail.filesystem.shadow.ignored import load_left_out
 from handrail.filesystem.shadow.tree import (
     UNREAD,
     Folder,
@@ -58,6 +58,9 @@ _EMPTY = Folder(0)
 # ELOOP: a link is where a file was. EINVAL: `readlink` of what is no longer a link.
 _CHANGED = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL}
 """The errors of reading something that was removed, or is of another kind than it was."""
+
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}
+"""The errors of moving a folder to a name that something has already."""
 
 
 @dataclass(slots=True)
@@ -205,7 +208,7 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
     # What is of another kind than wanted is not in here: making the new one removes it.
     surplus = [name for name in (*present.leaves, *present.folders) if name not in names]
     # A folder in which a database was opened since stays.
-    steps.surplus += [join(path, name) for name in surplus if not paths_left_out(present.folders.get(name, _EMPTY))]
+    steps.surplus += [join(path, name) for name in surplus if not _holds_apart(present.folders.get(name, _EMPTY))]
     for entry in entries:
         if entry.name in present.apart:
             continue
@@ -214,6 +217,16 @@ def _plan(reader: ObjectReader, path: str, wanted: TreeEntry, present: Folder | 
             _plan(reader, inner, entry, present.folders.get(entry.name), steps)
             continue
         _plan_leaf(inner, entry, present, steps)
+
+
+def _holds_apart(folder: Folder) -> bool:
+    waiting = [folder]  # a program may have nested folders deeper than functions may call each other
+    while waiting:
+        inner = waiting.pop()
+        if inner.apart:
+            return True
+        waiting += inner.folders.values()
+    return False
 
 
 def _plan_leaf(path: str, wanted: TreeEntry, present: Folder, steps: CheckoutPlan) -> None:
@@ -265,7 +278,7 @@ class DiskTree:
     def remove(self, path: str) -> None:
         """Remove what is at a path, if anything."""
         with _at(path), self._parent(path) as (parent, name), suppress(FileNotFoundError):
-            remove_entry(name, at=parent)
+            _remove_entry(name, at=parent)
 
     def make_folder(self, path: str) -> None:
         """Make an empty folder in place of what is at a path."""
@@ -363,3 +376,69 @@ def _at(path: str) -> Generator[None]:
         yield
     except OSError as error:
         raise cannot_snapshot("restore", path, error) from error
+
+
+def _remove_entry(name: str, *, at: int) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+        _remove_folder(name, at=at)
+    else:
+        os.unlink(name, dir_fd=at)
+
+
+# However deep folders are nested: a folder that holds folders is taken apart from above. Those in it are moved to the
+# outermost one, and it is removed. So two descriptors are enough for any depth, no path is longer than a name, and each
+# folder is moved once at most. No link is followed, also if something replaces a folder by a link meanwhile.
+def _remove_folder(name: str, *, at: int) -> None:
+    outermost = _opened(name, at=at)
+    try:
+        # Numbers that are not used twice; a name that the program has given to something is skipped.
+        free = map(str, count())
+        waiting = _emptied(outermost)
+        while waiting:
+            inner_name = waiting.pop()
+            inner = _opened(inner_name, at=outermost)
+            try:
+                waiting += [_moved(each, inner, outermost, free) for each in _emptied(inner)]
+            finally:
+                os.close(inner)
+            os.rmdir(inner_name, dir_fd=outermost)
+    finally:
+        os.close(outermost)
+    os.rmdir(name, dir_fd=at)
+
+
+def _opened(name: str, *, at: int) -> int:
+    _make_accessible(name, at=at)
+    return os.open(name, LIST, dir_fd=at)
+
+
+def _make_accessible(name: str, *, at: int) -> None:
+    if os.stat(name, dir_fd=at, follow_symlinks=False).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        with suppress(PermissionError):  # of another owner; it may be accessible all the same
+            set_mode_of(name, stat.S_IRWXU, at=at)
+
+
+def _emptied(folder: int) -> list[str]:
+    """Remove the files of a folder; returns the names of its folders."""
+    # Without trying `rmdir` first: of a folder that is not empty it takes Linux a walk through all that is known of it.
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if not is_folder:
+            os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in found if is_folder]
+
+
+def _moved(name: str, source: int, target: int, free: Iterator[str]) -> str:
+    """Move a folder to another one; returns its new name."""
+    # A folder that may not be written to may not be moved either: its entry `..` changes.
+    _make_accessible(name, at=source)
+    for new in free:
+        try:
+            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return new
+    raise AssertionError  # pragma: no cover - the numbers do not end

@@ -1,8 +1,8 @@
 """The git command, isolated from all configuration but its own, as the object store of a shadow repository.
 
-Git only stores and reads blobs and trees: no index, no commits, no references, no hooks, no filters. So nothing in the
-tree (`.gitignore`, `.gitattributes`, a `.git` in some folder) changes what is stored, and a git process that is killed
-leaves no lock behind, only temporary files, which are removed.
+Git only stores and reads blobs and trees: no index, no commits, no references, no hooks, no filters; and it lists what
+the index of the root's own repository has. So nothing in the tree (`.gitattributes`, a `.git` in some folder) changes
+what is stored, and a git process that is killed leaves no lock behind, only temporary files, which are removed.
 
 Nothing is synced: the objects survive the death of the process, but perhaps not a power failure.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
 from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.paths import ROOT
+from handrail.filesystem.paths import OWN_GIT, ROOT
 from handrail.filesystem.shadow.tree import UNREAD, running_id
 from handrail.loop_guard import check_blocking
 
@@ -37,6 +37,7 @@ _SETTINGS = (
     ("gc.auto", "0"),
 )
 _READY = "handrail-ready"
+_NO_VARIABLES: Mapping[str, str] = {}
 _LEFTOVERS = ("objects/pack/tmp_*", "objects/tmp_*", "objects/??/tmp_obj_*", "fast_import_crash_*", "*.lock")
 
 
@@ -212,6 +213,32 @@ class Git:
         rows = [answer.split() for answer in answers]
         return {row[0]: int(row[2]) for row in rows if row[-1] != "missing"}
 
+    def tracked(self, root: Path) -> frozenset[str]:
+        """The paths that the index of a root's own repository has, and the folders that hold them.
+
+        Only the index is read: the configuration of a repository can name programs that git starts. An index that git
+        cannot read counts as empty.
+
+        Raises:
+            FilesystemError: git is missing.
+        """
+        own = root / OWN_GIT
+        with suppress(OSError):
+            if own.is_file():  # a linked worktree
+                own = root / os.fsdecode(own.read_bytes().removeprefix(b"gitdir:").strip())
+        index = own / "index"
+        # Reading from a pipe that a model has made in its place would not end.
+        if not index.is_file():
+            return frozenset()
+        listed = self._run(("ls-files", "-z"), environment={"GIT_INDEX_FILE": os.fspath(index)})
+        paths = set[str]()
+        for line in () if listed.returncode else listed.stdout.split(b"\0"):
+            path = os.fsdecode(line)
+            while path and path not in paths:
+                paths.add(path)
+                path = path.rpartition("/")[0]
+        return frozenset(paths)
+
     @contextmanager
     def read(self) -> Generator[ObjectReader]:
         """Read objects.
@@ -228,22 +255,27 @@ class Git:
         Raises:
             FilesystemError: git is missing, or fails.
         """
+        done = self._run(arguments, stdin)
+        if done.returncode:
+            raise _failed(arguments[0], done.returncode, done.stderr)
+        return done.stdout
+
+    def _run(
+        self, arguments: Sequence[str], stdin: bytes | BinaryIO = b"", environment: Mapping[str, str] = _NO_VARIABLES
+    ) -> subprocess.CompletedProcess[bytes]:
         check_blocking("git", arguments[0])
         data, file = (stdin, None) if isinstance(stdin, bytes) else (None, stdin)
         try:
-            done = subprocess.run(  # noqa: S603 - git, with arguments of this module
+            return subprocess.run(  # noqa: S603 - git, with arguments of this module
                 self._line(arguments),
                 input=data,
                 stdin=file,
                 capture_output=True,
-                env=self._environment(),
+                env={**self._environment(), **environment},
                 check=False,
             )
         except OSError as error:
             raise self._cannot_start(error) from error
-        if done.returncode:
-            raise _failed(arguments[0], done.returncode, done.stderr)
-        return done.stdout
 
     @contextmanager
     def _stream(self, *arguments: str) -> Generator[Pipes]:

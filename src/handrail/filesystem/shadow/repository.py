@@ -5,23 +5,20 @@ scanned before and, if the call fails, after, and differences are restored. File
 separate git dir: two snapshots share what they have in common, and git's commands can show a snapshot.
 
 Restored exactly: file contents, the whole mode of files and folders (the root's too), links, empty folders, names that
-are not UTF-8. Files that git ignores are saved too, as far as they fit a limit; `.gitattributes` is a file like any
-other, and so is the `.git` of a repository somewhere below the root.
+are not UTF-8. `.gitattributes` is a file like any other, and so is the `.git` of a repository somewhere below the root.
 
 Not included, neither saved nor changed:
 
 - the root's own `.git`;
-- files that git ignores, beyond the limit: see `handrail.filesystem.shadow.scope`;
+- files that git ignores (`handrail.filesystem.shadow.ignored`);
 - the files of databases that this process has open (`handrail.open_databases`);
-- the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again. A
-  socket or device that was there before is only watched (`handrail.filesystem.shadow.watch`).
+- the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again.
 
 Not restored: owners, times, extended attributes and hard links.
 
-Cost: a snapshot reads each file's status, and the files that have changed since the last one; it runs two git
-processes, or none if nothing has changed. The first snapshot of an object does the same if the git dir has an index
-(`handrail.filesystem.shadow.index_file`); else it reads the whole tree. Snapshots are never deleted: to free the space,
-remove the git dir while it is not in use.
+Cost: a snapshot reads each file's status, and the files that have changed since the last one; the first snapshot of an
+object reads the whole tree. It runs two git processes if something has changed, and one that lists what git tracks.
+Snapshots are never deleted: to free the space, remove the git dir while it is not in use.
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import FilesystemBusyError, FilesystemError
+from handrail.errors import FilesystemBusyError, FilesystemError, InvalidArgumentError
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.shadow.checkout import (
     ABOVE,
@@ -49,19 +46,9 @@ from handrail.filesystem.shadow.checkout import (
     wanted_tree,
 )
 from handrail.filesystem.shadow.git import Git
-from handrail.filesystem.shadow.ignored import FolderRules, exclude_digest
-from handrail.filesystem.shadow.index_file import IndexHead, TreeIndex, boot_id, read_index, write_index
-from handrail.filesystem.shadow.scope import (
-    MAX_TREE_BYTES,
-    MAX_UNTRACKED_BYTES,
-    SnapshotLimits,
-    SnapshotTree,
-    dump_left_out,
-    entries_left_out,
-    names_by_folder,
-    paths_left_out,
-)
+from handrail.filesystem.shadow.ignored import FolderRules, dump_left_out, names_by_folder
 from handrail.filesystem.shadow.tree import (
+    NO_NAMES,
     UNREAD,
     UNSETTLED,
     Folder,
@@ -80,23 +67,21 @@ _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
 _FEW = 2  # up to here blobs are stored one by one, because one git for all of them costs as much as three
 _LOCK = "handrail-lock"
-_MANY_READ = 1000
-"""When so many files have been read since, the index is written again; it takes as long as reading some hundred."""
+
+MAX_UNTRACKED_BYTES: Final = 100 * 1024 * 1024
+"""The largest file that is saved unless another limit is given."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TakenSnapshot:
+class TakenSnapshot(NamedTuple):
     """A snapshot that was just taken.
 
     Attributes:
         id: what it is restored by.
         left_out: the paths that it leaves out.
-        entries: what was at them; also the sockets and devices, which no restore makes.
     """
 
     id: str
     left_out: frozenset[str]
-    entries: Mapping[str, TreeFile | Folder]
 
 
 class ShadowRepository:
@@ -107,22 +92,17 @@ class ShadowRepository:
         git_dir: a folder of its own, outside the tree; it is made when it is first needed.
         max_untracked_bytes: the size above which a file is refused, unless git ignores it, or the packs of the user's
             own repository held it when `git_dir` was made; `None` for any size.
-        max_tree_bytes: how many bytes of the files that git ignores are saved; `None` for any number. What does not
-            fit is left out, and left alone by a restore.
-        snapshot_tree: `"tracked"` leaves out all files that git ignores.
         git: the name or path of the git command.
         clock: its time of day decides which files were changed so recently that they must be read again. It may differ
             from the clock that stamps the files by less than two seconds.
     """
 
-    def __init__(  # noqa: PLR0913 - the options, each with a default
+    def __init__(
         self,
         root: str | os.PathLike[str],
         git_dir: str | os.PathLike[str],
         *,
         max_untracked_bytes: int | None = MAX_UNTRACKED_BYTES,
-        max_tree_bytes: int | None = MAX_TREE_BYTES,
-        snapshot_tree: SnapshotTree = "all",
         git: str = "git",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -130,26 +110,22 @@ class ShadowRepository:
 
         Raises:
             FilesystemError: the git dir lies in the tree, or the tree in the git dir.
+            InvalidArgumentError: the limit is not a number of bytes.
         """
+        check_max_untracked_bytes("ShadowRepository", max_untracked_bytes)
         self.root: Path = Path(root).resolve()
         self.git_dir: Path = Path(git_dir).resolve()
         if self.git_dir.is_relative_to(self.root) or self.root.is_relative_to(self.git_dir):
             msg = f"the git dir {os.fspath(git_dir)!r} and the tree {os.fspath(root)!r} lie in each other; move one out"
             raise FilesystemError(msg, path=ROOT)
-        self.limits: SnapshotLimits = SnapshotLimits(
-            snapshot_tree=snapshot_tree, max_tree_bytes=max_tree_bytes, max_untracked_bytes=max_untracked_bytes
-        ).check("ShadowRepository")
+        self._max_untracked_bytes = max_untracked_bytes
         self._clock = clock
         self._git = Git(self.git_dir, git)
         self._lock = threading.Lock()
         self._is_prepared = False
         self._known: Folder | None = None
+        self._left_out = NO_NAMES
         self._newest = UNREAD
-        self._exclude = ""
-        self._left_out: frozenset[str] = frozenset()
-        self._has_decided = False  # which paths to leave out
-        self._has_loaded = False  # the index
-        self._unsaved = 0
 
     def snapshot(self) -> str:
         """Save the tree as it is, and return the id of the snapshot: the same id for the same tree.
@@ -160,49 +136,26 @@ class ShadowRepository:
             FilesystemError: files are too large (all are named), cannot be read or keep changing; or git is missing or
                 fails. No snapshot has been taken then, and the tree is as it was.
         """
-        taken = self.take()
-        self.save_index(synced=False)
-        return taken.id
+        return self.take().id
 
-    def take(self) -> TakenSnapshot:
-        """Save the tree as it is; as `snapshot`, which also writes the index."""
-        # Without `opened`: taking a snapshot must not change the tree, so a folder that cannot be read is an error.
-        with self._alone(), disk_at(self.root, TreeScan()) as disk:
-            self._load_index(disk)
-            exclude = exclude_digest(disk.root)
-            folder, special = self._kept(disk, exclude)
-            if folder is not self._known:
-                above = Folder(0, folders={ABOVE: folder})
-                if self._left_out:
-                    blob_id = self._git.keep_bytes(dump_left_out(self._left_out))
-                    above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
-                trees = identify(above)
-                # The same tree if only the status of what is left out has changed.
-                if above.id != self._newest:
-                    self._git.keep_trees(trees)
-                # Only now: the next scan relies on git having everything that `_known` names.
-                self._known, self._newest = folder, above.id
-                self._unsaved += 1
-            self._exclude = exclude
-            entries = entries_left_out(folder, self._left_out.difference(protected_paths(self.root))) | special
-            return TakenSnapshot(self._newest, self._left_out, entries)
-
-    def save_index(self, *, synced: bool, always: bool = False) -> None:
-        """Write the index for the next process, if it lacks much. A failure leaves the old one, and raises nothing.
+    def take(self, left_out: frozenset[str] = NO_NAMES) -> TakenSnapshot:
+        """Save the tree as it is; as `snapshot`, with the paths that it leaves out.
 
         Args:
-            synced: whether everything in the git dir has been synced since the last snapshot.
-            always: also if it lacks little.
+            left_out: paths that are left out also if git does not ignore them.
         """
-        boot = "" if synced else boot_id()
-        if self._unsaved < (1 if always else _MANY_READ) or self._known is None or not (synced or boot):
-            return
-        # The index only saves time: without space for it, or without the git dir, the next process does without.
-        with suppress(OSError, FilesystemError), self._alone():
-            status = self.root.stat()
-            head = IndexHead((status.st_dev, status.st_ino), self.limits.is_watching, self._exclude, boot)
-            write_index(self.git_dir, TreeIndex(head, self._newest, self._known))
-            self._unsaved = 0
+        # Without `opened`: taking a snapshot must not change the tree, so a folder that cannot be read is an error.
+        with self._alone(), disk_at(self.root, TreeScan()) as disk:
+            folder, left_out = self._store_tree(disk, left_out)
+            if (folder, left_out) != (self._known, self._left_out):
+                above = Folder(0, folders={ABOVE: folder})
+                if left_out:
+                    blob_id = self._git.keep_bytes(dump_left_out(left_out))
+                    above.leaves[LEFT_OUT] = TreeFile(stat.S_IFREG, blob_id, UNSETTLED)
+                self._git.keep_trees(identify(above))
+                # Only now: the next scan relies on git having everything that `_known` names.
+                self._known, self._left_out, self._newest = folder, left_out, above.id
+            return TakenSnapshot(self._newest, left_out)
 
     def restore(self, snapshot: str, /) -> None:
         """Restore the tree to a snapshot, which another object or process may have taken with this git dir.
@@ -225,7 +178,6 @@ class ShadowRepository:
             left_out = wanted.left_out.union(protected_paths(self.root))
             come_upon = TreeScan(opened=[], left_out=names_by_folder(left_out))
             with disk_at(self.root, come_upon) as disk:
-                self._load_index(disk)
                 try:
                     present = scan_tree(disk.root, self._known, come_upon)
                     identify_read(present)
@@ -243,51 +195,21 @@ class ShadowRepository:
                 apply_checkout(steps, reader, disk)
         return wanted.left_out
 
-    def _load_index(self, disk: DiskTree) -> None:
-        """Know what the index knows, at the first use."""
-        if self._has_loaded:
-            return
-        self._has_loaded = True
-        index = read_index(self.git_dir)
-        if index is None:
-            return
-        status, head = os.fstat(disk.root), index.head
-        is_ours = (head.root, head.watched) == ((status.st_dev, status.st_ino), self.limits.is_watching)
-        if not is_ours or head.boot not in {"", boot_id()} or self._git.missing([index.newest]):
-            return
-        self._known, self._newest, self._exclude = index.folder, index.newest, head.exclude
-        self._left_out = paths_left_out(index.folder)
-
-    def _kept(self, disk: DiskTree, exclude: str) -> tuple[Folder, dict[str, TreeFile]]:
-        """The tree as it is, with all file contents stored; and its sockets and devices."""
+    def _store_tree(self, disk: DiskTree, left_out: frozenset[str]) -> tuple[Folder, frozenset[str]]:
+        """The tree as it is, with all file contents stored; and the paths that are left out of it."""
+        tracked = self._git.tracked(self.root)
         changing: list[str] = []
         for _ in range(_ATTEMPTS):
             # Read before the scan, so that what is written during it counts as recent.
             settled_before = int(self._clock.now().timestamp() * 1e9) - _UNSETTLED_NS
-            folder, come_upon = self._scanned(disk, exclude)
+            apart = left_out.union(protected_paths(self.root))
+            come_upon = TreeScan(left_out=names_by_folder(apart), rules=FolderRules(disk.root, tracked))
+            folder = scan_tree(disk.root, self._known, come_upon)
             changing = self._keep(disk, come_upon.unread, settled_before)
             if not changing:
-                return folder, {path: file for path, file in come_upon.special.items() if not stat.S_ISFIFO(file.mode)}
+                return folder, apart.union(come_upon.ignored)
         msg = f"{changing[0]!r} keeps changing while it is read; stop what writes to it, then try again"
         raise FilesystemError(msg, path=changing[0])
-
-    def _scanned(self, disk: DiskTree, exclude: str) -> tuple[Folder, TreeScan]:
-        """What is in the tree, without what is left out."""
-        folder, come_upon = self._scanned_once(disk, exclude)
-        # The first time anew: what the index leaves out may have become smaller, or is no longer ignored.
-        already = self._left_out if self._has_decided else frozenset[str]()
-        left_out = self.limits.leave_out(come_upon.ignored, already.union(protected_paths(self.root)))
-        self._has_decided = True
-        if left_out != self._left_out:
-            self._left_out = left_out
-            return self._scanned_once(disk, exclude)
-        return folder, come_upon
-
-    def _scanned_once(self, disk: DiskTree, exclude: str) -> tuple[Folder, TreeScan]:
-        rules = FolderRules(disk.root, is_unchanged=self._known is not None and exclude == self._exclude)
-        left_out = names_by_folder(self._left_out)
-        come_upon = TreeScan(left_out=left_out, watched=self.limits.is_watching, rules=rules)
-        return scan_tree(disk.root, self._known, come_upon), come_upon
 
     def _keep(self, disk: DiskTree, unread: Sequence[UnreadFile], settled_before: int) -> list[str]:
         """Store what must be read in git; returns the paths of what changed meanwhile."""
@@ -301,7 +223,6 @@ class ShadowRepository:
             # Often only the status has changed, and a digest in this process costs less than storing the content again.
             if item.known_id != UNREAD and disk.read(item, file_digest) == item.known_id:
                 item.has_been_read(item.known_id, settled_before=settled_before)
-        self._unsaved += len(unread)
         # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
         with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
@@ -310,7 +231,8 @@ class ShadowRepository:
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
     def _is_large(self, item: UnreadFile) -> bool:
-        return self.limits.is_too_large(item.leaf.signature[0])
+        limit = self._max_untracked_bytes
+        return limit is not None and item.leaf.signature[0] > limit
 
     def _refuse_new(self, large: Iterable[UnreadFile]) -> None:
         """Refuse large files whose content git does not have already."""
@@ -320,7 +242,7 @@ class ShadowRepository:
         refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
         if refused:
             msg = (
-                f"files of more than {self.limits.max_untracked_bytes:,} bytes are not saved: "
+                f"files of more than {self._max_untracked_bytes:,} bytes are not saved: "
                 f"{', '.join(repr(path) for path in refused)}. Name them in .gitignore, move them out of the tree, or "
                 "raise max_untracked_bytes."
             )
@@ -345,6 +267,17 @@ class ShadowRepository:
                 self._is_prepared = True
             finally:
                 os.close(fd)
+
+
+def check_max_untracked_bytes(function: str, given: object) -> None:
+    """Check what a caller of `function` has given as the size above which a file is not saved.
+
+    Raises:
+        InvalidArgumentError: it is not a number of bytes.
+    """
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 0):
+        expected = "a number of bytes, or None for any number"
+        raise InvalidArgumentError(function=function, argument="max_untracked_bytes", given=given, expected=expected)
 
 
 def _lock(fd: int) -> None:

@@ -9,8 +9,8 @@ again the next time.
 
 An unchanged folder is the same object as before, so a scan needs memory only for what has changed.
 
-What is *left out* of a snapshot (`handrail.filesystem.shadow.scope`) is not part of the tree objects: its status is in
-`Folder.apart`, and its content is never read.
+What is *left out* of a snapshot (`handrail.filesystem.shadow.ignored`) is not part of the tree objects: only its name
+is in `Folder.apart`, and it is not looked at.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from handrail.errors import FilesystemError
 from handrail.filesystem.disk import LIST, set_mode_of
 from handrail.filesystem.paths import OWN_GIT, ROOT, join
-from handrail.filesystem.shadow.ignored import GITIGNORE, FolderRules
+from handrail.filesystem.shadow.ignored import FolderRules
 from handrail.open_databases import is_protected
 
 MAX_TREE_DEPTH = 500
@@ -37,9 +37,6 @@ UNREAD = "0" * 40
 
 Signature = tuple[int, int, int, int]
 """Size, time of modification and of change in nanoseconds, inode."""
-
-LEAST_WEIGHT = 4096
-"""What any file or folder counts as, however small: the usual block of a disk."""
 
 UNSETTLED: Signature = (-1, -1, -1, -1)
 """The signature of a file that must be read again, whatever its status."""
@@ -68,9 +65,6 @@ class TreeFile(NamedTuple):
     signature: Signature
 
 
-UNWATCHED = TreeFile(0, UNREAD, UNSETTLED)
-"""Takes the place of what is left out and not looked at."""
-
 NO_NAMES: frozenset[str] = frozenset()
 """No names."""
 
@@ -84,37 +78,14 @@ class Folder:
         leaves: its files, links and what is `SPECIAL`.
         folders: the folders in it.
         id: the id of its tree object.
-        apart: what is left out of the tree object. The files in it have not been read.
-        ignored: the names, of any of these, that git ignores.
-        weight: the bytes of everything in it and of its largest file, once `weigh` has counted them.
+        apart: the names that are left out of the tree object.
     """
 
     mode: int
     leaves: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
     folders: dict[str, Folder] = field(default_factory=dict[str, "Folder"])
     id: str = UNREAD
-    apart: dict[str, TreeFile | Folder] = field(default_factory=dict[str, "TreeFile | Folder"])
-    ignored: frozenset[str] = NO_NAMES
-    weight: Weight | None = None
-
-
-class Weight(NamedTuple):
-    """How large an entry is, in bytes.
-
-    Attributes:
-        total: all its files.
-        largest: the largest of them.
-    """
-
-    total: int
-    largest: int
-
-
-class IgnoredEntry(NamedTuple):
-    """A file or folder that git ignores, in a folder that it does not ignore."""
-
-    path: str
-    entry: TreeFile | Folder
+    apart: set[str] = field(default_factory=set[str])
 
 
 class UnreadFile(NamedTuple):
@@ -152,22 +123,18 @@ class TreeScan:
 
     Attributes:
         left_out: the names that are left out, by the path of their folder.
-        watched: whether the status of what is left out is read.
         rules: the rules of the root by which git ignores files; `None` if they do not matter.
         unread: the files and links that must be read.
-        ignored: what git ignores, if there are rules.
+        ignored: the paths that are left out by the rules.
         opened: the folders that were made accessible so that they could be read, each with its path and previous mode;
             `None` if this is not allowed.
-        special: the sockets, fifos and devices, by path, each with its status.
     """
 
     left_out: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    watched: bool = False
     rules: FolderRules | None = None
     unread: list[UnreadFile] = field(default_factory=list[UnreadFile])
-    ignored: list[IgnoredEntry] = field(default_factory=list[IgnoredEntry])
+    ignored: list[str] = field(default_factory=list[str])
     opened: list[tuple[str, int]] | None = None
-    special: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
 
     @property
     def is_restoring(self) -> bool:
@@ -206,126 +173,58 @@ def _look(fd: int, path: str, known: Folder | None, come_upon: TreeScan, rules: 
     # After `open_up`: a folder that was made accessible has a mode that differs from the wanted one, so a restore sets
     # it.
     found = Folder(os.fstat(fd).st_mode)
-    apart = come_upon.left_out.get(path, NO_NAMES)
-    inner_folders = _look_at_files(fd, path, known, found, come_upon)
     known_folders = {} if known is None else known.folders
-    if rules is not None:
-        found.ignored = _ignored_names(rules, known, found, [name for name, _ in inner_folders])
-    elif known is not None:
-        # Taken over, so that the folder counts as unchanged.
-        found.ignored = known.ignored
     # After the loop, because `scandir` holds a second descriptor of the folder until it ends.
-    for name, mode in inner_folders:
+    for name, mode in _look_at_files(fd, path, known, found, come_upon, rules):
         inner = join(path, name)
-        if name in apart:
-            found.apart[name] = _apart(name, fd, inner, known, come_upon)
-            continue
         come_upon.open_up(inner, mode, name, fd)
         with _folder(name, fd, inner) as inner_fd:
-            # What git ignores is ignored with everything in it.
-            inner_rules = None if rules is None or name in found.ignored else rules.entered(name, inner_fd)
+            inner_rules = None if rules is None else rules.entered(name, inner_fd)
             found.folders[name] = _look(inner_fd, inner, known_folders.get(name), come_upon, inner_rules)
-    if rules is not None:
-        come_upon.ignored += [IgnoredEntry(join(path, name), _entry(found, name)) for name in found.ignored]
     # Folders are compared by identity: an unchanged inner folder is the same object.
     if known is not None and _parts(known) == _parts(found):
         return known
     return found
 
 
-def _look_at_files(
-    fd: int, path: str, known: Folder | None, found: Folder, come_upon: TreeScan
+def _look_at_files(  # noqa: PLR0913, PLR0917 - the state of a walk
+    fd: int, path: str, known: Folder | None, found: Folder, come_upon: TreeScan, rules: FolderRules | None
 ) -> list[tuple[str, int]]:
     """Find the files and links of a folder; returns its folders with their modes."""
     apart = come_upon.left_out.get(path, NO_NAMES)
     known_leaves = {} if known is None else known.leaves
-    if apart:
-        # What was part of the tree before is not, even if it is unchanged.
-        known_leaves = {name: leaf for name, leaf in known_leaves.items() if name not in apart}
     leaves = found.leaves
     inner_folders: list[tuple[str, int]] = []
     # The signature is built here, because a call of `signature_of` for every file would take longer.
     for name, status in statuses(fd, path):  # the costly loop in a large tree
         mode = status.st_mode
+        is_folder = stat.S_ISDIR(mode)
+        if name in apart:
+            found.apart.add(name)
+            continue
+        if rules is not None and rules.hides(name, is_folder=is_folder):
+            found.apart.add(name)
+            come_upon.ignored.append(join(path, name))
+            continue
         signature = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         leaf = known_leaves.get(name)
         # Never true of a file with the signature `UNSETTLED`: no size is negative.
         if leaf is not None and leaf.signature == signature and leaf.mode == mode:
             leaves[name] = leaf
-        elif stat.S_ISDIR(mode):
+        elif is_folder:
             inner_folders.append((name, mode))
         elif is_protected(status):
-            found.apart[name] = UNWATCHED
-        elif name in apart:
-            found.apart[name] = TreeFile(mode, UNREAD, signature) if come_upon.watched else _unwatched(name, known)
+            found.apart.add(name)
         elif not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-            # Never settled, so that each scan comes upon it.
-            leaves[name] = TreeFile(mode, SPECIAL, UNSETTLED)
-            come_upon.special[join(path, name)] = TreeFile(mode, SPECIAL, signature)
+            leaves[name] = TreeFile(mode, SPECIAL, signature)
         else:
             leaves[name] = TreeFile(mode, UNREAD, signature)
             come_upon.unread.append(UnreadFile(join(path, name), found, name, UNREAD if leaf is None else leaf.id))
     return inner_folders
 
 
-def _ignored_names(rules: FolderRules, known: Folder | None, found: Folder, folders: list[str]) -> frozenset[str]:
-    """The names of a folder that git ignores; those of `known` are taken over while the rules are the same."""
-    rules.is_unchanged = (
-        rules.is_unchanged
-        and known is not None
-        # An unchanged file is the same object.
-        and known.leaves.get(GITIGNORE) is found.leaves.get(GITIGNORE)
-        and (OWN_GIT in known.folders) == (OWN_GIT in folders)
-    )
-    files = [*found.leaves, *found.apart]  # no folder is in it yet
-    if known is None or not rules.is_unchanged:
-        seen, new_files, new_folders = NO_NAMES, files, folders
-    else:
-        # A name that was a file and is a folder now may match another pattern.
-        leaves = [name for name in files if name not in known.leaves]
-        new_files = [name for name in leaves if not isinstance(known.apart.get(name), TreeFile)]
-        inner = [name for name in folders if name not in known.folders]
-        new_folders = [name for name in inner if not isinstance(known.apart.get(name), Folder)]
-        gone = known.ignored and known.ignored.difference(files, folders)
-        seen = known.ignored.difference(gone, new_files, new_folders) if known.ignored else known.ignored
-    new = [name for name in new_files if rules.hides(name, is_folder=False)]
-    new += [name for name in new_folders if rules.hides(name, is_folder=True)]
-    return seen.union(new) if new else seen
-
-
-def _apart(name: str, fd: int, path: str, known: Folder | None, come_upon: TreeScan) -> TreeFile | Folder:
-    """A folder that is left out: everything in it, without ids, if it is watched."""
-    if not come_upon.watched:
-        return _unwatched(name, known)
-    before = None if known is None else known.apart.get(name, known.folders.get(name))
-    with _folder(name, fd, path) as inner_fd:
-        # A scan of its own: nothing in it is read.
-        return _look(inner_fd, path, before if isinstance(before, Folder) else None, TreeScan(), None)
-
-
-def _unwatched(name: str, known: Folder | None) -> TreeFile | Folder:
-    # The same object as before, so that the folder counts as unchanged.
-    return UNWATCHED if known is None else known.apart.get(name, UNWATCHED)
-
-
-def _entry(folder: Folder, name: str) -> TreeFile | Folder:
-    return folder.leaves.get(name) or folder.folders.get(name) or folder.apart[name]
-
-
 def _parts(folder: Folder) -> tuple[object, ...]:
-    return (folder.mode, folder.leaves, folder.folders, folder.apart, folder.ignored)
-
-
-def weigh(entry: TreeFile | Folder) -> Weight:
-    """How large a file is, or everything in a folder; a small file counts as the block that it takes on disk."""
-    if isinstance(entry, TreeFile):
-        size = entry.signature[0]
-        return Weight(max(size, LEAST_WEIGHT), size)
-    if entry.weight is None:
-        parts = [weigh(inner) for entries in (entry.leaves, entry.folders, entry.apart) for inner in entries.values()]
-        total, largest = sum(part.total for part in parts), max((part.largest for part in parts), default=0)
-        entry.weight = Weight(total + LEAST_WEIGHT, largest)
-    return entry.weight
+    return (folder.mode, folder.leaves, folder.folders, folder.apart)
 
 
 def signature_of(status: os.stat_result) -> Signature:

@@ -9,8 +9,6 @@ step of `HostFilesystem.keep_tree`                     a crash after it
 =====================================================  ============================================================
 images that are files of the tree too become copies    nothing has been touched
 the tree is saved, and synced                          the same
-what it leaves out, and the root's `.git`, are         the same
-recorded (`handrail.filesystem.shadow.watch_record`)
 it is recorded in the journal on disk, and synced      the journal restores the tree, and then the images
 the program makes changes                              the same
 =====================================================  ============================================================
@@ -29,13 +27,10 @@ from __future__ import annotations
 from handrail.errors import JournalError, SnapshotError
 from handrail.filesystem.journal.before_images import BeforeImages, file_identity
 from handrail.filesystem.journal.journal_file import JournalFile
-from handrail.filesystem.own_git.state import git_dir_state
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.ignored import spelled
 from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.scope import spelled
-from handrail.filesystem.shadow.watch import UnrestoredWatch
-from handrail.filesystem.shadow.watch_record import WatchRecord
 from handrail.filesystem.undo_journal import SavedTree
 from handrail.loop_guard import check_blocking
 
@@ -49,21 +44,20 @@ class WholeTree:
     Attributes:
         root: the tree.
         images: what was at its paths.
-        watches: what is recorded of what a rollback does not restore.
     """
 
-    __slots__ = ("_shadow", "_synced", "_taken", "images", "root", "watches")
+    __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
 
     def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
         """Save what is below a root in a shadow repository of that root."""
         self.root: Root = root
         self.images: BeforeImages = images
-        self.watches: WatchRecord = WatchRecord(images.folder, images.disk)
         self._shadow = shadow
-        self._synced = self._taken = ""
+        self._synced = ""
+        self._left_out: frozenset[str] = frozenset()
 
-    def keep(self, *, synced: bool) -> tuple[SavedTree, UnrestoredWatch]:
-        """Save the tree as it is now, and look at what is left out of it; `synced` to fsync it.
+    def keep(self, *, synced: bool, is_first: bool) -> SavedTree:
+        """Save the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet.
 
         Raises:
             FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
@@ -71,24 +65,18 @@ class WholeTree:
         """
         check_blocking("saving the whole tree")
         self.images.separate()
-        taken = self._shadow.take()
-        self._taken = taken.id
+        # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
+        # does not restore, also after a program has changed the rules.
+        taken = self._shadow.take(frozenset() if is_first else self._left_out)
+        self._left_out = taken.left_out
         # Syncing the whole disk is slow, and the same tree has been synced already.
         if synced and taken.id != self._synced:
             self.sync()
             self._synced = taken.id
-        self._shadow.save_index(synced=synced)
-        root = self.root.path
-        return SavedTree(taken.id, spelled(taken.left_out)), UnrestoredWatch(root, taken.entries, git_dir_state(root))
+        return SavedTree(taken.id, spelled(taken.left_out))
 
-    def save_index(self) -> None:
-        """Write the index of the last tree for the next opening."""
-        self._shadow.save_index(synced=self._synced == self._taken, always=True)
-
-    def put_back(self, tree: SavedTree, journal: JournalFile) -> frozenset[str]:
+    def put_back(self, tree: SavedTree, journal: JournalFile) -> None:
         """Restore the tree, before images are restored; a repetition continues where it stopped.
-
-        Returns the paths that are left as they are.
 
         Raises:
             FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
@@ -106,7 +94,6 @@ class WholeTree:
         changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
         restored = SavedTree(tree.id, spelled(left_out))
         journal.mark([(path, file_identity(self.root.look(path))) for path in changed if restored.covers(path)])
-        return restored.left_out
 
     def sync(self) -> None:
         """Sync everything that a program may have written."""

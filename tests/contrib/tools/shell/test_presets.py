@@ -56,7 +56,6 @@ def test_ruff_keeps_its_fixes_when_a_finding_is_left(root: Path, files: HostFile
     assert message.content == wording
     assert isinstance(message.result.value, ProgramEnded)
     assert (message.result.value.code, message.result.value.changes) == (1, "kept")
-    assert message.result.value.not_restored == ()
 
 
 def test_ruff_that_is_used_wrongly_has_changed_nothing(root: Path, files: HostFilesystem, wording: Wording) -> None:

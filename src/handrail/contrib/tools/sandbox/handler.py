@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxLimits
-from handrail.contrib.tools.shell.handler import ProgramChanges, end_of, notifying, place_of, text_of
+from handrail.contrib.tools.shell.handler import notifying, place_of
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
-from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.rules import ProgramChanges, ShellRule, end_of, text_of
 from handrail.errors import EffectUncertain, FilesystemError, SandboxError, ToolValidationError
-from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
@@ -64,7 +63,6 @@ class ShellExecuted:
         stdout_left_out: how many bytes in the middle of its output are left out.
         stderr_left_out: the same of its error output.
         changes: whether its changes in the workspace are kept.
-        not_restored: what it has changed there and the rollback does not restore, each as a sentence.
     """
 
     command: str | tuple[str, ...]
@@ -75,7 +73,6 @@ class ShellExecuted:
     stdout_left_out: int = 0
     stderr_left_out: int = 0
     changes: ProgramChanges = "kept"
-    not_restored: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -90,7 +87,7 @@ class ShellExecuted:
         output = "\n".join(part.rstrip("\n") for part in parts) or f"{self.name} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{end_of(self.name, self.code)}.{text_of(self.changes, ())}\n{output}"
+        return f"{end_of(self.name, self.code)}.{text_of(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +132,7 @@ class SandboxHandler:
             raise ToolValidationError("The sandbox cannot be started here. Do without it.") from error
         # Before the command starts: afterwards it is not known which files it has changed.
         try:
-            unrestored = filesystem.keep_tree()
+            filesystem.keep_tree()
         except FilesystemError as error:
             raise ToolValidationError(f"The command was not started: {error}") from error
         program = Program(
@@ -152,13 +149,12 @@ class SandboxHandler:
             ended = run.carry_out(program, filesystem.programs)
         except OSError as error:
             raise ToolValidationError(f"The command cannot be run: {error.strerror}.") from error
-        faults = _Faults(_cause(ended, self.limits, is_lost=not running.is_running()), unrestored)
-        return self._result_of(params, folder, ended, faults, reach)
+        cause = _cause(ended, self.limits, is_lost=not running.is_running())
+        return self._result_of(params, folder, ended, cause, reach)
 
     def _result_of(
-        self, params: ShellExecute, folder: str, ended: ProgramExit, faults: _Faults, reach: ProgramReach
+        self, params: ShellExecute, folder: str, ended: ProgramExit, cause: str | None, reach: ProgramReach
     ) -> ToolResult[ShellExecuted]:
-        cause = faults.cause
         commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
         value = ShellExecuted(
             params.command,
@@ -169,12 +165,11 @@ class SandboxHandler:
             ended.left_out,
             ended.errors_left_out,
             "kept" if commits else "rolled back",
-            () if commits else tuple(change.sentence for change in faults.unrestored.changes()),
         )
         if commits:
             return ToolResult.ok(value)
         # Any other end fails the call, so that its changes are rolled back.
-        undone = text_of(value.changes, value.not_restored)
+        undone = text_of(value.changes)
         if cause is None:
             hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
             return ToolResult.error(f"{end_of(value.name, ended.code)}.{hint}{undone}", value)
@@ -183,20 +178,8 @@ class SandboxHandler:
         return ToolResult.error(f"{value.name} {cause}.{undone}", value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Faults:
-    """What is known of a command beside its end.
-
-    Attributes:
-        cause: why the call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
-        unrestored: what a rollback does not restore.
-    """
-
-    cause: str | None
-    unrestored: UnrestoredWatch
-
-
 def _cause(ended: ProgramExit, limits: SandboxLimits, *, is_lost: bool) -> str | None:
+    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not."""
     if ended.left_running:
         return "has left processes that cannot be killed and may change files at any time"
     if ended.how == "timeout":

@@ -1,37 +1,32 @@
-"""The handler of the shell suite: makes a program of a model's request, and a result of its end.
-
-Whether a program's changes in the folder are kept is a word for programs, and text for the model:
-
-==================  ====================================================================================================
-`ProgramChanges`    means
-==================  ====================================================================================================
-`"none"`            its rule says that it only reads
-`"kept"`            the call succeeds, and they stay
-`"rolled back"`     the call fails, and they are rolled back, except what `not_restored` names
-`"not rolled back"`  the call fails, and they stay, because the folder is a plain folder
-==================  ====================================================================================================
-"""
+"""The handler of the shell suite: makes a program of a model's request, and a result of its end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
-from handrail.contrib.tools.shell.rules import ArgumentPath, Command, ShellRule, format_command, match_command
+from handrail.contrib.tools.shell.rules import (
+    ArgumentPath,
+    Command,
+    ProgramChanges,
+    ShellRule,
+    changes_of,
+    end_of,
+    format_command,
+    match_command,
+    text_of,
+)
 from handrail.contrib.tools.vfs.overflow import name_of_tool
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
-from handrail.filesystem.shadow.watch import UnrestoredWatch
 from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
@@ -51,16 +46,6 @@ _ASKED = (
     " It seems to have asked for input, and its input had ended. Give all answers as `input`, or an option that "
     "answers, such as --yes."
 )
-
-
-ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back"]
-"""Whether a program's changes in the folder are kept."""
-
-_TEXTS: dict[ProgramChanges, str] = {
-    "kept": " Its changes in the folder are kept",
-    "rolled back": " Its changes in the folder are rolled back",
-    "not rolled back": " Its changes are not rolled back",
-}
 
 
 @stored_as("handrail.shell_run")
@@ -93,7 +78,6 @@ class ProgramEnded:
         output: its output and error output, of which the model is shown the beginning and the end.
         left_out: how many bytes in the middle of it are left out.
         changes: whether its changes in the folder are kept.
-        not_restored: what it has changed there and the rollback does not restore, each as a sentence.
     """
 
     command: tuple[str, ...]
@@ -102,14 +86,13 @@ class ProgramEnded:
     output: str
     left_out: int = 0
     changes: ProgramChanges = "none"
-    not_restored: tuple[str, ...] = ()
 
     def render(self) -> str:
         """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
         output = self.output or f"{self.command[0]} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
-        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes, ())}\n{output}"
+        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +149,9 @@ class ShellHandler:
         line = (program, *rule.line(command)[1:])
         terms = self.terms
         # Before the program starts: afterwards it is not known which files it has changed.
-        watch: UnrestoredWatch | None = None
         if self.filesystem is not None and not rule.reads:
             try:
-                watch = self.filesystem.keep_tree()
+                self.filesystem.keep_tree()
             except FilesystemError as error:
                 raise ToolValidationError(f"{command[0]} was not started: {error}") from error
         try:
@@ -189,8 +171,7 @@ class ShellHandler:
         succeeds = ended.code in {*rule.commit_on, *reach.commit_on}
         commits = ended.how == "exited" and succeeds and not ended.left_running
         changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
-        not_restored = () if watch is None or commits else tuple(change.sentence for change in watch.changes())
-        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes, not_restored)
+        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
         return self._result_of(value, ended, rule, commits=commits)
 
     def _result_of(
@@ -199,7 +180,7 @@ class ShellHandler:
         if commits:
             return ToolResult.ok(value)
         # Any other end fails the call, so that its changes are rolled back.
-        name, undone = value.command[0], text_of(value.changes, value.not_restored)
+        name, undone = value.command[0], text_of(value.changes)
         asked = _ASKED if _asks(ended.output) else ""
         if ended.how == "exited" and not ended.left_running:
             return ToolResult.error(f"{end_of(name, ended.code)}.{asked}{undone}", value)
@@ -308,35 +289,3 @@ def _cause(ended: ProgramExit, seconds: float) -> str:
     if ended.how == "lost":
         return "has ended, and how is not known: something else in this process has waited for it"
     return f"was killed, because it may take {seconds:g} s and was not done"
-
-
-def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
-    """Whether the changes of a program are kept.
-
-    Args:
-        rule: the rule.
-        commits: whether the call succeeds.
-        has_filesystem: whether the folder is that of a filesystem, which rolls changes back.
-    """
-    if rule.reads:
-        return "none"
-    if commits:
-        return "kept"
-    return "rolled back" if has_filesystem else "not rolled back"
-
-
-def text_of(changes: ProgramChanges, not_restored: tuple[str, ...]) -> str:
-    """Whether the changes are kept, as sentences that follow others; empty if there is nothing to say."""
-    text = _TEXTS.get(changes, "")
-    return f"{text}, but {', and '.join(not_restored)}." if not_restored else f"{text}." if text else ""
-
-
-def end_of(name: str, code: int) -> str:
-    """How a program ended, by its exit code, as the beginning of a sentence; negative for the signal that killed it."""
-    return f"{name} has ended with exit code {code}" if code >= 0 else f"{name} was ended by {_signal(-code)}"
-
-
-def _signal(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

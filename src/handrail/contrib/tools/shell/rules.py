@@ -17,17 +17,36 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem.paths import MAX_PART_BYTES, MAX_PATH_BYTES
 
 Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
+
+ProgramChanges = Literal["none", "kept", "rolled back", "not rolled back"]
+"""Whether a program's changes in the folder are kept.
+
+==================  ====================================================================================================
+`"none"`            its rule says that it only reads
+`"kept"`            the call succeeds, and they stay
+`"rolled back"`     the call fails, and they are rolled back, except in `.git` and in files that git ignores
+`"not rolled back"`  the call fails, and they stay, because the folder is a plain folder
+==================  ====================================================================================================
+"""
+
+_TEXTS: dict[ProgramChanges, str] = {
+    "kept": " Its changes in the folder are kept.",
+    "rolled back": " Its changes in the folder are rolled back, except in .git and in files that git ignores.",
+    "not rolled back": " Its changes are not rolled back.",
+}
 
 _LONGEST_SHOWN = 100
 _HIGHEST = 255  # exit code
@@ -399,6 +418,37 @@ def paths_in(token: str) -> Iterator[str]:
     if _JOINED.match(token):
         # The value of a joined option may begin after any letter: `-xfile` may be `-x file` or `-x -f ile`.
         yield from (token[start:] for start in range(max(2, len(token) - MAX_PART_BYTES), len(token)))
+
+
+def changes_of(rule: ShellRule, *, commits: bool, has_filesystem: bool) -> ProgramChanges:
+    """Whether the changes of a program are kept.
+
+    Args:
+        rule: the rule.
+        commits: whether the call succeeds.
+        has_filesystem: whether the folder is that of a filesystem, which rolls changes back.
+    """
+    if rule.reads:
+        return "none"
+    if commits:
+        return "kept"
+    return "rolled back" if has_filesystem else "not rolled back"
+
+
+def text_of(changes: ProgramChanges) -> str:
+    """Whether the changes are kept, as a sentence that follows others; empty if there is nothing to say."""
+    return _TEXTS.get(changes, "")
+
+
+def end_of(name: str, code: int) -> str:
+    """How a program ended, by its exit code, as the beginning of a sentence; negative for the signal that killed it."""
+    return f"{name} has ended with exit code {code}" if code >= 0 else f"{name} was ended by {_signal(-code)}"
+
+
+def _signal(number: int) -> str:
+    with suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
 
 
 def _looking(

@@ -1,0 +1,191 @@
+"""What snapshots leave out: files that git ignores; what becomes of them, and of all the rest."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail.errors import FilesystemError, InvalidArgumentError
+from handrail.filesystem import HostFilesystem, ShadowRepository
+from tests.filesystem.shadow_trees import Picture, git, picture
+
+IGNORED = frozenset({".venv", "web/node_modules", "src/__pycache__", "src/run.log"})
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A clone with a virtual environment, dependencies, a cache and a log, all of them ignored."""
+    root = tmp_path / "tree"
+    for path in (".venv/lib/deep/large.so", "web/node_modules/index.js", "src/__pycache__/main.pyc", "src/run.log"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("made by a tool")
+    (root / ".venv/lib/link").symlink_to("deep")
+    (root / "web/page.html").write_text("page")
+    (root / "src/main.py").write_text("main")
+    (root / "empty").mkdir()
+    (root / ".gitignore").write_text(".venv/\nnode_modules\n__pycache__/\n*.log\n")
+    return root
+
+
+@pytest.fixture
+def shadow(root: Path, tmp_path: Path) -> ShadowRepository:
+    """A shadow of it."""
+    return ShadowRepository(root, tmp_path / "shadow.git", max_untracked_bytes=10_000)
+
+
+def without(found: Picture, *paths: str) -> Picture:
+    """What is outside of some paths."""
+    out = [path.encode() for path in paths]
+    return {
+        path: what
+        for path, what in found.items()
+        if not any(path == each or path.startswith(each + b"/") for each in out)
+    }
+
+
+def test_what_git_ignores_is_left_alone_and_all_else_restored(root: Path, shadow: ShadowRepository) -> None:
+    """What a program has changed, added or removed there stays so; a new file elsewhere is removed, ignored or not."""
+    before, taken = picture(root), shadow.take()
+    assert taken.left_out == IGNORED
+    assert shadow.take() == taken
+    for path in (".venv/lib/deep/large.so", "web/node_modules/index.js", "src/run.log", "src/main.py"):
+        (root / path).write_text("damage")
+    shutil.rmtree(root / "src/__pycache__")
+    (root / "empty").rmdir()
+    (root / ".venv/new").touch()
+    (root / "other.log").touch()
+    (root / "web/.gitignore").write_text("*")
+    (root / "build").mkdir()
+    (root / "src").chmod(0o700)
+    damaged = picture(root)
+    shadow.restore(taken.id)
+    found = picture(root)
+    assert without(found, *IGNORED) == without(before, *IGNORED)
+    assert found.items() - without(found, *IGNORED).items() == damaged.items() - without(damaged, *IGNORED).items()
+    assert shadow.take().left_out == IGNORED - {"src/__pycache__"}
+
+
+def test_a_large_file_that_is_ignored_is_no_reason_to_refuse(root: Path, shadow: ShadowRepository) -> None:
+    """One that is not ignored is refused."""
+    (root / ".venv/lib/deep/large.so").write_bytes(bytes(20_000))
+    assert shadow.take().left_out == IGNORED
+    (root / "data.bin").write_bytes(bytes(20_000))
+    with pytest.raises(FilesystemError, match=r"data\.bin"):
+        shadow.snapshot()
+    with (root / ".gitignore").open("a") as file:
+        file.write("*.bin\n")
+    assert shadow.take().left_out == IGNORED | {"data.bin"}
+
+
+def test_rules_of_later_decide_nothing_about_a_snapshot(root: Path, shadow: ShadowRepository, tmp_path: Path) -> None:
+    """The snapshot says what it leaves out; a program that ignores more takes nothing from the rollback."""
+    before, snapshot = picture(root), shadow.snapshot()
+    (root / ".gitignore").unlink()
+    shadow.restore(snapshot)
+    assert picture(root) == before
+    for repository in (shadow, ShadowRepository(root, tmp_path / "shadow.git")):
+        (root / ".gitignore").write_text("*")
+        (root / "src/main.py").unlink()
+        repository.restore(snapshot)
+        assert picture(root) == before
+
+
+def test_a_folder_above_comes_back_without_what_was_left_out(root: Path, shadow: ShadowRepository) -> None:
+    """Nobody has saved that."""
+    before, snapshot = picture(root), shadow.snapshot()
+    shutil.rmtree(root / "web")
+    (root / "web").write_text("a file where a folder was")
+    shadow.restore(snapshot)
+    assert picture(root) == without(before, "web/node_modules")
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_file_that_git_tracks_is_restored_whatever_the_rules_say(
+    root: Path, shadow: ShadowRepository, *, is_linked: bool
+) -> None:
+    """Also in an ignored folder, of which the rest is left out; a linked worktree has its index elsewhere."""
+    (root / "dist/empty").mkdir(parents=True)
+    (root / "dist/.gitignore").write_text("!*")
+    for name in ("released.js", "local.js"):
+        (root / "dist" / name).write_text("as it was")
+    with (root / ".gitignore").open("a") as file:
+        file.write("/dist\n")
+    git(root, "init")
+    git(root, "add", "--force", "dist/released.js", "src/run.log")
+    if is_linked:
+        (root / ".git").rename(root.with_name("elsewhere"))
+        (root / ".git").write_text("gitdir: ../elsewhere\n")
+    taken = shadow.take()
+    kept = {"dist/local.js", "dist/.gitignore", "dist/empty"}
+    assert taken.left_out == IGNORED - {"src/run.log"} | kept
+    for path in ("dist/released.js", "dist/local.js", "src/run.log"):
+        (root / path).write_text("damage")
+    shadow.restore(taken.id)
+    assert (root / "dist/released.js").read_text() == "as it was"
+    assert (root / "dist/local.js").read_text() == "damage"
+    assert (root / "src/run.log").read_text() == "made by a tool"
+
+
+@pytest.mark.parametrize("kind", ["damaged", "a pipe"])
+def test_an_index_that_git_cannot_read_tracks_nothing(root: Path, shadow: ShadowRepository, kind: str) -> None:
+    """The program runs all the same; the files that no rule names are restored."""
+    git(root, "init")
+    git(root, "add", "--force", "src/run.log")
+    (root / ".git/index").unlink()
+    os.mkfifo(root / ".git/index") if kind == "a pipe" else (root / ".git/index").write_text("damaged")
+    assert shadow.take().left_out == IGNORED
+
+
+def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: ShadowRepository) -> None:
+    """Rules above a repository end at it, and its `.git` is never ignored."""
+    for folder in (root, root / "inner"):
+        folder.mkdir(exist_ok=True)
+        git(folder, "init")
+        (folder / "inside.log").touch()
+    (root / ".git/info/exclude").write_text("main.py\n.git\n")
+    (root / "inner/.git/info/exclude").write_text("secret\n")
+    (root / "inner/secret").touch()
+    (root / "src/.gitignore").write_text("!*.log\n")
+    found = shadow.take().left_out
+    assert found == IGNORED - {"src/run.log"} | {"src/main.py", "inside.log", "inner/secret"}
+
+
+def test_a_name_that_changes_its_kind_is_decided_about_again(root: Path, shadow: ShadowRepository) -> None:
+    """A pattern may be for folders only."""
+    assert "src/__pycache__" in shadow.take().left_out
+    shutil.rmtree(root / "src/__pycache__")
+    (root / "src/__pycache__").write_text("a file")
+    assert "src/__pycache__" not in shadow.take().left_out
+
+
+def test_names_that_are_not_utf_8_are_left_out_too(root: Path, shadow: ShadowRepository) -> None:
+    """The rules see the same bytes as git."""
+    (root / os.fsdecode(b"caf\xe9.log")).touch()
+    before, taken = picture(root), shadow.take()
+    assert os.fsdecode(b"caf\xe9.log") in taken.left_out
+    (root / "src/main.py").unlink()
+    shadow.restore(taken.id)
+    assert picture(root) == before
+
+
+def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: ShadowRepository) -> None:
+    """Nor does a file that is too large, or a link."""
+    (root / ".gitignore").unlink()
+    os.mkfifo(root / ".gitignore")
+    (root / "src/.gitignore").symlink_to("../web/page.html")
+    (root / "web/.gitignore").write_bytes(b"*\n" * 600_000)
+    assert ShadowRepository(root, shadow.git_dir).take().left_out == frozenset()
+
+
+@pytest.mark.parametrize("given", ["1 GB", -1, True])
+@pytest.mark.parametrize("kind", [HostFilesystem, ShadowRepository])
+def test_a_limit_that_is_not_a_number_of_bytes_is_refused(kind: Any, given: object, root: Path, tmp_path: Path) -> None:
+    """Before anything is opened."""
+    where = (tmp_path / "git",) if kind is ShadowRepository else ()
+    with pytest.raises(InvalidArgumentError) as raised:
+        kind(root, *where, max_untracked_bytes=given)
+    assert (raised.value.function, raised.value.argument) == (kind.__name__, "max_untracked_bytes")
