@@ -11,8 +11,6 @@ import pytest
 from handrail.agents import ApprovalRules, Rule
 from handrail.agents.approval.decisions import Answer, Decision, GatedCall
 from handrail.agents.approval.records import open_questions, record_decision
-from handrail.contrib.tools import VfsToolsSection
-from handrail.filesystem import HostFilesystem
 from handrail.session import Session
 from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated
@@ -62,17 +60,6 @@ async def test_a_call_that_reaches_by_a_link_what_is_asked_about_is_asked_about(
     assert "SECRET" not in told[0]
     assert (root / "x/ask/q.txt").read_text() == "SECRET\n"
     assert sorted(path.name for path in (root / "x/ask").iterdir()) == ["q.txt"]
-
-
-async def test_a_link_in_a_mount_leads_where_it_leads_in_the_tree(tmp_path: Path) -> None:
-    """Rules name the paths that the tools have."""
-    root = linked(tmp_path / "work")
-    person = Person(Answer("no"))
-    with HostFilesystem(root, journal=tmp_path / "journal") as files:
-        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(mounts={"m": files})})
-        rules = ApprovalRules(ask=(Rule("*", {"path": "m/x/ask/**"}),))
-        await answers(agent, Call("read_file", {"path": "m/l"}), rules=rules, mode="ask", asker=person)
-    assert person.asked[0].reached == {"path": "m/x/ask/q.txt"}
 
 
 async def test_a_person_is_shown_where_a_path_leads(tmp_path: Path) -> None:

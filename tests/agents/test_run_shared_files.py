@@ -1,4 +1,4 @@
-"""What a toolset keeps back of its files, other toolsets, mounts and programs over them keep back, too."""
+"""What a toolset keeps back of its files, other toolsets and programs over them keep back, too."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, current_run
 from handrail.agents.toolsets.builtin import files_toolset, shell_toolset
-from handrail.contrib.tools import READING, KeptText, VfsToolsSection
+from handrail.contrib.tools import READING, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Section
-from handrail.session import Session
 from handrail.testing import Call, Reply
 from tests.agents.desks import CallLog, Person, desk, inside, play
 from tests.agents.folders import agent as agent_file
@@ -29,9 +28,9 @@ DENY = ApprovalRules(deny=(Rule("notes_*", {"path": "secret.txt"}),))
 ASK = ApprovalRules(ask=(Rule("notes_*", {"path": "secret.txt"}),))
 
 
-def mounted(folder: Path) -> Callable[[RunContext[Any]], Section[Any]]:
-    """A toolset that shows a folder as `m`."""
-    return lambda _: VfsToolsSection(mounts={"m": current_run().filesystem(folder)})
+def own(folder: Path, **options: Any) -> Callable[[RunContext[Any]], Section[Any]]:
+    """A section of the program over a folder."""
+    return lambda _: VfsToolsSection(current_run().filesystem(folder), **options)
 
 
 def over(folder: Path, order: Sequence[str]) -> dict[str, Any]:
@@ -39,7 +38,7 @@ def over(folder: Path, order: Sequence[str]) -> dict[str, Any]:
     toolsets = {
         "notes": files_toolset(folder, prefix="notes"),
         "two": files_toolset(folder, prefix="two"),
-        "mount": mounted(folder),
+        "own": own(folder),
         "programs": shell_toolset(folder, allow=READING),
     }
     return {name: toolsets[name] for name in order}
@@ -58,10 +57,10 @@ AROUND = [
     Call("two_grep_files", {"pattern": "hunter", "path": "secret.txt"}),
     Call("two_move_file", {"path": "secret.txt", "new_path": "x.txt"}),
     Call("two_read_file", {"path": "x.txt"}),
-    Call("read_file", {"path": "m/secret.txt"}),
-    Call("grep_files", {"pattern": "hunter", "path": "m"}),
-    Call("move_file", {"path": "m/secret.txt", "new_path": "m/y.txt"}),
-    Call("read_file", {"path": "m/y.txt"}),
+    Call("read_file", {"path": "secret.txt"}),
+    Call("grep_files", {"pattern": "hunter"}),
+    Call("move_file", {"path": "secret.txt", "new_path": "y.txt"}),
+    Call("read_file", {"path": "y.txt"}),
     Call("shell_run", {"command": ["cat", "secret.txt"]}),
     Call("shell_run", {"command": ["grep", "-r", "hunter", "."]}),
     Call("notes_grep_files", {"pattern": "hunter"}),
@@ -70,7 +69,7 @@ AROUND = [
 
 
 @pytest.mark.parametrize("rules", [DENY, ASK], ids=["denied", "asked"])
-@pytest.mark.parametrize("order", [["notes", "two", "mount", "programs"], ["programs", "mount", "two", "notes"]])
+@pytest.mark.parametrize("order", [["notes", "two", "own", "programs"], ["programs", "own", "two", "notes"]])
 @pytest.mark.short(2)
 async def test_a_rule_on_a_toolset_holds_for_its_files_whatever_reaches_them(
     order: Sequence[str], rules: ApprovalRules, folder: Path, tmp_path: Path
@@ -141,42 +140,6 @@ async def test_files_of_the_program_are_kept_back_in_the_same_way(tmp_path: Path
     assert told == wording
 
 
-async def test_a_rule_on_the_paths_of_mounts_holds_for_the_folders_that_are_mounted(
-    folder: Path, tmp_path: Path
-) -> None:
-    """Under the paths that they have there."""
-
-    def notes(_: RunContext[Any]) -> AbstractToolset[Any]:
-        section = VfsToolsSection(mounts={"m": current_run().filesystem(folder)})
-        return current_run().section_toolset(section, id="notes", prefix="notes_").prefixed("notes")
-
-    agent = desk(tmp_path / "project", toolsets={"two": files_toolset(folder, prefix="two"), "notes": notes})
-    rules = ApprovalRules(deny=(Rule("notes_*", {"path": "m/secret.txt"}, expect="unmatched"),))
-    calls = [Call("two_read_file", {"path": path}) for path in ("secret.txt", "open.txt")]
-    told = await answers(agent, *calls, rules=rules)
-    assert ["hunter2" in told[0], "milk" in told[1]] == [False, True]
-
-
-async def test_long_results_of_one_toolset_are_read_with_its_own_tools(
-    folder: Path, tmp_path: Path, wording: Wording
-) -> None:
-    """Those of another one would look at other files, and know other rules."""
-    write(folder, {f"{number}.txt": "hunter2\n" for number in range(600)})
-    write(tmp_path / "work", {"secret.txt": "mine\n"})
-    agent = desk(tmp_path / "project", toolsets=over(folder, ["notes", "two"]), also=["files"])
-    session = Session()
-    (found,) = await answers(
-        agent, Call("notes_grep_files", {"pattern": "hunter"}), session=session, root=tmp_path / "work"
-    )
-    (kept,) = session[KeptText]
-    assert [line.replace(kept.key, "KEY") for line in found.splitlines() if kept.key in line] == wording
-    given = {"key": kept.key, "offset": kept.text.split("\n").index("secret.txt:1: hunter2") + 1}
-    calls = [Call(f"{prefix}read_kept", given, id=f"k{number}") for number, prefix in enumerate(["", "two_", "notes_"])]
-    told = await answers(agent, *calls, rules=DENY, session=session, root=tmp_path / "work")
-    assert [text.replace(kept.key, "KEY") for text in told] == wording
-    assert [text for text in told if "hunter2" in text] == []
-
-
 # ----------------------------------------------------------------------------------------------- `exclude` of a toolset
 
 
@@ -201,16 +164,12 @@ async def test_what_a_toolset_excludes_is_out_of_reach_of_programs_in_its_folder
     assert told[2] == "milk\n"
 
 
-async def test_what_a_mount_excludes_is_out_of_reach_of_programs_in_the_folder(
+async def test_what_a_section_of_the_program_excludes_is_out_of_reach_of_programs_in_the_folder(
     folder: Path, tmp_path: Path, wording: Wording
 ) -> None:
-    """Under the path that it has there."""
-
-    def mount(_: RunContext[Any]) -> Section[Any]:
-        return VfsToolsSection(mounts={"m": current_run().filesystem(folder)}, exclude=["m/secret.txt"])
-
+    """As what a built-in toolset excludes."""
     programs = shell_toolset(folder, allow=READING)
-    agent = desk(tmp_path / "project", toolsets={"programs": programs, "mount": mount})
+    agent = desk(tmp_path / "project", toolsets={"programs": programs, "own": own(folder, exclude=["secret.txt"])})
     calls = [Call("shell_run", {"command": ["cat", name]}) for name in ("secret.txt", "open.txt")]
     told = await answers(agent, *calls)
     assert told == [wording, "milk\n"]

@@ -37,8 +37,6 @@ STORED = {
     "handrail.glob_files",
     "handrail.grant",
     "handrail.grep_files",
-    "handrail.kept_excerpt",
-    "handrail.kept_text",
     "handrail.lines_found",
     "handrail.list_files",
     "handrail.made_agent",
@@ -50,7 +48,6 @@ STORED = {
     "handrail.program_ended",
     "handrail.python_evaluated",
     "handrail.read_file",
-    "handrail.read_kept",
     "handrail.read_result",
     "handrail.read_plan",
     "handrail.read_section",
@@ -95,12 +92,12 @@ FACES = {
         AddStep AstevalSection Bubblewrap CHECKING EditFile EvaluatePython FIXING FileEdited FileExcerpt FileList
         FileMoved
         FileRemoved FileWritten FilesFound GIT_READING
-        GlobFiles GrepFiles OverflowExcerpt KeptText LinesFound ListFiles MountedFilesystem MoveFile Plan PlanCompleted
+        GlobFiles GrepFiles LinesFound ListFiles MoveFile Plan PlanCompleted
         PlanStatus
         PlanStep PlanningStrategy PlanningToolsSection Podman PodmanSandboxSection ProgramEnded ProgramProgress
         PythonEvaluated
         PythonFault READING ReadFile
-        ReadKept ReadPlan RemoveFile
+        ReadPlan RemoveFile
         SandboxLimits SandboxSection SetupPlan ShellExecute ShellExecuted
         ShellRule ShellRun ShellToolsSection StepStatus UpdateStep VfsLimits VfsToolsSection WriteFile
     """,

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from handrail.errors import PathConflictError, PathEscapeError
+from handrail.errors import FilesystemError, PathConflictError, PathEscapeError
 from handrail.filesystem import InMemoryFilesystem
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.filesystem.stores import tree_of
+from tests.wording import Wording
 
 
 def test_filesystem_is_made_of_text_and_bytes() -> None:
@@ -34,6 +37,65 @@ def test_filesystem_is_not_made_of_paths_outside_the_root() -> None:
     """What is given at the start is held to the rules of paths too."""
     with pytest.raises(PathEscapeError):
         InMemoryFilesystem({"../a": "x"})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder on disk with code, a secret, a repository, a link that leads out, a pipe, and an empty folder."""
+    folder = tmp_path / "project"
+    for path in ("src/a.py", "src/deep/b.py", "notes.md", "site.key", ".git/config", os.fsdecode(b"caf\xe9.md")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("on disk")
+    (tmp_path / "secret").write_text("hunter2")
+    (folder / "link").symlink_to("../secret")
+    (folder / "way out").symlink_to("..")
+    os.mkfifo(folder / "pipe")
+    (folder / "empty").mkdir()
+    return folder
+
+
+def test_a_folder_on_disk_is_copied_in(folder: Path) -> None:
+    """Without links, pipes and `.git`; neither side sees later what the other changes."""
+    fs = InMemoryFilesystem({"notes.md": "in memory", "own.md": "own"})
+    fs.copy_in(folder)
+    files = {path: data for path, data in tree_of(fs).items() if data is not None}
+    assert {path for path in files if path.isascii()} == {"notes.md", "own.md", "site.key", "src/a.py", "src/deep/b.py"}
+    assert len(files) == 6, "a name that is not UTF-8 is spelled as a folder on disk spells it"
+    assert {path for path, data in files.items() if data != b"on disk"} == {"own.md"}
+    fs.write_text("src/a.py", "changed")
+    (folder / "notes.md").write_text("changed")
+    assert ((folder / "src/a.py").read_text(), fs.read_text("notes.md")) == ("on disk", "on disk")
+
+
+def test_patterns_say_what_is_copied_and_where_to(folder: Path) -> None:
+    """As those of a folder on disk; several folders may be copied into one tree."""
+    fs = InMemoryFilesystem()
+    fs.copy_in(folder, to="project", include=("*.py", "*.key"), exclude=("*.key", "src/deep/**"))
+    fs.copy_in(folder / "src" / "deep", to="deep")
+    assert [path for path, data in tree_of(fs).items() if data] == ["deep/b.py", "project/src/a.py"]
+
+
+def test_a_copy_that_fails_changes_nothing(folder: Path, wording: Wording) -> None:
+    """A folder that is too large, or not there; and a folder here in the place of a file."""
+    fs = InMemoryFilesystem({"site.key/file": "x"})
+    before = tree_of(fs)
+    for where, most in ((folder, 20), (folder / "none", 100), (folder, 100)):
+        with pytest.raises(FilesystemError) as raised:
+            fs.copy_in(where, max_bytes=most)
+        assert str(raised.value) == wording
+        assert tree_of(fs) == before
+
+
+def test_a_copy_is_undone_with_its_call(folder: Path) -> None:
+    """It is a write like any other."""
+    fs = InMemoryFilesystem({"notes.md": "in memory"})
+    before = tree_of(fs)
+    ticket = draw_ticket((fs.turn,), exclusive=True)
+    with Transaction("tool", ticket=ticket, writes=True):
+        fs.copy_in(folder)
+        assert tree_of(fs) != before
+    ticket.release()
+    assert tree_of(fs) == before
 
 
 def test_filesystem_may_be_made_in_a_call_that_only_reads() -> None:

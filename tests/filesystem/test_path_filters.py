@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools.vfs.mounts import MountedFilesystem
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter, excluding
 from handrail.filesystem.disk import Disk
@@ -26,37 +25,19 @@ PLAIN = {"plan.md": "buy milk", "deep/b.md": "b", "docs/c.md": "c"}
 FILTER = excluding((".env", "secrets/**"))
 
 
-@contextmanager
-def mounted(store: str, files: dict[str, str]) -> Generator[Filesystem]:
-    """The files as the mount `m` of a tree, which has another mount."""
-    with STORES[store](files) as inner:
-        yield MountedFilesystem({"m": inner, "other": InMemoryFilesystem({"x": "x"})})
-
-
 @dataclass(frozen=True)
 class Place:
-    """A filesystem, and where the files lie in it."""
+    """A filesystem, and the same files behind a filter."""
 
     whole: Filesystem
     seen: Filesystem
-    folder: str
-
-    def __call__(self, path: str) -> str:
-        return f"{self.folder}{path}"
 
 
-@pytest.fixture(params=["memory", "disk", "mounted memory", "mounted disk"])
+@pytest.fixture(params=["memory", "disk"])
 def place(request: pytest.FixtureRequest) -> Generator[Place]:
     """Each filesystem in turn, with secrets, and behind the filter."""
-    kind = str(request.param)
-    store = kind.removeprefix("mounted ")
-    with ExitStack() as stack:
-        if store == kind:
-            whole, folder = stack.enter_context(STORES[store]({**SECRETS, **PLAIN})), ""
-        else:
-            whole, folder = stack.enter_context(mounted(store, {**SECRETS, **PLAIN})), "m/"
-        path_filter = FILTER if not folder else excluding((".env", "m/secrets/**"))
-        yield Place(whole, whole.filtered(path_filter), folder)
+    with STORES[request.param]({**SECRETS, **PLAIN}) as whole:
+        yield Place(whole, whole.filtered(FILTER))
 
 
 READING: dict[str, Callable[[Filesystem, str], object]] = {
@@ -96,10 +77,10 @@ def test_what_is_excluded_is_not_there(place: Place, reading: str, path: str) ->
     """The error is that of a path at which there is nothing, and nothing changes."""
     before = tree_of(place.whole)
     with pytest.raises(PathNotFoundError) as caught:
-        READING[reading](place.seen, place(path))
+        READING[reading](place.seen, path)
     assert "hunter" not in str(caught.value)
     assert tree_of(place.whole) == before
-    assert not place.seen.exists(place(path))
+    assert not place.seen.exists(path)
 
 
 @pytest.mark.parametrize("operate", WRITING.values(), ids=WRITING)
@@ -110,10 +91,10 @@ def test_nothing_is_made_where_paths_are_excluded(
     """The refusal names the pattern, and is the same whether anything is there or not."""
     before = tree_of(place.whole)
     with pytest.raises(PathConflictError) as raised:
-        operate(place.seen, place(path))
+        operate(place.seen, path)
     assert str(raised.value) == wording
     with pytest.raises(PathConflictError) as raised:
-        place.seen.move(place("plan.md"), place(path))
+        place.seen.move("plan.md", path)
     assert str(raised.value) == wording
     assert tree_of(place.whole) == before
 
@@ -121,31 +102,31 @@ def test_nothing_is_made_where_paths_are_excluded(
 def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place, wording: Wording) -> None:
     """Alone or with its folder; the files beside it may go."""
     staying = place.whole.filtered(PathFilter(removing=(ExcludedPaths(("b.md",)),)))
-    staying.write_text(place("deep/b.md"), "new")
+    staying.write_text("deep/b.md", "new")
     after = tree_of(place.whole)
     for path in ("deep/b.md", "deep"):
         with pytest.raises(PathConflictError) as raised:
-            staying.remove(place(path), recursive=True)
+            staying.remove(path, recursive=True)
         assert str(raised.value) == wording
         with pytest.raises(PathConflictError) as raised:
-            staying.move(place(path), place("elsewhere"))
+            staying.move(path, "elsewhere")
         assert str(raised.value) == wording
     assert tree_of(place.whole) == after
-    staying.remove(place("deep/er"), recursive=True)
-    assert staying.read_text(place("deep/b.md")) == "new"
+    staying.remove("deep/er", recursive=True)
+    assert staying.read_text("deep/b.md") == "new"
 
 
 def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place, wording: Wording) -> None:
     """With a folder that is not in the set, it is neither moved, moved onto nor removed; by itself it is."""
-    patterns = ("b.md", place("deep/er/**"))
+    patterns = ("b.md", "deep/er/**")
     held = ExcludedPaths(patterns)
     seen = place.whole.filtered(PathFilter(holding=(held,)))
-    seen.write_text(place("new/b.md"), "b")
+    seen.write_text("new/b.md", "b")
     before = tree_of(place.whole)
     operations: tuple[Callable[[], object], ...] = (
-        lambda: seen.remove(place("deep"), recursive=True),
-        lambda: seen.move(place("deep"), place("elsewhere")),
-        lambda: seen.move(place("new"), place("docs/new")),
+        lambda: seen.remove("deep", recursive=True),
+        lambda: seen.move("deep", "elsewhere"),
+        lambda: seen.move("new", "docs/new"),
     )
     for operate in operations:
         with pytest.raises(PathConflictError) as caught:
@@ -155,50 +136,50 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place, wording
             said = said.replace(repr(pattern), "<pattern>")
         assert said == wording
     assert tree_of(place.whole) == before
-    assert seen.remove(place("new/b.md")) == 0
-    seen.move(place("deep/b.md"), place("b.md"))
-    seen.move(place("deep/er"), place("er"))
-    assert seen.remove(place("er"), recursive=True) == 1
-    assert seen.remove(place("deep")) == 0
+    assert seen.remove("new/b.md") == 0
+    seen.move("deep/b.md", "b.md")
+    seen.move("deep/er", "er")
+    assert seen.remove("er", recursive=True) == 1
+    assert seen.remove("deep") == 0
 
 
 def test_what_is_held_is_not_moved_onto_with_a_folder(place: Place, wording: Wording) -> None:
     """The folder that is named is another one."""
-    held = ExcludedPaths((place("out/c.md"),))
+    held = ExcludedPaths(("out/c.md",))
     seen = place.whole.filtered(PathFilter(holding=(held,)))
     with pytest.raises(PathConflictError) as raised:
-        seen.move(place("docs"), place("out"))
+        seen.move("docs", "out")
     assert str(raised.value) == wording
-    seen.make_folder(place("out"))
-    seen.move(place("docs/c.md"), place("out/c.md"))
+    seen.make_folder("out")
+    seen.move("docs/c.md", "out/c.md")
 
 
 def test_folder_is_in_the_set_that_holds_what_it_holds(place: Place, wording: Wording) -> None:
     """One that another set has was asked about for another reason."""
-    sets = (ExcludedPaths((place("deep/**"),)), ExcludedPaths(("b.md",)))
+    sets = (ExcludedPaths(("deep/**",)), ExcludedPaths(("b.md",)))
     with pytest.raises(PathConflictError) as raised:
-        place.whole.filtered(PathFilter(holding=sets)).remove(place("deep"), recursive=True)
+        place.whole.filtered(PathFilter(holding=sets)).remove("deep", recursive=True)
     assert str(raised.value) == wording
-    place.whole.filtered(PathFilter(holding=sets[:1])).remove(place("deep"), recursive=True)
+    place.whole.filtered(PathFilter(holding=sets[:1])).remove("deep", recursive=True)
 
 
 def test_what_does_not_exist_is_not_said_to_be_left_out(place: Place) -> None:
     """And resolves all the same, for rules that judge what a path leads to."""
-    assert place.seen.unsearched(place(".env"), named=False) is None
-    assert place.seen.resolve(place("deep/../.env")) == place(".env")
+    assert place.seen.unsearched(".env", named=False) is None
+    assert place.seen.resolve("deep/../.env") == ".env"
 
 
 def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) -> None:
     """It exists, and may be read and written."""
     seen = place.whole.filtered(PathFilter(searching=(ExcludedPaths(("b.md",)),)))
-    assert "deep/b.md" not in {stat.path.removeprefix(place.folder) for stat in seen.glob("**")}
-    assert [stat.path for stat in seen.list(place("deep"))] == [place("deep/er")]
-    assert seen.scan(place("deep"), "*").unlisted == 1
-    assert seen.read_text(place("deep/b.md")) == "b"
+    assert "deep/b.md" not in {stat.path for stat in seen.glob("**")}
+    assert [stat.path for stat in seen.list("deep")] == ["deep/er"]
+    assert seen.scan("deep", "*").unlisted == 1
+    assert seen.read_text("deep/b.md") == "b"
     why = "the exclude pattern 'b.md'"
-    assert [seen.unsearched(place("deep/b.md"), named=named) for named in (True, False)] == [why, why]
+    assert [seen.unsearched("deep/b.md", named=named) for named in (True, False)] == [why, why]
     listed = place.whole.filtered(PathFilter(listing=(ExcludedPaths(("b.md",)),)))
-    assert [listed.unsearched(place("deep/b.md"), named=named) for named in (True, False)] == [None, why]
+    assert [listed.unsearched("deep/b.md", named=named) for named in (True, False)] == [None, why]
     assert listed.unsearched("none") is None
 
 
@@ -207,36 +188,36 @@ def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str, wor
     """It is neither removed nor moved, empty as it may look: what is excluded would go with it."""
     before = tree_of(place.whole)
     operations: tuple[Callable[[], object], ...] = (
-        lambda: place.seen.remove(place(folder), recursive=True),
-        lambda: place.seen.move(place(folder), place("elsewhere")),
+        lambda: place.seen.remove(folder, recursive=True),
+        lambda: place.seen.move(folder, "elsewhere"),
     )
     for operate in operations:
         with pytest.raises(PathConflictError) as raised:
             operate()
         assert str(raised.value) == wording
     with suppress(PathConflictError):
-        place.seen.remove(place(folder))
+        place.seen.remove(folder)
     assert tree_of(place.whole) == before
 
 
 def test_lists_and_searches_pass_it_by(place: Place) -> None:
     """In the folder and at any depth."""
-    found = [stat.path.removeprefix(place.folder) for stat in place.seen.glob(place("**"))]
+    found = [stat.path for stat in place.seen.glob("**")]
     assert found == ["deep", "deep/b.md", "deep/er", "docs", "docs/c.md", "plan.md"]
-    assert [stat.path for stat in place.seen.list(place("deep/er"))] == []
-    assert [stat.path.removeprefix(place.folder) for stat in place.seen.list(place("."))] == ["deep", "docs", "plan.md"]
-    assert place.seen.scan(place("."), "**/.env").entries == ()
+    assert [stat.path for stat in place.seen.list("deep/er")] == []
+    assert [stat.path for stat in place.seen.list(".")] == ["deep", "docs", "plan.md"]
+    assert place.seen.scan(".", "**/.env").entries == ()
 
 
 def test_what_is_not_excluded_works_as_without_a_filter(place: Place, wording: Wording) -> None:
     """Reading, writing, moving and removing."""
-    place.seen.write_text(place("deep/new/a.md"), "a")
-    place.seen.move(place("deep/new"), place("new"))
-    assert place.whole.read_text(place("new/a.md")) == "a"
-    place.seen.remove(place("new"), recursive=True)
-    assert not place.whole.exists(place("new"))
+    place.seen.write_text("deep/new/a.md", "a")
+    place.seen.move("deep/new", "new")
+    assert place.whole.read_text("new/a.md") == "a"
+    place.seen.remove("new", recursive=True)
+    assert not place.whole.exists("new")
     with pytest.raises(PathConflictError) as raised:
-        place.seen.remove(place("deep"))
+        place.seen.remove("deep")
     assert str(raised.value) == wording
 
 
@@ -246,11 +227,11 @@ def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -
     moment = place.whole.snapshot()
     ticket = draw_ticket((place.seen.turn,), exclusive=True)
     with Transaction("write", ticket=ticket, writes=True):
-        place.seen.write_text(place("plan.md"), "x")
-        place.whole.write_text(place(".env"), "y")
+        place.seen.write_text("plan.md", "x")
+        place.whole.write_text(".env", "y")
     ticket.release()
     assert tree_of(place.whole) == before
-    place.seen.write_text(place("plan.md"), "x")
+    place.seen.write_text("plan.md", "x")
     place.seen.restore(moment)
     assert tree_of(place.whole) == before
     assert place.seen.turn is place.whole.turn
@@ -259,8 +240,8 @@ def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -
 def test_filters_add_up(place: Place) -> None:
     """One on the other keeps back what either does, and the same one again changes nothing."""
     twice = place.seen.filtered(excluding(("plan.md",)))
-    assert not twice.exists(place("plan.md"))
-    assert not twice.exists(place(".env"))
+    assert not twice.exists("plan.md")
+    assert not twice.exists(".env")
     assert twice.filtered(excluding(("plan.md",))) is twice
 
 
@@ -276,30 +257,30 @@ class Exactly:
 
 def sets(place: Place, path: str) -> tuple[PathSet, ...]:
     """Sets of one path."""
-    return (Exactly(place(path)),)
+    return (Exactly(path),)
 
 
 def test_a_path_may_be_kept_from_reading_alone(place: Place, wording: Wording) -> None:
     """It can be written unseen; its folder is not moved, since it could be read where it went."""
     seen = place.whole.filtered(PathFilter(reading=sets(place, "deep/b.md")))
-    assert not seen.exists(place("deep/b.md"))
-    seen.write_text(place("deep/b.md"), "new")
-    assert place.whole.read_text(place("deep/b.md")) == "new"
+    assert not seen.exists("deep/b.md")
+    seen.write_text("deep/b.md", "new")
+    assert place.whole.read_text("deep/b.md") == "new"
     with pytest.raises(PathConflictError) as raised:
-        seen.move(place("deep"), place("x"))
+        seen.move("deep", "x")
     assert str(raised.value) == wording
 
 
 def test_a_path_may_be_kept_from_writing_alone(place: Place, wording: Wording) -> None:
     """It is read and listed, and neither written, moved nor removed."""
     seen = place.whole.filtered(PathFilter(writing=sets(place, "deep/b.md")))
-    assert seen.read_text(place("deep/b.md")) == "b"
-    path = place("deep/b.md")
+    assert seen.read_text("deep/b.md") == "b"
+    path = "deep/b.md"
     changes: tuple[Callable[[], object], ...] = (
         lambda: seen.write_text(path, "x"),
         lambda: seen.remove(path),
-        lambda: seen.move(path, place("x")),
-        lambda: seen.remove(place("deep"), recursive=True),
+        lambda: seen.move(path, "x"),
+        lambda: seen.remove("deep", recursive=True),
     )
     for change in changes:
         with pytest.raises(PathConflictError) as raised:
@@ -311,10 +292,10 @@ def test_a_path_may_be_kept_from_writing_alone(place: Place, wording: Wording) -
 def test_a_path_may_be_kept_out_of_lists_alone(place: Place) -> None:
     """It can be read by its path; a search says how many it left out."""
     seen = place.whole.filtered(PathFilter(listing=sets(place, "deep/b.md")))
-    assert seen.read_text(place("deep/b.md")) == "b"
-    assert place("deep/b.md") not in [stat.path for stat in seen.list(place("deep"))]
-    found = seen.scan(place("."), "**/*.md")
-    assert [stat.path.removeprefix(place.folder) for stat in found.entries] == ["docs/c.md", "plan.md"]
+    assert seen.read_text("deep/b.md") == "b"
+    assert "deep/b.md" not in [stat.path for stat in seen.list("deep")]
+    found = seen.scan(".", "**/*.md")
+    assert [stat.path for stat in found.entries] == ["docs/c.md", "plan.md"]
     assert found.unlisted == 1
 
 
@@ -496,21 +477,19 @@ class Later:
 
 
 def test_filter_of_empty_sets_keeps_nothing_back_until_they_grow(place: Place) -> None:
-    """Also behind a mount."""
+    """A filter is made once; its sets may grow."""
     later = Later()
     path_filter = PathFilter(reading=(later,), writing=(later,))
     seen = place.whole.filtered(path_filter)
     assert not path_filter
-    assert not path_filter.below("m")
     assert not path_filter.is_partial(changes=True)
-    assert seen.read_text(place(".env")) == "hunter1"
+    assert seen.read_text(".env") == "hunter1"
     later.members = (ExcludedPaths((".env",)),)
     assert path_filter
-    assert path_filter.below("m")
     assert path_filter.is_partial(changes=False)
-    assert not seen.exists(place(".env"))
+    assert not seen.exists(".env")
     with pytest.raises(PathNotFoundError):
-        seen.read_text(place(".env"))
+        seen.read_text(".env")
 
 
 def test_filter_minus_another_has_the_sets_that_the_other_has_not() -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools.vfs.mounts import MountedFilesystem
 from handrail.errors import SessionError, TransactionClosedError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult, ToolsSection
@@ -57,10 +56,6 @@ def _restore(context: ToolContext) -> Write:
     return partial(session.restore, before)
 
 
-def _mounted(context: ToolContext) -> Write:
-    return partial(context.resources.get(MountedFilesystem).mounts["notes"].write_text, "late.txt", "late")
-
-
 def _child(context: ToolContext) -> Session:
     with context.session.child() as child:
         return child
@@ -80,9 +75,9 @@ WRITES: dict[str, Callable[[ToolContext], Write]] = {
     "the parent of a child": _parent,
     "a snapshot": _restore,
     "a file": lambda context: partial(context.resources.get(Filesystem).write_text, "late.txt", "late"),
+    "a file that is moved": lambda context: partial(context.resources.get(Filesystem).move, "a", "late.txt"),
     "a filesystem that is first asked for late": lambda context: lambda: context.resources.get(Filesystem).remove("a"),
     "a file on disk": lambda context: partial(context.resources.get(HostFilesystem).write_text, "late.txt", "late"),
-    "a mounted file": _mounted,
 }
 """What a handler takes in time, and what is then written late."""
 
@@ -98,7 +93,6 @@ class Desk:
     session: Session
     memory: InMemoryFilesystem
     disk: HostFilesystem
-    mounted: MountedFilesystem
     release: threading.Event = field(default_factory=threading.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(len(WRITES)))
@@ -106,11 +100,7 @@ class Desk:
 
     def executor(self, *tools: Tool[Any, Any], session: Session | None = None) -> ToolExecutor:
         """An executor with these tools."""
-        resources = {
-            Filesystem: self.memory,
-            HostFilesystem: self.disk,
-            MountedFilesystem: self.mounted,
-        }
+        resources = {Filesystem: self.memory, HostFilesystem: self.disk}
         template = PromptTemplate(ns="tests", key="late", sections=[Section(title="Desk", tools=list(tools))])
         prompt = Prompt(template).bind(resources=resources)
         return ToolExecutor(prompt=prompt, session=self.session if session is None else session)
@@ -121,7 +111,6 @@ class Desk:
             "notes": self.session[Note].all(),
             "memory": [stat.path for stat in self.memory.glob("**")],
             "disk": [stat.path for stat in self.disk.glob("**")],
-            "mounted": [stat.path for stat in self.mounted.glob("**")],
         }
 
     async def reopened(self) -> Session:
@@ -186,12 +175,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Desk]:
         Session.open(store, "desk", types=(Note, Line)) as session,
         HostFilesystem(root, journal=tmp_path / "journal", store=store) as disk,
     ):
-        yield Desk(
-            session=session,
-            memory=InMemoryFilesystem({"a": "a"}),
-            disk=disk,
-            mounted=MountedFilesystem({"notes": InMemoryFilesystem()}),
-        )
+        yield Desk(session=session, memory=InMemoryFilesystem({"a": "a"}), disk=disk)
 
 
 def leaving(desk: Desk) -> Tool[Asked, Asked]:

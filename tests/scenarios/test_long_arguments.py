@@ -52,7 +52,6 @@ VALID: dict[str, dict[str, Any]] = {
     "glob_files": {"pattern": "**", "path": "."},
     "grep_files": {"pattern": "x", "path": ".", "files": "**"},
     "read_file": {"path": "a.md"},
-    "read_kept": {"key": "kept-1"},
     "write_file": {"path": "new.md", "content": "x"},
     "edit_file": {"path": "a.md", "old": "one", "new": "two"},
     "remove_file": {"path": "a.md"},
@@ -77,10 +76,9 @@ OTHERS: tuple[Any, ...] = (
 
 
 def sections(root: Path) -> Iterator[Section[Any]]:
-    """The suites, the file tools over a plain filesystem and over mounts."""
+    """The suites, the file tools over a plain filesystem."""
     files = {"a.md": "one\ntwo\n", "d/b.md": "one\n"}
     yield VfsToolsSection(InMemoryFilesystem(files))
-    yield VfsToolsSection(mounts={"src": InMemoryFilesystem(files), "doc": InMemoryFilesystem(files)})
     yield PlanningToolsSection(session=Session())
     yield ShellToolsSection(root, allow=[ShellRule(("ls",), options=("-l",))], max_output_bytes=1_000)
 

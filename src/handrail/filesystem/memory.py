@@ -10,26 +10,36 @@ filesystem ensures that the folder of a file exists.
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import threading
 from copy import copy
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
-from handrail.errors import PathConflictError
+from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
+from handrail.filesystem.disk import open_to_read, translate_os_errors
 from handrail.filesystem.ignore_files import RULE_NAMES
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
+from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
+from handrail.loop_guard import check_blocking
+from handrail.open_databases import is_protected, protected_paths
 from handrail.transaction import Transaction, check_write
 from handrail.turns import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+MAX_COPIED_BYTES: Final = 100_000_000
+"""How much `InMemoryFilesystem.copy_in` copies unless another limit is given."""
 
 
 class InMemoryFilesystem:
@@ -106,6 +116,55 @@ class InMemoryFilesystem:
         with self._lock:
             self._check_write(f"write {path}")
             self._write(path, data)
+
+    def copy_in(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        to: str = ROOT,
+        include: Iterable[str] = ("**",),
+        exclude: Iterable[str] = (),
+        max_bytes: int = MAX_COPIED_BYTES,
+    ) -> None:
+        """Copy the files of a folder on disk; what is changed there later, or here, stays apart.
+
+        Links, `.git`, what is not a file, and databases that this process has open are left out. A file that was at a
+        path is replaced. On failure nothing is changed.
+
+        Args:
+            folder: the folder on disk.
+            to: the folder here that the files are copied to.
+            include: patterns of what is copied; see `handrail.filesystem.path_filters.NotIncluded`.
+            exclude: patterns of what is not; see `handrail.filesystem.path_filters.ExcludedPaths`.
+            max_bytes: how much is copied at most.
+
+        Raises:
+            FilesystemError: the files have more bytes, or cannot be read.
+            PathConflictError: a file is where a folder is needed, or the reverse.
+            PathEscapeError: a pattern, or `to`, is not one inside the root.
+        """
+        check_blocking("copying", folder)
+        to = normalise(to)
+        path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
+        with translate_os_errors(f"copy {os.fspath(folder)}", to):
+            files = list(_files_on_disk(Path(folder).resolve(), path_filter))
+            size = sum(each for _, _, each in files)
+            if size > max_bytes:
+                msg = (
+                    f"{os.fspath(folder)!r} has {size:,} bytes to copy, and at most {max_bytes:,} are copied. Name "
+                    "fewer files by include or exclude, or raise max_bytes."
+                )
+                raise FilesystemError(msg, path=to)
+            contents = {normalise(join(to, path)): _content(place) for path, place, _ in files}
+        with self._lock:
+            self._check_write(f"copy files to {to}")
+            before = self._journal.snapshot()
+            try:
+                for path, data in contents.items():
+                    self._write(path, data)
+            except FilesystemError:
+                self.restore(before)
+                raise
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
@@ -350,6 +409,30 @@ class _Folders:
 def _listed(tree: MemoryTree, folder: str) -> tuple[FileStat, ...]:
     paths = [join(folder, name) for name in tree.names(folder)]
     return tuple(_stat(path, tree.at(path)) for path in paths)
+
+
+def _files_on_disk(root: Path, path_filter: PathFilter) -> Iterator[tuple[str, Path, int]]:
+    """The files of a folder on disk that a filter shows: path, place and size; no link is followed."""
+    # To close a database that is open here would release its locks.
+    protected = {root / path for path in protected_paths(root)}
+    folders = [(ROOT, root)]
+    for folder, place in folders:  # grows while it is walked
+        with os.scandir(place) as entries:
+            for entry in sorted(entries, key=lambda entry: entry.name):
+                path, inner = join(folder, to_text(os.fsencode(entry.name))), place / entry.name
+                status = entry.stat(follow_symlinks=False)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                if inner in protected or path_filter.unreadable(path, is_folder=is_folder) is not None:
+                    continue
+                if is_folder:
+                    folders.append((path, inner))
+                elif stat.S_ISREG(status.st_mode) and not is_protected(status):
+                    yield path, inner, status.st_size
+
+
+def _content(place: Path) -> bytes:
+    with open(open_to_read(place, at=None), "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read()
 
 
 def _stat(path: str, entry: MemoryNode) -> FileStat:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import Protocol, cast
 
-from handrail.filesystem.paths import ROOT, join
+from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import Pattern
 
 GIT_FOLDER = ".git"
@@ -145,10 +145,6 @@ class PathFilter:
         pairs = zip(self._sets, other._sets, strict=True)
         return PathFilter(*(tuple(each for each in sets if each not in others) for sets, others in pairs))
 
-    def below(self, folder: str) -> PathFilter:
-        """The filter for paths that are relative to a folder."""
-        return PathFilter(*(tuple(_Below(each, folder) for each in sets) for sets in self._sets))
-
     @property
     def _sets(self) -> tuple[tuple[PathSet, ...], ...]:
         """All of them, in the order of the attributes."""
@@ -174,6 +170,21 @@ def excluding(patterns: Iterable[str], *, show_git: bool = False) -> PathFilter:
     excluded = (ExcludedPaths(given),)
     # Also for writing: a call could otherwise replace what it is not shown.
     return PathFilter(reading=excluded, writing=excluded)
+
+
+def showing(include: Iterable[str], exclude: Iterable[str]) -> PathFilter:
+    """The filter that shows what is included and not excluded.
+
+    Raises:
+        PathEscapeError: a pattern is not one inside the root.
+        TypeError: the patterns are one string, or not strings.
+    """
+    included, excluded = tuple(include), exclude_patterns(exclude)
+    sets = (
+        *((ExcludedPaths(excluded),) if excluded else ()),
+        *(() if "**" in included else (NotIncluded(included),)),
+    )
+    return PathFilter(reading=sets, writing=sets)
 
 
 def exclude_patterns(patterns: Iterable[str]) -> tuple[str, ...]:
@@ -273,20 +284,6 @@ class NotIncluded:
             if pattern.fits_at_or_above(parts) or (is_folder and pattern.leads_through(path)):
                 return None
         return f"the include patterns {', '.join(repr(given) for given, _ in self._include)}, which do not match it"
-
-
-@dataclass(frozen=True, slots=True)
-class _Below:
-    """A set for paths that are relative to a folder."""
-
-    whole: PathSet
-    folder: str
-
-    def __bool__(self) -> bool:
-        return bool(self.whole)
-
-    def why(self, path: str, *, is_folder: bool) -> str | None:
-        return self.whole.why(self.folder if path == ROOT else join(self.folder, path), is_folder=is_folder)
 
 
 def folded(path: str) -> str:

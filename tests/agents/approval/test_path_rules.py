@@ -45,7 +45,7 @@ def fitting(glob: str) -> list[str]:
 def test_file_tools_are_those_of_the_suite_with_their_paths() -> None:
     """A tool that is added, or gets another argument that is a path, is entered here too."""
     tools = {tool.name: tool for tool in VfsToolsSection(InMemoryFilesystem()).tools}
-    assert set(FILE_TOOLS) == set(tools) - {"read_kept"}
+    assert set(FILE_TOOLS) == set(tools)
     for name, arguments in FILE_TOOLS.items():
         properties = tools[name].parameters_schema["properties"]
         assert set(arguments) == {each for each in properties if each.endswith("path")}

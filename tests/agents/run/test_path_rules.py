@@ -14,15 +14,13 @@ import pytest
 
 from handrail.agents import ApprovalRules, LoadedAgent, Rule, parse_rules
 from handrail.agents.toolsets.builtin import files_toolset, shell_toolset
-from handrail.contrib.tools import GIT_READING, READING, KeptText, ShellRule, VfsToolsSection
-from handrail.contrib.tools.vfs.text import VfsLimits
-from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.session import Session
+from handrail.contrib.tools import GIT_READING, READING, ShellRule, VfsToolsSection
+from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.testing import Call
 from tests.agents.desks import CallLog, Person, called, desk, play
 from tests.agents.folders import write
 from tests.agents.run.test_exclude import loaded
-from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where, under
+from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where
 from tests.filesystem.stores import tree_of
 from tests.wording import Wording
 
@@ -76,9 +74,9 @@ def secrets(filesystem: Filesystem) -> dict[str, bytes | None]:
 @pytest.mark.short(2)
 async def test_no_file_tool_shows_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
     """By links, case, other spellings, globs and searches; nor what is in `.git`."""
-    with where(PLAIN | SECRET, tmp_path / "files") as (arguments, _, start):
-        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(**arguments)})
-        calls = [Call(tool, under(start, given)) for tool, given in LOOKS]
+    with where(PLAIN | SECRET, tmp_path / "files") as filesystem:
+        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(filesystem)})
+        calls = [Call(tool, given) for tool, given in LOOKS]
         told = await answers(agent, *calls, rules=ruled(rules))
     assert len(told) == len(LOOKS)
     assert [call for call, text in zip(LOOKS, told, strict=True) if "hunter2" in text] == []
@@ -89,28 +87,13 @@ async def test_no_file_tool_shows_what_a_rule_denies(where: Where, rules: str, t
 @pytest.mark.short(2)
 async def test_no_file_tool_changes_what_a_rule_denies(where: Where, rules: str, tmp_path: Path) -> None:
     """Nor moves it to where it could be read."""
-    with where(PLAIN | SECRET, tmp_path / "files") as (arguments, filesystem, start):
-        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(**arguments)})
+    with where(PLAIN | SECRET, tmp_path / "files") as filesystem:
+        agent = desk(tmp_path / "project", toolsets={"kept": VfsToolsSection(filesystem)})
         before = secrets(filesystem)
-        calls = [Call(tool, under(start, given)) for tool, given in CHANGES]
+        calls = [Call(tool, given) for tool, given in CHANGES]
         told = await answers(agent, *calls, rules=ruled(rules))
         assert secrets(filesystem) == before
     assert not any("hunter2" in text for text in told)
-
-
-async def test_a_long_result_that_was_kept_shows_nothing_of_what_rules_deny_since(tmp_path: Path) -> None:
-    """As after a change of the rules."""
-    files = InMemoryFilesystem({f"{number}.md": "TODO\n" for number in range(4)} | {"2.env": "TODO hunter2\n"})
-    session = Session()
-    agent = desk(tmp_path / "a", toolsets={"kept": VfsToolsSection(files, limits=VfsLimits(lines=1))})
-    await answers(agent, Call("grep_files", {"pattern": "TODO"}), session=session)
-    (kept,) = session[KeptText].all()
-    assert "hunter2" in kept.text
-    agent = desk(tmp_path / "b", toolsets={"kept": VfsToolsSection(files)})
-    read = Call("read_kept", {"key": kept.key}, id="c9")
-    (told,) = await answers(agent, read, session=session, rules=ruled(FOR_ALL.replace("**/.env", "*.env")))
-    assert "hunter2" not in told
-    assert "3.md:1: TODO" in told
 
 
 # ------------------------------------------------------------------------------------------------- what the rules say

@@ -36,8 +36,8 @@ from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.agents.run.folder_paths import FolderPaths, RunRules
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell.live_output import ToolNames
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
-from handrail.contrib.tools.vfs.overflow import ToolNames
 from handrail.errors import AgentError, DumpError, UnboundResourceError
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding

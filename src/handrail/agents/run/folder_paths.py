@@ -1,4 +1,4 @@
-"""What toolsets of a run keep back from whatever else reaches their files: other toolsets, mounts and programs.
+"""What toolsets of a run keep back from whatever else reaches their files: other toolsets and programs.
 
 | of a toolset over some files | holds for |
 |---|---|
@@ -12,16 +12,16 @@ asked: for it such a rule denies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
 from handrail.agents.approval.rules import ApprovalRules
-from handrail.contrib.tools import MountedFilesystem, VfsToolsSection
+from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathSet, excluding
 from handrail.prompt import PromptTemplate
@@ -33,18 +33,11 @@ Files: TypeAlias = Path | Turn
 _SETS: Final = tuple(each.name for each in fields(PathFilter))
 
 
-class _Prefixed(NamedTuple):
-    """A toolset with a prefix over some files; `mount` is the folder as which it shows them, empty for its root."""
-
-    prefix: str
-    mount: str
-
-
 @dataclass(slots=True)
 class PrefixedToolsets:
-    """The toolsets with a prefix that the runs of a tree have made, by their files. It only grows."""
+    """The prefixes of the toolsets that the runs of a tree have made, by their files. It only grows."""
 
-    by_files: dict[Files, tuple[_Prefixed, ...]] = field(default_factory=dict[Files, tuple[_Prefixed, ...]])
+    by_files: dict[Files, tuple[str, ...]] = field(default_factory=dict[Files, tuple[str, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +73,7 @@ class FolderPaths:
         self._toolsets = toolsets
         self._rules = rules
         self._excluded: dict[Files, PathFilter] = {}
-        self._known: dict[tuple[Files, str], tuple[tuple[_Prefixed, ...], PathFilter]] = {}
+        self._known: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = {}
 
     def note(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
         """Take note of a toolset that is being made.
@@ -96,24 +89,20 @@ class FolderPaths:
             and filesystem is not None
             and any(tool.name in FILE_TOOLS for each in sections for tool in each.tools)
         ):
-            for mount, part in _parts(filesystem):
-                made, toolset = self._toolsets.by_files.get(_files_of(part), ()), _Prefixed(prefix, mount)
-                # Toolsets are made anew at each run, so the same one comes again.
-                if toolset not in made:
-                    self._toolsets.by_files[_files_of(part)] = (*made, toolset)
+            made = self._toolsets.by_files.get(_files_of(filesystem), ())
+            # Toolsets are made anew at each run, so the same one comes again.
+            if prefix not in made:
+                self._toolsets.by_files[_files_of(filesystem)] = (*made, prefix)
         for section in sections:
             if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
                 excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file excludes .git
-                for mount, part in _parts(section.filesystem):
-                    before = self._excluded.get(_files_of(part), NOTHING_FILTERED)
-                    self._excluded[_files_of(part)] = before.plus(excluded.below(mount) if mount else excluded)
+                files = _files_of(section.filesystem)
+                self._excluded[files] = self._excluded.get(files, NOTHING_FILTERED).plus(excluded)
 
     def behind(self, filesystem: Filesystem, prefix: str) -> Filesystem:
         """A filesystem without what toolsets of other prefixes keep back of it, now or later."""
         if not self._rules.speak_of_paths:
             return filesystem
-        if isinstance(filesystem, MountedFilesystem):
-            return filesystem.with_parts(lambda part: self.behind(part, prefix))
         files = _files_of(filesystem)
         # The sets are evaluated when they are asked, because other toolsets may be made later.
         grown = {name: (_Grown(self, files, prefix, name),) for name in _SETS}
@@ -132,16 +121,11 @@ class FolderPaths:
             known = self._known[files, prefix] = made, self._kept_by(made, prefix)
         return known[1]
 
-    def _kept_by(self, made: Sequence[_Prefixed], prefix: str) -> PathFilter:
+    def _kept_by(self, made: Sequence[str], prefix: str) -> PathFilter:
         own = self._rules.paths(asks=False)  # of all files, as their own toolsets show them
-        return reduce(PathFilter.plus, self._each_kept(made, prefix, own), NOTHING_FILTERED)
-
-    def _each_kept(self, made: Sequence[_Prefixed], prefix: str, own: PathFilter) -> Iterator[PathFilter]:
-        for toolset in made:
-            if toolset.prefix != prefix:
-                # Without what the rules keep back everywhere, which is filtered already.
-                kept = self._rules.paths(toolset.prefix, asks=False).minus(own)
-                yield kept.below(toolset.mount) if toolset.mount else kept
+        # Without what the rules keep back everywhere, which is filtered already.
+        others = (self._rules.paths(each, asks=False).minus(own) for each in made if each != prefix)
+        return reduce(PathFilter.plus, others, NOTHING_FILTERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +153,3 @@ class _Grown:
 def _files_of(filesystem: Filesystem) -> Files:
     # Two objects over one folder have the same root; other filesystems share their turn with their filtered copies.
     return filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem.turn
-
-
-def _parts(filesystem: Filesystem) -> Iterator[tuple[str, Filesystem]]:
-    """The filesystems that one is made of, each with the folder as which it appears; for most, itself at its root."""
-    if isinstance(filesystem, MountedFilesystem):
-        yield from filesystem.mounts.items()
-    else:
-        yield "", filesystem

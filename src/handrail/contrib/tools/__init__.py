@@ -41,8 +41,6 @@ from handrail.contrib.tools.vfs.files import (
     RemoveFile,
     WriteFile,
 )
-from handrail.contrib.tools.vfs.mounts import MountedFilesystem
-from handrail.contrib.tools.vfs.overflow import KeptText, OverflowExcerpt, ReadKept
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.contrib.tools.vfs.text import VfsLimits
@@ -66,12 +64,9 @@ __all__ = [
     "FilesFound",
     "GlobFiles",
     "GrepFiles",
-    "KeptText",
     "LinesFound",
     "ListFiles",
-    "MountedFilesystem",
     "MoveFile",
-    "OverflowExcerpt",
     "Plan",
     "PlanCompleted",
     "PlanStatus",
@@ -85,7 +80,6 @@ __all__ = [
     "PythonEvaluated",
     "PythonFault",
     "ReadFile",
-    "ReadKept",
     "ReadPlan",
     "RemoveFile",
     "SandboxLimits",

@@ -28,7 +28,7 @@ from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
 from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathFilter, exclude_patterns
+from handrail.filesystem.path_filters import PathFilter, showing
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
@@ -120,7 +120,7 @@ class HostFilesystem:
         require_posix("HostFilesystem")
         _check_arguments(root, journal, store, wait)
         check_max_untracked_bytes("HostFilesystem", max_untracked_bytes)
-        path_filter = _shown(tuple(include), exclude_patterns(exclude))
+        path_filter = showing(include, exclude)
         self._disk = Disk() if disk is None else disk
         self._turn = Turn()
         self._origin: Self | None = None  # the participant of calls; `None` for this one
@@ -420,12 +420,6 @@ def _check_arguments(root: object, journal: object, store: object, wait: object)
         raise InvalidArgumentError(function="HostFilesystem", argument="store", given=store, expected=expected)
     check_argument("HostFilesystem", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
     check_blocking("opening the folder", root)
-
-
-def _shown(include: tuple[str, ...], exclude: tuple[str, ...]) -> PathFilter:
-    """The filter that shows what is included and not excluded."""
-    sets = (*((ExcludedPaths(exclude),) if exclude else ()), *(() if "**" in include else (NotIncluded(include),)))
-    return PathFilter(reading=sets, writing=sets)
 
 
 def _release(root: Root, folder: JournalFolder, disk: Disk, process: int) -> None:

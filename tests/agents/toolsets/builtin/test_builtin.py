@@ -33,7 +33,7 @@ from handrail.session import Session
 from handrail.waiting import run_blocking
 from tests.wording import Wording
 
-LOOKING = {"list_files", "glob_files", "grep_files", "read_file", "read_kept"}
+LOOKING = {"list_files", "glob_files", "grep_files", "read_file"}
 NUMBERS = count(1)
 CHANGING = {"write_file", "edit_file", "remove_file", "move_file"}
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from handrail.contrib.tools.shell.live_output import ProgramProgress
+from handrail.contrib.tools.shell.live_output import ProgramProgress, ToolNames
 from handrail.contrib.tools.shell.path_guard import ProgramReach
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun
 from handrail.contrib.tools.shell.rules import (
@@ -23,7 +23,6 @@ from handrail.contrib.tools.shell.rules import (
     match_command,
     text_of,
 )
-from handrail.contrib.tools.vfs.overflow import name_of_tool
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import normalise
@@ -265,7 +264,8 @@ def notifying(name: str, context: ToolContext) -> Callable[[str, float], object]
     dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
     if not dispatcher.listens(ProgramProgress):
         return None
-    tool = name_of_tool(name, context)
+    names = context.resources.get(ToolNames, None)
+    tool = name if names is None else f"{names.prefix}{name}"
 
     def dispatch(event: ProgramProgress) -> None:
         try:

@@ -21,6 +21,17 @@ _PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
+class ToolNames:
+    """The prefix of one toolset's tool names. A run of an agent binds it where they have one.
+
+    Attributes:
+        prefix: precedes the name of each tool.
+    """
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramProgress:
     """A program has written something, or has been quiet for some time.
 

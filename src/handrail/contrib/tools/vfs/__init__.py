@@ -4,7 +4,5 @@
 - `handlers`: the handlers.
 - `files`: parameters and results of the file tools.
 - `search`: glob and grep: parameters, results, the search.
-- `overflow`: results too long to show, stored for later reading.
 - `text`: lines, excerpts, exact replacement: pure functions on text.
-- `mounts`: several filesystems in one tree.
 """

@@ -1,8 +1,8 @@
 """The handlers of the file tools.
 
 A handler translates the parameters into one or two operations of the filesystem, and their outcome into what the model
-reads. `handrail.contrib.tools.vfs.text` makes excerpts and edits, `search` searches files, and `overflow` stores long
-results.
+reads. `handrail.contrib.tools.vfs.text` makes excerpts and edits, and `search` searches files. The message of a search
+that finds much is cut, and the model reads the rest as that of any long result (`handrail.runtime.long_results`).
 
 A file above the size limit is described from its first bytes, and never read whole. The identity of a content is
 computed from the bytes that are shown, or before they are read: a change in between counts as unread.
@@ -31,16 +31,6 @@ from handrail.contrib.tools.vfs.files import (
     RemoveFile,
     WriteFile,
     format_entry,
-)
-from handrail.contrib.tools.vfs.overflow import (
-    KeptText,
-    OverflowExcerpt,
-    ReadKept,
-    kept_text,
-    name_of_tool,
-    read_overflow,
-    register_overflow,
-    store_overflow,
 )
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound, Search
 from handrail.contrib.tools.vfs.text import (
@@ -92,30 +82,27 @@ class FileHandlers:
             there = count_noun(len(entries), "entry", "entries")
             raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
         rest = entries[params.offset - 1 :]
-        shown = rest[: self._fitting(rest)]
+        limits = self.limits
+        shown = rest[: fit_lines(map(_length, rest), most=limits.entries, characters=limits.characters)]
         return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries), LeftOut.of(found)))
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
-        """Show what matches, and store the whole list if it is long."""
-        # Registered before the search: the reducer must exist when the result of this call is applied.
-        register_overflow(context.session, FilesFound)
+        """Show what matches."""
         with self._filesystem(context) as filesystem:
             pattern = Pattern(params.pattern)
             folder = self._folder(filesystem, params.path)
             look = self._look(context, include_ignored=params.include_ignored)
             found = _scanned(filesystem, folder, pattern, look)
         entries = found.entries
-        shown = self._fitting(entries)
-        kept = None if shown == len(entries) else self._kept(entries, context)
-        return ToolResult.ok(FilesFound(params.pattern, folder, entries[:shown], len(entries), kept, LeftOut.of(found)))
+        fit = fit_lines(map(_length, entries), most=len(entries), characters=self.limits.search_characters)
+        return ToolResult.ok(FilesFound(params.pattern, folder, entries[:fit], len(entries), LeftOut.of(found)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
-        """Show the lines that match, and store all of them if there are many."""
-        register_overflow(context.session, LinesFound)
+        """Show the lines that match."""
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
             # Before any file is looked at, because it refuses a pattern that is invalid.
-            search = Search(params, self.limits, look.is_over, tool=name_of_tool("grep_files", context))
+            search = Search(params, self.limits, look.is_over)
             pattern = Pattern(params.files)
             there = filesystem.stat(params.path)
             if there.kind == "folder":
@@ -140,13 +127,6 @@ class FileHandlers:
         else:
             shown = excerpt(content.text, params, self.limits, path=content.path)
         return ToolResult.ok(shown, files_shown=content.shown_in(shown))
-
-    def read_kept(self, params: ReadKept, *, context: ToolContext) -> ToolResult[OverflowExcerpt]:
-        """Show a part of a long result."""
-        filesystem = context.filesystem
-        seen = None if filesystem is None else filesystem.filtered(self.path_filter)
-        kept = kept_text(context.session, params.key, reader=name_of_tool("read_kept", context))
-        return ToolResult.ok(read_overflow(kept, params, self.limits, seen))
 
     def write_file(self, params: WriteFile, *, context: ToolContext) -> ToolResult[FileWritten]:
         """Make or replace a file."""
@@ -192,12 +172,6 @@ class FileHandlers:
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
 
-    def _kept(self, entries: tuple[FileStat, ...], context: ToolContext) -> KeptText:
-        lines = [format_entry(entry) for entry in entries]
-        return store_overflow(
-            name_of_tool("glob_files", context), lines, [entry.path for entry in entries], self.limits
-        )
-
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
@@ -224,10 +198,9 @@ class FileHandlers:
             )
         return there.path
 
-    def _fitting(self, entries: tuple[FileStat, ...]) -> int:
-        """How many entries one result may show; at least one, if there is one."""
-        lengths = (len(format_entry(entry)) for entry in entries)
-        return fit_lines(lengths, most=self.limits.entries, characters=self.limits.characters)
+
+def _length(entry: FileStat) -> int:
+    return len(format_entry(entry))
 
 
 def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:

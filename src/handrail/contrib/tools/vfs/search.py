@@ -22,8 +22,7 @@ from handrail.contrib.tools.vfs.files import (
     path_in_line,
     shown_pattern,
 )
-from handrail.contrib.tools.vfs.overflow import KeptText, store_overflow
-from handrail.contrib.tools.vfs.text import NotText, VfsLimits, decode_text, fit_lines, lines_of, too_large
+from handrail.contrib.tools.vfs.text import NotText, VfsLimits, decode_text, lines_of, too_large
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.serde.formatting import count_noun
@@ -74,9 +73,8 @@ class FilesFound:
     Attributes:
         pattern: what their path matches.
         path: the folder that was searched.
-        entries: those that are shown.
+        entries: the first of them, as many as one search finds.
         total: how many there are.
-        kept: the whole list, if not all are shown.
         left_out: what was not looked at.
     """
 
@@ -84,22 +82,18 @@ class FilesFound:
     path: str
     entries: tuple[FileStat, ...]
     total: int
-    kept: KeptText | None = None
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A line with the number of entries and how to continue, then one for each entry."""
+        """A line with the number of entries, then one for each entry."""
         where = f"{shown_pattern(self.pattern)} in {self.path}"
         head = f"{where}: {count_noun(self.total, 'entry', 'entries')}"
         if not self.total:
             deeper = at_any_depth(self.pattern)
             head = f"{where}: {'nothing fits' if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
             head += f". To look at any depth, write {deeper}" if deeper else ""
-        if self.kept is not None:
-            shown, kept = len(self.entries), self.kept.text.count("\n")
-            head += f", the first {shown:,} of them shown" + (f", the first {kept:,} kept" if kept < self.total else "")
-            head += f". {self.kept.reading_on(shown)}, or narrow" if kept > shown else ". Narrow"
-            head += " it down with pattern"
+        if len(self.entries) < self.total:
+            head += f". Listed are the first {len(self.entries):,}; narrow it down with pattern"
         notes = " ".join((f"{head}.", *self.left_out.notes()))
         return "\n".join((notes, *map(format_entry, self.entries)))
 
@@ -163,20 +157,19 @@ class LinesFound:
 
     Attributes:
         asked: the request.
-        shown: those that are shown, with their files and numbers, a line each.
+        lines: these, and those around them, with their files and numbers, a line each.
         matches: how many lines match.
         files: how many files hold them.
         searched: how many files were searched, to their end or in part.
         left: how many files were not searched, because `stopped`.
-        stopped: why the search stopped early: `"time"`, or `"room"` when no more could be stored.
+        stopped: why the search stopped early: `"time"`, or `"room"` when it had found as much as one search may.
         cut: how many lines were too long to be searched to their end.
         unsearched: files that cannot be searched.
-        kept: all that was found, if not all of it is shown.
         left_out: what was skipped when the files were listed.
     """
 
     asked: GrepFiles
-    shown: tuple[str, ...]
+    lines: tuple[str, ...]
     matches: int
     files: int
     searched: int
@@ -184,12 +177,11 @@ class LinesFound:
     stopped: Literal["time", "room"] | None = None
     cut: int = 0
     unsearched: tuple[Unsearched, ...] = ()
-    kept: KeptText | None = None
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A few lines that describe what was found and how to continue, then the lines."""
-        return "\n".join((" ".join(self._notes()), *self.shown))
+        """A few sentences that describe what was found, then the lines."""
+        return "\n".join((" ".join(self._notes()), *self.lines))
 
     def _notes(self) -> list[str]:
         what = f"{shown_pattern(self.asked.pattern)} in {self.asked.path}"
@@ -198,10 +190,8 @@ class LinesFound:
             f"{count_noun(self.matches, 'line matches', 'lines match')} in {count_noun(self.files, 'file', 'files')}"
         )
         notes = [f"{what}: {lines if self.matches else 'no line matches'} ({of})."]
-        if self.kept is not None:
-            notes.append(f"Shown are the first {len(self.shown):,}. {self.kept.reading_on(len(self.shown))}.")
         if self.stopped is not None:
-            why = "the time for it was over" if self.stopped == "time" else "as much was found as can be kept"
+            why = "the time for it was over" if self.stopped == "time" else "it had found as much as one search may"
             left = f"{count_noun(self.left, 'file was', 'files were')} not looked at" if self.left else "more may match"
             notes.append(f"The search stopped because {why}, and {left}. Narrow it down with pattern, path or files.")
         if self.cut:
@@ -265,7 +255,6 @@ class Search:
         "_asked",
         "_cut",
         "_files",
-        "_found_in",
         "_is_over",
         "_limits",
         "_lines",
@@ -274,35 +263,29 @@ class Search:
         "_room",
         "_searched",
         "_stopped",
-        "_tool",
         "_unsearched",
     )
 
-    def __init__(
-        self, asked: GrepFiles, limits: VfsLimits, is_over: Callable[[], bool], *, tool: str = "grep_files"
-    ) -> None:
+    def __init__(self, asked: GrepFiles, limits: VfsLimits, is_over: Callable[[], bool]) -> None:
         """Make a search that has found nothing.
 
         Args:
             asked: what to look for.
             limits: the bounds of the search.
             is_over: whether its time is over; called between lines.
-            tool: the name of the tool, as the model knows it.
 
         Raises:
             ToolValidationError: the pattern is not a regular expression.
         """
         self._asked = asked
         self._limits = limits
-        self._tool = tool
         self._is_over = is_over
         self._matches = matcher(asked.pattern, ignore_case=asked.ignore_case)
         self._lines: list[str] = []
-        self._room = limits.kept_characters
+        self._room = limits.search_characters
         self._stopped: Literal["time", "room"] | None = None
         self._matching = 0
         self._files = 0
-        self._found_in: list[str] = []
         self._searched = 0
         self._cut = 0
         self._unsearched: dict[str, list[str]] = {}
@@ -359,7 +342,6 @@ class Search:
         if found:
             self._matching += len(found)
             self._files += 1
-            self._found_in.append(path)
             self._take(self._with_context(path, lines, found))
 
     def _with_context(self, path: str, lines: Sequence[str], found: Sequence[int]) -> Iterator[str]:
@@ -378,7 +360,7 @@ class Search:
     def _take(self, lines: Iterable[str]) -> None:
         for line in lines:
             self._room -= len(line) + 1
-            # The first line is always stored, so that there is something to show.
+            # The first line always fits, so that there is something to show.
             if self._room < 0 and self._lines:
                 self._stopped = "room"
                 return
@@ -389,10 +371,9 @@ class Search:
         return line if len(line) <= most else f"{line[:most]} [cut: the line has {len(line):,} characters]"
 
     def _found(self, *, left: int, left_out: LeftOut) -> LinesFound:
-        shown = fit_lines(map(len, self._lines), most=self._limits.lines, characters=self._limits.characters)
         return LinesFound(
             asked=self._asked,
-            shown=tuple(self._lines[:shown]),
+            lines=tuple(self._lines),
             matches=self._matching,
             files=self._files,
             searched=self._searched,
@@ -402,8 +383,5 @@ class Search:
             unsearched=tuple(
                 Unsearched(why, tuple(paths[:_NAMED]), len(paths)) for why, paths in self._unsearched.items()
             ),
-            kept=store_overflow(self._tool, self._lines, self._found_in, self._limits)
-            if shown < len(self._lines)
-            else None,
             left_out=left_out,
         )

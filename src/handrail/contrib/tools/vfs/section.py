@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,14 +26,12 @@ from handrail.contrib.tools.vfs.files import (
     WriteFile,
 )
 from handrail.contrib.tools.vfs.handlers import FileHandlers
-from handrail.contrib.tools.vfs.mounts import MountedFilesystem
-from handrail.contrib.tools.vfs.overflow import OverflowExcerpt, ReadKept
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.text import VfsLimits
-from handrail.errors import PromptValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 
 _LIST_EXAMPLE = ToolExample(
@@ -62,14 +60,6 @@ _READ_EXAMPLE = ToolExample(
     output=FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
 )
 
-_KEPT_EXAMPLE = ToolExample(
-    description="Continue where a long result was cut",
-    input=ReadKept("3f9a0c12", offset=501),
-    output=OverflowExcerpt(
-        "3f9a0c12", "grep_files", FileExcerpt("kept result of grep_files", "a.py:1: x = 1", 501, 501, 501)
-    ),
-)
-
 _WRITE_EXAMPLE = ToolExample(
     description="Make a file",
     input=WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
@@ -96,7 +86,7 @@ _MOVE_EXAMPLE = ToolExample(
 
 _LOOKING = """\
 {purpose} A path is relative to the root of the filesystem, with forward slashes, such as
-`notes/plan.md`; `.` is the root.{mounts}
+`notes/plan.md`; `.` is the root.
 
 **Tools to look with**
 
@@ -105,8 +95,7 @@ _LOOKING = """\
 - `grep_files` finds lines by a regular expression; `files` says in which files, `context` how many lines around each to
   show. It reads each line by itself, and knows no look-around and no backreferences.
 - `read_file` shows the text of a file. The first line of the result says which part of the file follows and how to go
-  on; it is not in the file. Everything below that line is the file's text, exactly.
-- `read_kept` continues a result of `glob_files` or `grep_files` that was too long: the result shows key and offset."""
+  on; it is not in the file. Everything below that line is the file's text, exactly."""
 
 _CHANGING = """
 
@@ -131,10 +120,6 @@ _READ_FIRST = """\
   file you may write at once, and what you have written yourself you need not read. To move a file you need not read it.
 """
 
-_MOUNTS = """
-The root holds {folders}, each a filesystem of its own: the root itself takes nothing else,
-and nothing moves from one to another."""
-
 _FIND = "- Find what you need with `glob_files` and `grep_files` and read that; you seldom need to read everything.\n"
 
 _ONLY_LOOKING = """
@@ -147,9 +132,13 @@ _ONLY_LOOKING = """
 class VfsToolsSection(Section[None]):
     """A section with file tools: `VfsToolsSection(filesystem)`.
 
-    A host folder can be filtered by patterns, and several filesystems can be mounted in one tree::
+    The tools work on a folder on disk, or in memory on a copy of one::
 
-        VfsToolsSection(mounts={"src": HostFilesystem("project/src", exclude=(".git", "*.key")), "notes": notes})
+        VfsToolsSection(HostFilesystem("project", exclude=("*.key",)))
+
+        files = InMemoryFilesystem()
+        files.copy_in("project", include=("src/**",))
+        VfsToolsSection(files)
 
     Paths that `exclude` matches, and `.git`, do not exist for the tools. Paths that `.gitignore` and other ignore files
     match are left out of lists and searches, but can be read.
@@ -157,8 +146,6 @@ class VfsToolsSection(Section[None]):
     Attributes:
         filesystem: the files; the section binds them as its resource `Filesystem`. Without it the tools work on the
             `Filesystem` that the prompt binds, as they do when `Prompt.bind` binds another one.
-        mounts: instead of `filesystem`, several of them, each by the name of the folder as which it appears; see
-            `MountedFilesystem`.
         exclude: patterns of paths that do not exist for the tools, nor for other users of the bound `Filesystem`; see
             `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
@@ -169,15 +156,12 @@ class VfsToolsSection(Section[None]):
 
     Raises:
         DuplicateBindingError: `resources` binds a `Filesystem` too.
-        PromptValidationError: both `filesystem` and `mounts` are given.
         PathEscapeError: a pattern in `exclude` is not one inside the root.
         WrongResourceError: `filesystem` is not a `Filesystem`.
         TypeError: `exclude` is one string.
-        ValueError: a name in `mounts` is not the name of a folder.
     """
 
     filesystem: Filesystem | None = field(default=None, kw_only=False)
-    mounts: Mapping[str, Filesystem] = field(default_factory=dict[str, Filesystem])
     exclude: Sequence[str] = ()
     show_git: bool = False
     policies: Sequence[ToolPolicy] = field(default_factory=lambda: (ReadBeforeWritePolicy(),))
@@ -195,16 +179,6 @@ class VfsToolsSection(Section[None]):
         # The handlers filter too, because without `filesystem` the prompt binds one that this section does not filter.
         files = FileHandlers(self.limits, path_filter)
         set_field(self, "tools", tools(files, accepts_overrides=self.accepts_overrides))
-        if self.mounts:
-            if self.filesystem is not None:
-                raise PromptValidationError(
-                    "filesystem and mounts are both given; give one of them, or mount the filesystem, too: "
-                    "mounts={'files': filesystem, ...}.",
-                    section_path=(self.key,),
-                )
-            # A copy, so that a later change of the caller's dictionary has no effect.
-            set_field(self, "mounts", dict(self.mounts))
-            set_field(self, "filesystem", MountedFilesystem(self.mounts))
         # The filter is applied to the bound filesystem, so that other tools of the prompt do not see excluded paths
         # either.
         if isinstance(self.filesystem, Filesystem):
@@ -221,11 +195,10 @@ class VfsToolsSection(Section[None]):
         set_field(self, "policies", kept)
 
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
-        """The guidance; it covers writing, reading first and mounts only where they apply."""
+        """The guidance; it covers writing and reading first only where they apply."""
         if self.read_only:
-            return looking_guidance(mounts=tuple(self.mounts))
-        read_first = any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies)
-        return file_guidance(read_first=read_first, mounts=tuple(self.mounts))
+            return looking_guidance()
+        return file_guidance(read_first=any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies))
 
 
 def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
@@ -248,8 +221,10 @@ def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[An
 
 def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
     """The file tools that only read; the arguments are those of `file_tools`."""
-    # What they show has a limit of its own, and a policy relies on it: nothing must be left out of the message.
+    # What a file's excerpt shows has a limit of its own, and a policy relies on it: nothing must be left out of the
+    # message. That of a search is cut.
     longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
+    most = max(MIN_RESULT_CHARS, files.limits.characters)
     return (
         Tool[ListFiles, FileList](
             name="list_files",
@@ -263,7 +238,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="glob_files",
             description="Find files and folders by a pattern of their path, at any depth.",
             handler=files.glob_files,
-            max_result_chars=longest,
+            max_result_chars=most,
             examples=(_GLOB_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
@@ -272,7 +247,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             name="grep_files",
             description="Find the lines of files that match a regular expression, with their files and numbers.",
             handler=files.grep_files,
-            max_result_chars=longest,
+            max_result_chars=most,
             examples=(_GREP_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
@@ -283,15 +258,6 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             handler=files.read_file,
             max_result_chars=longest,
             examples=(_READ_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
-        Tool[ReadKept, OverflowExcerpt](
-            name="read_kept",
-            description="Continue a result that was too long to be shown whole, with the key that it shows.",
-            handler=files.read_kept,
-            max_result_chars=longest,
-            examples=(_KEPT_EXAMPLE,),
             accepts_overrides=accepts_overrides,
             effect="read",
         ),
@@ -331,22 +297,13 @@ def _changing(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any
     )
 
 
-def file_guidance(*, read_first: bool, mounts: tuple[str, ...] = ()) -> str:
-    """The text of the file section, as Markdown.
-
-    Args:
-        read_first: whether files must be read before they are written to.
-        mounts: the folders of the root that are filesystems of their own.
-    """
+def file_guidance(*, read_first: bool) -> str:
+    """The text of the file section, as Markdown; `read_first` if files must be read before they are written to."""
     rules = _CHANGING.format(find=_FIND, read_first=_READ_FIRST if read_first else "")
-    return _looking("Work on files with these tools.", mounts) + rules
+    return _LOOKING.format(purpose="Work on files with these tools.") + rules
 
 
-def looking_guidance(*, mounts: tuple[str, ...] = ()) -> str:
-    """The text of a file section without tools to write with; `mounts` as above."""
-    return f"{_looking('Look at files with these tools.', mounts)}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"
-
-
-def _looking(purpose: str, mounts: tuple[str, ...]) -> str:
-    folders = " and ".join(f"`{name}`" for name in mounts)
-    return _LOOKING.format(purpose=purpose, mounts=_MOUNTS.format(folders=folders) if mounts else "")
+def looking_guidance() -> str:
+    """The text of a file section without tools to write with."""
+    looking = _LOOKING.format(purpose="Look at files with these tools.")
+    return f"{looking}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"

@@ -62,12 +62,13 @@ class VfsLimits:
     """How much one call of a file tool reads or shows; each at least 1.
 
     Attributes:
-        lines: lines in one result of `read_file`, `grep_files` or `read_kept`.
-        characters: characters of text, or of a list of files, in one result.
-        entries: entries in one result of `list_files` or `glob_files`.
+        lines: lines in one result of `read_file`.
+        characters: characters of text, or of a list of files, in one result; for a search, at least 1,000.
+        entries: entries in one result of `list_files`.
         line_characters: characters of a line that `grep_files` shows.
         file_bytes: the largest file that is read, searched or edited, in bytes.
-        kept_characters: characters that are stored of a result too long to be shown; a search that finds more stops.
+        search_characters: characters that `glob_files` or `grep_files` finds at most, of which the model reads what
+            `characters` leaves out by `read_result`.
         search_seconds: how long `glob_files` and `list_files` look for files, and `grep_files` searches.
         walked_entries: files and folders that one call looks at while it looks for files.
 
@@ -80,7 +81,7 @@ class VfsLimits:
     entries: int = 200
     line_characters: int = 500
     file_bytes: int = 10_000_000
-    kept_characters: int = 100_000
+    search_characters: int = 100_000
     search_seconds: int = 10
     walked_entries: int = 200_000
 

@@ -61,13 +61,13 @@ def test_lines_around_a_match_are_shown_when_asked_for(wording: Wording) -> None
     found = search({"a.txt": POEM, "b.txt": "x\na ROSE\n"}, GrepFiles("ROSE", context=1))
     assert found.render() == wording
     apart = search({"a.txt": "1\n2\nx\n4\n5\n6\nx\nx\n"}, GrepFiles("x", context=1))
-    assert apart.shown == wording
+    assert apart.lines == wording
 
 
 def test_line_ends_belong_to_no_line() -> None:
     """`$` stands before LF and before CRLF; the empty line after the last line end is none."""
     found = search({"a.txt": "one\r\ntwo\r\n", "b.txt": "one"}, GrepFiles("(one|^)$"))
-    assert found.shown == ("a.txt:1: one", "b.txt:1: one")
+    assert found.lines == ("a.txt:1: one", "b.txt:1: one")
 
 
 @pytest.mark.parametrize("pattern, lines", [(r"(a+)+$", 0), (r"(a|aa)+$", 0), (r"(.*a){20}$", 0), (r"(\w+\s?)*$", 20)])
@@ -124,14 +124,13 @@ def test_a_search_stops_when_its_time_is_over(wording: Wording) -> None:
     assert search({"a.txt": POEM}, GrepFiles("ROSE"), after(4)).render() == wording
 
 
-def test_a_search_stops_when_no_more_can_be_kept(wording: Wording) -> None:
-    """The first line is always shown; how many lines match is told as far as it was searched."""
+def test_a_search_stops_when_it_has_found_as_much_as_it_may(wording: Wording) -> None:
+    """The first line is always there; how many lines match is told as far as it was searched."""
     files = {"a.txt": "x\n" * 50, "b.txt": "x\n"}
-    found = search(files, GrepFiles("x"), kept_characters=50, lines=2)
+    found = search(files, GrepFiles("x"), search_characters=50)
     assert found.render() == wording
-    assert found.kept is not None
-    assert len(found.kept.text) <= 50
-    assert search({"a.txt": "x\n"}, GrepFiles("x"), kept_characters=1).shown == ("a.txt:1: x",)
+    assert sum(len(line) + 1 for line in found.lines) <= 50
+    assert search({"a.txt": "x\n"}, GrepFiles("x"), search_characters=1).lines == ("a.txt:1: x",)
 
 
 def test_nothing_found_is_told_with_what_may_be_the_reason(wording: Wording) -> None:
@@ -178,4 +177,4 @@ def test_a_file_that_has_grown_since_it_was_listed_is_not_searched(wording: Word
     filesystem = InMemoryFilesystem({"log.txt": "x" * 101})
     found = Search(GrepFiles("x"), VfsLimits(file_bytes=100), never).of(filesystem, (listed,), NOTHING_LEFT_OUT)
     assert [(each.why, each.paths) for each in found.unsearched] == [(wording, ("log.txt",))]
-    assert not found.shown
+    assert not found.lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.contrib.tools import FilesFound, GrepFiles, KeptText, LinesFound
+from handrail.contrib.tools import FilesFound, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.files import LeftOut
 from handrail.contrib.tools.vfs.search import Unsearched
 from handrail.filesystem import FileStat
@@ -11,21 +11,14 @@ from tests.wording import Wording
 FILES = tuple(FileStat(f"notes/{name}.md", "file", 12) for name in "abc")
 
 
-def kept(lines: int) -> KeptText:
-    """A kept text of so many lines."""
-    return KeptText("3f9a0c12", "glob_files", "line\n" * lines)
-
-
 def test_files_read_as_one_line_each(wording: Wording) -> None:
     """Below a line that says how many they are."""
     assert FilesFound("*.md", "notes", FILES, 3).render() == wording
 
 
-def test_long_list_says_how_to_go_on(wording: Wording) -> None:
-    """And how much of it is kept, if that is not all."""
-    assert FilesFound("*.md", "notes", FILES[:1], 3, kept(3)).render() == wording
-    assert FilesFound("*.md", "notes", FILES[:1], 9, kept(3)).render() == wording
-    assert FilesFound("*.md", "notes", FILES[:1], 9, kept(1)).render() == wording
+def test_list_that_is_not_whole_says_how_much_of_it_there_is(wording: Wording) -> None:
+    """And how to find less."""
+    assert FilesFound("*.md", "notes", FILES[:1], 9).render() == wording
 
 
 def test_no_file_is_told_with_how_to_look_deeper(wording: Wording) -> None:
@@ -52,6 +45,5 @@ def test_lines_read_below_what_is_said_of_them(wording: Wording) -> None:
         stopped="time",
         cut=2,
         unsearched=(Unsearched("not text", ("src/a.bin",), 1), Unsearched("cannot be read", ("src/b", "src/c"), 4)),
-        kept=kept(900),
     )
     assert found.render() == wording

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from handrail.contrib.tools import KeptText, VfsToolsSection
+from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.vfs.text import VfsLimits
 from handrail.errors import PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.runtime import Session
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.stores import tree_of
 from tests.wording import Wording
@@ -39,15 +38,14 @@ LINKS = {
 
 
 @contextmanager
-def in_memory(files: Mapping[str, str], _folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
-    """A section over memory."""
-    filesystem = InMemoryFilesystem(files)
-    yield {"filesystem": filesystem}, filesystem, ""
+def in_memory(files: Mapping[str, str], _folder: Path) -> Generator[Filesystem]:
+    """A filesystem in memory."""
+    yield InMemoryFilesystem(files)
 
 
 @contextmanager
-def on_disk(files: Mapping[str, str], folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
-    """A section over a folder with links."""
+def on_disk(files: Mapping[str, str], folder: Path) -> Generator[Filesystem]:
+    """A folder with links."""
     root = folder / "root"
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -55,19 +53,12 @@ def on_disk(files: Mapping[str, str], folder: Path) -> Generator[tuple[dict[str,
     for link, target in LINKS.items():
         (root / link).symlink_to(target)
     with HostFilesystem(root, journal=folder / "journal") as filesystem:
-        yield {"filesystem": filesystem}, filesystem, ""
+        yield filesystem
 
 
-@contextmanager
-def mounted(files: Mapping[str, str], folder: Path) -> Generator[tuple[dict[str, Any], Filesystem, str]]:
-    """A section over a tree of two, of which a folder with links is one."""
-    with on_disk(files, folder) as (_, filesystem, _):
-        yield {"mounts": {"m": filesystem, "notes": InMemoryFilesystem({"n.md": "n\n"})}}, filesystem, "m/"
+Where = Callable[[Mapping[str, str], Path], AbstractContextManager[Filesystem]]
 
-
-Where = Callable[[Mapping[str, str], Path], AbstractContextManager[tuple[dict[str, Any], Filesystem, str]]]
-
-PLACES: dict[str, Where] = {"memory": in_memory, "disk": on_disk, "mounts": mounted}
+PLACES: dict[str, Where] = {"memory": in_memory, "disk": on_disk}
 
 LOOKS: list[tuple[str, dict[str, Any]]] = [
     *(("read_file", {"path": path}) for path in (".env", "./src/../.env", ".ENV", "src/site.key", "SRC/SITE.KEY")),
@@ -108,24 +99,11 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 """Calls that change something, and would change what is excluded."""
 
 
-def under(folder: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with their paths in a mount."""
-    moved = {name: f"{folder}{value}" if "path" in name else value for name, value in arguments.items()}
-    if folder and "path" not in moved and "pattern" in moved:
-        moved["path"] = "m"
-    return moved
-
-
-def excluding(folder: str) -> tuple[str, ...]:
-    """The patterns; those with a slash are about the whole tree."""
-    return tuple(f"{folder}{each}" if "/" in each else each for each in EXCLUDE)
-
-
 def answers(files: Mapping[str, str], calls: list[tuple[str, dict[str, Any]]], where: Where, folder: Path) -> list[str]:
     """What the model reads after each call."""
-    with where(files, folder) as (arguments, _, start):
-        run = SuiteRun(VfsToolsSection(**arguments, exclude=excluding(start)))
-        return [run.call(tool, **under(start, given)).content for tool, given in calls]
+    with where(files, folder) as filesystem:
+        run = SuiteRun(VfsToolsSection(filesystem, exclude=EXCLUDE))
+        return [run.call(tool, **given).content for tool, given in calls]
 
 
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
@@ -143,11 +121,11 @@ def test_every_look_reads_as_if_what_is_excluded_were_not_there(where: Where, tm
 @pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
 def test_no_call_changes_what_is_excluded(where: Where, tmp_path: Path) -> None:
     """Each fails, nothing is said of contents, and what is excluded stays byte for byte."""
-    with where({**PLAIN, **SECRET}, tmp_path) as (arguments, whole, start):
+    with where({**PLAIN, **SECRET}, tmp_path) as whole:
         before = tree_of(whole)
-        run = SuiteRun(VfsToolsSection(**arguments, exclude=excluding(start), policies=()))
+        run = SuiteRun(VfsToolsSection(whole, exclude=EXCLUDE, policies=()))
         for tool, given in CHANGES:
-            assert "hunter2" not in run.call(tool, **under(start, given)).content
+            assert "hunter2" not in run.call(tool, **given).content
         after = tree_of(whole)
         assert {path: after.get(path) for path in SECRET} == {path: before[path] for path in SECRET}
         made = after.keys() - before.keys()
@@ -190,18 +168,6 @@ def test_slip_in_the_patterns_is_told_when_the_section_is_made(wording: Wording)
     with pytest.raises(TypeError) as raised:
         VfsToolsSection(InMemoryFilesystem(), exclude=".env")
     assert str(raised.value) == wording
-
-
-def test_a_long_result_that_was_kept_shows_nothing_of_what_is_excluded_since(wording: Wording) -> None:
-    """As after a deployment that excludes more; lines about other files stay where they were."""
-    files = {f"{number}.md": "TODO\n" for number in range(4)} | {"2.env": "TODO hunter2\n"}
-    session, filesystem = Session(), InMemoryFilesystem(files)
-    before = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(lines=1)), session=session)
-    before.told("grep_files", pattern="TODO")
-    (kept,) = session[KeptText].all()
-    assert "hunter2" in kept.text
-    after = SuiteRun(VfsToolsSection(filesystem, exclude=("*.env",)), session=session)
-    assert after.told("read_kept", key=kept.key) == wording
 
 
 IGNORING = {

@@ -38,9 +38,7 @@ def files() -> InMemoryFilesystem:
 def test_there_are_only_the_tools_that_look() -> None:
     """And each of them reads; the others are the same as without the option."""
     section = VfsToolsSection(files(), read_only=True)
-    assert [tool.name for tool in section.tools] == snapshot(
-        ["list_files", "glob_files", "grep_files", "read_file", "read_kept"]
-    )
+    assert [tool.name for tool in section.tools] == snapshot(["list_files", "glob_files", "grep_files", "read_file"])
     assert {tool.effect for tool in section.tools} == {"read"}
     run = SuiteRun(section)
     assert run.told("read_file", path="note.md").endswith("\n# Note")
@@ -60,8 +58,6 @@ def test_policies_of_a_program_stay() -> None:
 
 
 def test_text_of_the_section_that_only_looks(wording: Wording) -> None:
-    """It does not speak of what there is not; mounts are told of as ever."""
+    """It does not speak of what there is not."""
     template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(read_only=True)])
     assert Prompt(template).render().text == wording
-    mounted = VfsToolsSection(mounts={"a": files(), "b": files()}, read_only=True)
-    assert mounted.render_body(None) == wording

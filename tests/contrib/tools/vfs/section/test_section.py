@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileWritten, VfsLimits, VfsToolsSection
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.runtime import ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.wording import Wording
 
@@ -56,6 +57,27 @@ def test_long_list_is_shown_in_parts(wording: Wording) -> None:
     short = free(filesystem, VfsLimits(characters=150))
     assert short.told("list_files") == wording
     assert free(filesystem, VfsLimits(characters=1)).told("list_files") == wording
+
+
+@pytest.mark.parametrize("tool, arguments", [("grep_files", {"pattern": "TODO"}), ("glob_files", {"pattern": "**"})])
+def test_long_search_is_cut_and_read_on_as_any_long_result(
+    tool: str, arguments: dict[str, object], wording: Wording
+) -> None:
+    """The record has all that was found; the message says how the rest is read."""
+    run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(characters=1_000))
+    message = run.executor.execute(ToolCall("call-1", tool, arguments), reply="reply-1")
+    assert len(message.content) <= 1_000
+    assert "100.md" not in message.content
+    assert message.content.splitlines()[0] == wording
+    assert message.content.splitlines()[-1] == wording
+    assert "100.md" in run.told("read_result", call="reply-1/call-1", find="100.md")
+
+
+def test_search_finds_so_much_and_no_more(wording: Wording) -> None:
+    """What it says of the rest is how to find less."""
+    run = free(InMemoryFilesystem({f"{n:03}.md": "TODO\n" for n in range(200)}), VfsLimits(search_characters=60))
+    assert run.told("glob_files", pattern="**") == wording
+    assert run.told("grep_files", pattern="TODO") == wording
 
 
 def test_entry_beyond_the_end_is_refused_with_how_many_there_are(wording: Wording) -> None:

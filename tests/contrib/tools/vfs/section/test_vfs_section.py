@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
-from handrail.errors import DuplicateBindingError, PromptValidationError, ProviderError
+from handrail.errors import DuplicateBindingError, ProviderError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.resources import ResourceRegistry
@@ -36,7 +36,6 @@ def test_section_brings_the_tools_with_their_effects() -> None:
         "glob_files": "read",
         "grep_files": "read",
         "read_file": "read",
-        "read_kept": "read",
         "write_file": "state",
         "edit_file": "state",
         "remove_file": "state",
@@ -72,8 +71,7 @@ def test_section_works_on_what_the_prompt_binds() -> None:
     bound = files(a_md="bound")
     own = SuiteRun(VfsToolsSection(files(a_md="own")))
     assert own.told("read_file", path="a.md").endswith("\nown")
-    mounted = VfsToolsSection(mounts={"own": files(a_md="own")})
-    for section in (VfsToolsSection(), VfsToolsSection(files(a_md="own")), mounted):
+    for section in (VfsToolsSection(), VfsToolsSection(files(a_md="own"))):
         run = SuiteRun(section, resources={Filesystem: bound})
         assert run.told("read_file", path="a.md").endswith("\nbound")
 
@@ -100,37 +98,19 @@ def test_what_is_no_filesystem_is_refused(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_mounts_appear_as_folders_and_are_told_of(wording: Wording) -> None:
-    """The model sees one tree, and what it writes lands in the filesystem that is mounted there."""
-    source, notes = files(a_md="a"), InMemoryFilesystem()
-    section = VfsToolsSection(mounts={"src": source, "notes": notes})
-    assert rendered(section).split("\n")[4:6] == wording
-    run = SuiteRun(section)
-    run.told("write_file", path="notes/new.md", content="new")
-    assert notes.read_text("new.md") == "new"
-    assert run.told("glob_files", pattern="**/*.md") == wording
-
-
-def test_filesystem_and_mounts_are_not_given_together(wording: Wording) -> None:
-    """One of them would be lost."""
-    with pytest.raises(PromptValidationError) as caught:
-        VfsToolsSection(files(), mounts={"src": files()})
-    assert str(caught.value) == wording
-
-
-def test_host_folder_is_mounted_with_patterns_of_what_is_to_be_seen(tmp_path: Path, wording: Wording) -> None:
+def test_a_folder_on_disk_is_seen_as_its_patterns_say(tmp_path: Path, wording: Wording) -> None:
     """The model works on the files on disk, and what is excluded is not there for it."""
     root = tmp_path / "project"
     root.mkdir()
     (root / "a.py").write_text("TODO = 1\n")
     (root / "secret.key").write_text("TODO\n")
     with HostFilesystem(root, exclude=("*.key",), journal=tmp_path / "journal", durability="normal") as source:
-        run = SuiteRun(VfsToolsSection(mounts={"src": source, "notes": InMemoryFilesystem()}))
+        run = SuiteRun(VfsToolsSection(source))
         assert run.told("grep_files", pattern="TODO") == wording
-        run.told("read_file", path="src/a.py")
-        run.told("edit_file", path="src/a.py", old="TODO", new="DONE")
-        assert "src/secret.key" not in run.told("list_files", path="src")
-        assert not run.call("remove_file", path="src/secret.key").success
+        run.told("read_file", path="a.py")
+        run.told("edit_file", path="a.py", old="TODO", new="DONE")
+        assert "secret.key" not in run.told("list_files")
+        assert not run.call("remove_file", path="secret.key").success
     assert (root / "a.py").read_text() == "DONE = 1\n"
     assert (root / "secret.key").exists()
 
