@@ -22,7 +22,7 @@ from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, translate_os_errors
-from handrail.filesystem.host.changes import HostChanges, HostSettings
+from handrail.filesystem.host.changes import GIT_DIR, HostChanges, HostSettings, WholeTree
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
 from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
@@ -38,7 +38,6 @@ from handrail.filesystem.shadow.repository import (
     ShadowRepository,
     check_max_untracked_bytes,
 )
-from handrail.filesystem.shadow.whole_tree import GIT_DIR, WholeTree
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking

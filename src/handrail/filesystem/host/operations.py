@@ -26,7 +26,7 @@ from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
 from handrail.filesystem.patterns import PathPattern
 from handrail.filesystem.root import PathCursor, ResolvedPath, Root, normalise_on_disk, to_bytes, to_text
-from handrail.filesystem.shadow.ignored import spelled
+from handrail.filesystem.shadow.tree import spelled
 from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
 from handrail.open_databases import has_open_databases, protected_paths
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError
+from handrail.filesystem.host.changes import WholeTree
 from handrail.filesystem.journal.before_images import BeforeImages, file_kind
 from handrail.filesystem.journal.folder import JournalFolder, drop_commit_record
 from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of, read_journal
@@ -29,7 +30,6 @@ from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.whole_tree import WholeTree
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitRecordStore
 

@@ -29,7 +29,6 @@ from handrail.errors import FilesystemError, RootMissingError, SnapshotError
 from handrail.filesystem.disk import LIST, MAKE, open_folder, open_to_read, set_mode_of
 from handrail.filesystem.paths import ROOT, join
 from handrail.filesystem.shadow.git import CHUNK, ObjectReader, objects_missing
-from handrail.filesystem.shadow.ignored import load_left_out
 from handrail.filesystem.shadow.tree import (
     UNREAD,
     Folder,
@@ -38,6 +37,7 @@ from handrail.filesystem.shadow.tree import (
     UnreadFile,
     cannot_snapshot,
     decode_tree,
+    load_left_out,
     running_id,
     signature_of,
 )

@@ -10,7 +10,7 @@ are not UTF-8. `.gitattributes` is a file like any other, and so is the `.git` o
 Not included, neither saved nor changed:
 
 - the root's own `.git`;
-- files that git ignores (`handrail.filesystem.shadow.ignored`);
+- files that git ignores (`handrail.filesystem.shadow.tree`);
 - the files of databases that this process has open (`handrail.open_databases`);
 - the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again.
 
@@ -46,18 +46,20 @@ from handrail.filesystem.shadow.checkout import (
     wanted_tree,
 )
 from handrail.filesystem.shadow.git import Git
-from handrail.filesystem.shadow.ignored import FolderRules, dump_left_out, names_by_folder
 from handrail.filesystem.shadow.tree import (
     NO_NAMES,
     UNREAD,
     UNSETTLED,
     Folder,
+    FolderRules,
     TreeFile,
     TreeScan,
     UnreadFile,
     cannot_snapshot,
+    dump_left_out,
     identify,
     identify_read,
+    names_by_folder,
     scan_tree,
 )
 from handrail.open_databases import protected_paths
