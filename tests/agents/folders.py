@@ -7,7 +7,8 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
-from handrail.agents.exports.importing import Imported, import_modules
+from handrail.agents.exports.importing import ProjectModule, import_modules
+from handrail.errors import DiscoveryError
 
 IMPORTS = """
 from __future__ import annotations
@@ -51,7 +52,7 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def imported(folder: Path, *files: str) -> Imported:
+def imported(folder: Path, *files: str) -> tuple[list[ProjectModule], list[DiscoveryError]]:
     """What comes of importing files of a folder."""
     return import_modules(folder, [Path(file) for file in files])
 
@@ -61,7 +62,7 @@ def module_of(folder: Path, source: str) -> ModuleType:
     write(folder, {"tools.py": IMPORTS})
     with (folder / "tools.py").open("a", encoding="utf-8") as file:
         file.write(f"\n{dedent(source)}\n")
-    (found,) = imported(folder, "tools.py").modules
+    (found,) = imported(folder, "tools.py")[0]
     return found.module
 
 

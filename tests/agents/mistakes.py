@@ -129,27 +129,8 @@ MISTAKES: tuple[Mistake, ...] = (
         door="load_agent",
         act=_loaded,
         kind=ResolutionError,
-        attributes={"agent": "desk", "names": ("look", "note"), "unexported": ("tools.py",)},
+        attributes={"agent": "desk", "names": ("look", "note")},
         files={"tools.py": FUNCTIONS},
-    ),
-    Mistake(
-        what="`TOOLS` without a function that an agent names",
-        door="load_agent",
-        act=_loaded,
-        kind=ResolutionError,
-        attributes={"agent": "desk", "names": ("note",), "unexported": ("tools.py",)},
-        files={"tools.py": f"{FUNCTIONS}\n\nTOOLS = [look]\n"},
-    ),
-    Mistake(
-        what="a factory of toolsets in a module without `TOOLSETS`",
-        door="load_agent",
-        act=_loaded,
-        kind=ResolutionError,
-        attributes={"agent": "desk", "names": ("bells",), "unexported": ("tools.py",)},
-        files={
-            "desk.agent": "---\nname: desk\ntoolsets: [bells]\n---\nYou ring.\n",
-            "tools.py": "def bells(ctx):\n    return None\n",
-        },
     ),
     Mistake(
         what="an import from a library that it does not have",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -281,25 +280,6 @@ def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
     assert project_folder_of(Path("desk.agent")) == tmp_path
 
 
-def test_links_that_lead_nowhere_and_pipes_are_problems_and_hide_no_other(tmp_path: Path, wording: Wording) -> None:
-    """Nothing that is written there is passed over as if it were not there."""
-    write(tmp_path, {"desk.agent": agent("desk", tools="[ping]"), "other.agent": ""})
-    for link in ("gone.agent", "tools.py", "pyproject.toml"):
-        (tmp_path / link).symlink_to("nowhere")
-    (tmp_path / "tools").symlink_to("tools")
-    os.mkfifo(tmp_path / "pipe.agent")
-    found = problem(tmp_path)
-    assert isinstance(found, ProjectError)
-    assert [str(each).replace(f"{tmp_path}/", "") for each in found.problems] == [
-        wording,
-        wording,
-        wording,
-        wording,
-        wording,
-        wording,
-    ]
-
-
 def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path, wording: Wording) -> None:
     """Each in its own words."""
     (tmp_path / "loop").symlink_to("loop")
@@ -310,30 +290,6 @@ def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path, wording: W
         assert isinstance(found, ProjectError)
         told = re.sub(r"(scandir: )?embedded null .*", "REASON", str(found))
         assert re.sub("a{9,}", "A", told) == wording
-
-
-def test_a_package_file_that_defines_tools_is_told_because_they_would_be_passed_over(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """With the place where they belong; it is not executed for that."""
-    write(
-        tmp_path,
-        {
-            "tools/__init__.py": f"{PING}\nif TOOLS:\n    TOOLSETS: list[int] = []\n1 / 0",
-            "tools/__main__.py": "from nowhere import TOOLS\nprint(TOOLS)",
-        },
-    )
-    found = problem(tmp_path)
-    assert isinstance(found, DiscoveryError)
-    assert (found.module, found.offenders) == ("tools/__init__.py", ("TOOLS", "TOOLSETS"))
-    assert str(found) == wording
-
-
-@pytest.mark.parametrize("text", ["def", "\0", "# coding: nonsense", f"x = {'(' * 9000}"])
-def test_a_package_file_that_is_no_python_defines_nothing(tmp_path: Path, text: str) -> None:
-    """It is told when it is imported, and here nobody imports it."""
-    write(tmp_path, {"tools/__init__.py": text})
-    assert Project.load(tmp_path, packages=False).agents == {}
 
 
 def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path, wording: Wording) -> None:

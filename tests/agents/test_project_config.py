@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
+from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -164,51 +164,12 @@ def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path, wor
     [
         pytest.param(f"x = {'[' * 100_000}", id="deep"),
         pytest.param(f"x = {'1' * 5000}", id="digits"),
-        pytest.param(f"[tool.handrail]\nmodel{'.a' * 100_000} = 1", id="dots"),
-        pytest.param(f"[x{' . a' * 100_000}]", id="dots in a header"),
-        pytest.param('"x"' + ".'a'" * 100_000 + " = 1", id="dots of quoted parts"),
-        pytest.param(f"x = {{a{'.a' * 100_000} = 1}}", id="dots in a table"),
-        pytest.param(f'x = """\\""""""\na{".a" * 100_000} = 1', id="dots behind quotes"),
-        pytest.param('x = """\n' + '\\"""x\n' * 150_000, id="text without an end"),
         pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", id="hex"),
     ],
 )
 def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, wording: Wording) -> None:
     """However deep and long its values are."""
     assert fault(tmp_path, text) == wording
-
-
-DOTS = "." * 201
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(f'x = """\n{DOTS}\n"""', id="text of several lines"),
-        pytest.param(f"x = '''\n{DOTS}\n'''", id="literal text of several lines"),
-        pytest.param(f'x = """\n\\"""{DOTS}\n"{DOTS}\n"""""', id="quotes in a text of several lines"),
-        pytest.param(f"x = '''\n'{DOTS}\n''{DOTS}\n'''''", id="quotes in a literal text of several lines"),
-        pytest.param(f'x = "\\"{DOTS}"', id="quote in a text"),
-        pytest.param(f"x = '{DOTS}'", id="literal text"),
-        pytest.param(f"x = 1 # '{DOTS}", id="comment"),
-        pytest.param(f"x = [{'1.5, ' * 201}]", id="numbers"),
-    ],
-)
-def test_dots_outside_keys_do_not_count_as_levels(tmp_path: Path, text: str) -> None:
-    """Only keys are nested by them: texts, comments and numbers of valid TOML may have any number of dots."""
-    reading = read_config(write(tmp_path, {"pyproject.toml": f"{text}\n[tool.handrail]\nmodel = 'm'\n"}))
-    assert (reading.config.model, reading.problems) == ("m", ())
-
-
-def test_what_patterns_lead_to_and_cannot_be_read_is_found(tmp_path: Path, wording: Wording) -> None:
-    """Links to nowhere and in a circle, pipes; with and without wildcards, and on the way to a file."""
-    for link, target in {"tools.py": "nowhere", "a.agent": "a.agent", "lib": "lib", "gone": "nowhere"}.items():
-        (tmp_path / link).symlink_to(target)
-    os.mkfifo(tmp_path / "b.agent")
-    write(tmp_path, {"c.agent": "", "d.agent/x.txt": "", "one.py": "", "sub/two.py": ""})
-    patterns = ("tools.py", "*.agent", "lib/*.py", "gone/*.py", "one.py", "one.py/*.py", "sub/*.py", "none/*.py")
-    assert unreadable(tmp_path, patterns) == wording
-    assert faults(tmp_path, "[tool.handrail]\nagents = ['a.agent']\npython = ['tools.py', 'lib/*.py']") == []
 
 
 def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:

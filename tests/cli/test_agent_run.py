@@ -153,16 +153,19 @@ def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(
     assert ran.err == wording
 
 
-def test_a_rule_that_fits_nothing_is_warned_of_while_the_run_goes_on(run: Run, folder: Path, wording: Wording) -> None:
+def test_a_missing_file_of_overrides_is_warned_of_while_the_run_goes_on(
+    run: Run, folder: Path, wording: Wording
+) -> None:
     """On standard error, and as an event for programs."""
-    (folder / "rules.yaml").write_text("deny: ['noet*']")
-    ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml")
+    agent = folder / "desk.agent"
+    agent.write_text(agent.read_text().replace("name:", "overrides: missing.json\nname:", 1))
+    ran = run("Hello", "--model", script(folder, HELLO))
     assert (ran.code, ran.out) == (0, "Hello.\n")
     assert ran.err == wording
-    ran = run("Hello", "--model", script(folder, HELLO), "--rules", "rules.yaml", "--format", "json")
+    ran = run("Hello", "--model", script(folder, HELLO), "--format", "json")
     (warned,) = [event for event in events(ran.out) if event["event"] == "run_warned"]
     assert warned["path"] == ["desk"]
-    assert warned["message"].startswith("rules.yaml:1:8: ")
+    assert "missing.json" in warned["message"]
 
 
 def test_rules_that_are_none_are_told(run: Run, folder: Path) -> None:

@@ -86,13 +86,8 @@ PROJECTS: Mapping[str, Files] = {
 """Folders and their settings."""
 
 MODULES: Mapping[str, Files] = {
-    "the module raises": {"tools.py": "1 / 0"},
-    "it calls `sys.exit`": {"tools.py": "raise SystemExit"},
-    "`tools.py` beside `tools/__init__.py`": {"tools/__init__.py": ""},
-    "`tools/__init__.py` or `tools/__main__.py` defines `TOOLS` or `TOOLSETS`": {
-        **_settings('python = ["tools.py", "lib/*.py"]'),
-        "lib/__init__.py": "TOOLS = []",
-    },
+    "the module raises, or calls `sys.exit`": {"tools.py": "1 / 0"},
+    "`tools.py` beside `tools/__init__.py`, or a dot in the path": {"tools/__init__.py": ""},
     "two classes have one name by `stored_as`, which is for all of a process": {
         "tools.py": "from dataclasses import dataclass\nfrom handrail.session import stored_as\n"
         "@stored_as('faults.one')\n@dataclass\nclass One: ...\n\n"
@@ -106,8 +101,9 @@ MODULES: Mapping[str, Files] = {
     "a toolset, a section or a factory in `TOOLS`": _exports("TOOLS = [FunctionToolset()]"),
     "a tool in `TOOLSETS`": _exports("TOOLSETS = {'ping': Tool(ping)}"),
     "a constant, a class, an agent": _exports("TOOLS = [7]"),
-    "a lambda, a partial, an object that can be called": _exports("TOOLS = [lambda: '']"),
-    "its parameters have no annotations": _exports("TOOLS = [print]"),
+    "a lambda, a partial, an object that can be called, a function that is built into Python": _exports(
+        "TOOLS = [lambda: '']"
+    ),
     "a signature that cannot be a tool, with all its faults": _exports(
         "def turn(by: complex, *more) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [turn]"
     ),
@@ -134,11 +130,7 @@ MODULES: Mapping[str, Files] = {
 """Modules."""
 
 AGENTS: Mapping[str, Files] = {
-    "no module lists it": _front("tools: [pingg]"),
-    "`tools.py` defines the tool, and has no `TOOLS`": {"tools.py": TOOLS.partition("TOOLS")[0]},
-    "`tools.py` defines the tool, and its `TOOLS` or `__all__` is without it": {
-        "tools.py": TOOLS.replace("[ping]", "[]")
-    },
+    "no module lists it in `TOOLS`": _front("tools: [pingg]"),
     "a toolset under `tools:`": _front("tools: [files]"),
     "a tool under `toolsets:`": _front("toolsets: [ping]"),
     "it returned something else": _factory("return 'tools'"),

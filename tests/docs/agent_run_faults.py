@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
@@ -89,11 +88,6 @@ def _link_out(folder: Path) -> Fault:
 def _loop(folder: Path) -> Fault:
     (folder / "loop").symlink_to("loop")
     return raised(lambda: Project.load(folder / "loop"))
-
-
-def _pipe(folder: Path) -> Fault:
-    os.mkfifo(folder / "desk.agent")
-    return raised(lambda: Project.load(folder))
 
 
 def _whole_disk(folder: Path) -> Fault:
@@ -299,7 +293,6 @@ ACTS: Mapping[str, Callable[[Path], Fault]] = {
     "a symbolic link to a missing file": _link,
     "a right to write links is not a right to run code": _link_out,
     "the folder may not be read, or is a link in a circle": _loop,
-    "an agent file or module is a device or pipe": _pipe,
     "what undoes changes would lie in the folder: it is the home folder, or `/`": _whole_disk,
     "two installed packages offer the name, and nothing else has it": _twice_by_packages,
     "the project has no agent of that name": _unknown_agent,

@@ -14,7 +14,6 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.known_names import check_rules_match, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, inspect_run
@@ -23,6 +22,7 @@ from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_command import check_resumed
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
+from handrail.agents.unmatched_rules import check_rules_match, unmatched_rules
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage

@@ -46,11 +46,3 @@ def _is_own(file: str) -> bool:
     path = Path(file)
     in_library = any(path.is_relative_to(ours) for ours in _OURS) or not _LIBRARIES.isdisjoint(path.parts)
     return path.is_absolute() and not in_library
-
-
-def without_library_path(error: BaseException, text: str, folder: Path) -> str:
-    """What an `ImportError` says, without the path of the library from which something could not be imported."""
-    path = error.path if isinstance(error, ImportError) else None
-    if not isinstance(path, str) or Path(path).is_relative_to(folder):
-        return text
-    return text.replace(f" ({path})", "")

@@ -10,12 +10,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.exports.classify import Definitions
-from handrail.agents.exports.discovery import discover, package_offers, unused_modules
+from handrail.agents.exports.discovery import discover, package_offers
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
 from handrail.agents.exports.importing import forget_modules, import_modules
 from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAgent, resolve
-from handrail.agents.project_config import ProjectConfig, matching_files, read_config, unreadable
+from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
 from handrail.errors.developer import check_argument
@@ -147,21 +146,17 @@ def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
     folder = folder.resolve()
     reading = read_config(folder)
     problems: list[HandrailError] = [*reading.problems]
-    # `glob` leaves out what it cannot read, and the agents in it would seem not to exist.
-    problems += map(ProjectError, unreadable(folder, (*reading.config.agents, *reading.config.python)))
     agents = _agents(folder, reading.config, problems)
-    matched = matching_files(folder, reading.config.python)
-    files = [path for path in matched if path.name not in _NO_MODULES]
-    problems += unused_modules(folder, [path for path in matched if path.name in _NO_MODULES])
-    imported = import_modules(folder, files)
-    discovered = discover(imported.modules)
-    problems += [*imported.problems, *discovered.problems]
+    files = [path for path in matching_files(folder, reading.config.python) if path.name not in _NO_MODULES]
+    modules, of_imports = import_modules(folder, files)
+    exported, of_exports = discover(modules)
+    problems += [*of_imports, *of_exports]
     # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
     references = [
         Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
     ]
     offers = package_offers() if packages else ()
-    registry = _registry([*entries, *discovered.entries, *references], offers, discovered.defined, problems)
+    registry = _registry([*entries, *exported, *references], offers, problems)
     if registry is None:
         return _Found(None, tuple(problems))
     # The project is returned even if there are problems: `survey` shows what is sound.
@@ -210,13 +205,10 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
 
 
 def _registry(
-    entries: Iterable[Entry],
-    offers: Iterable[PackageExport],
-    defined: Iterable[Definitions],
-    problems: list[HandrailError],
+    entries: Iterable[Entry], offers: Iterable[PackageExport], problems: list[HandrailError]
 ) -> Registry | None:
     try:
-        return Registry.of(entries, offers=offers, defined=defined)
+        return Registry.of(entries, offers=offers)
     except RegistryError as problem:
         problems.append(problem)
         return None

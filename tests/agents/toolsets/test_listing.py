@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
@@ -14,7 +12,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 from handrail.agents import files_toolset, shared, shell_toolset
 from handrail.agents.exports.entries import AgentReference, Entry, Origin, ToolsetFactory
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry, names_of_fields, names_of_parameters
+from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
 from handrail.prompt import MarkdownSection, Section
 from tests.runtime.bench import tool
@@ -122,61 +120,9 @@ def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Ent
     assert listing.complete
     assert listing.tools
     for each in listing.tools:
-        schema = each.parameters()
+        schema = each.schema()
         assert schema is not None
-        assert each.takes(("nowhere_at_all",)) == "no"
-        assert all(each.takes((argument,)) == "yes" for argument in schema.get("properties", {}))
-
-
-@dataclass
-class Inner:
-    """A part of an argument."""
-
-    deep: Annotated[int, Field(alias="tief")] = 0
-
-
-class Renamed(BaseModel):
-    """An argument whose fields have other names in JSON."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    path: str = Field(alias="filePath")
-    mode: str = Field(default="", validation_alias=AliasChoices("m", "how"))
-    inner: list[Inner] = []
-
-
-class Rewriting(BaseModel):
-    """An argument that takes whatever its validator takes."""
-
-    path: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _rewritten(cls, given: Any) -> Any:
-        return given
-
-
-def test_the_names_of_arguments_in_python_are_known_beside_those_of_the_schema() -> None:
-    """Of parameters, fields and all aliases; rules look at what was written and at what runs."""
-
-    def save(ctx: RunContext[Any], target: Renamed) -> None:
-        """Save."""
-
-    names = names_of_parameters(save)
-    assert names is not None
-    assert {"target", "path", "filePath", "mode", "m", "how", "inner", "deep", "tief"} <= names
-
-
-def test_names_that_cannot_be_known_are_none() -> None:
-    """A validator may take others; an annotation may not be found."""
-
-    def rewrite(target: Rewriting) -> None:
-        """Rewrite."""
-
-    assert names_of_parameters(rewrite) is None
-    assert names_of_fields(Rewriting) is None
-    rewrite.__annotations__["target"] = "Nowhere"
-    assert names_of_parameters(rewrite) is None
+        assert each.arguments() in (frozenset(schema["properties"]), None)
 
 
 def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
@@ -191,4 +137,4 @@ def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
         FunctionToolset[Any]([ping]).prepared(unchanged),
     ):
         (known,) = listing_of(toolset).tools
-        assert (known.takes(("text",)), known.takes(("txt",))) == ("yes", "unsure")
+        assert known.arguments() is None

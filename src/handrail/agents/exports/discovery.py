@@ -8,8 +8,8 @@
 | none of them | none | none |
 
 `TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
-are passed over. `__init__.py` and `__main__.py` export nothing; one that defines `TOOLS` or `TOOLSETS` is an error.
-Functions that are registered with an agent (`@agent.tool`) are not exports of their module.
+are passed over. `__init__.py` and `__main__.py` export nothing. Functions that are registered with an agent
+(`@agent.tool`) are not exports of their module.
 
 Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`:
 
@@ -27,12 +27,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import EntryPoint, distributions, entry_points
-from importlib.util import decode_source
-from pathlib import Path
-from symtable import symtable
+from importlib.metadata import EntryPoint, distributions
 from types import ModuleType
 from typing import cast
 
@@ -40,12 +36,10 @@ from handrail.agents.error_text import error_message
 from handrail.agents.exports.classify import (
     EXPORT_NAME_PATTERN,
     CollectedEntries,
-    Definitions,
     ExportFault,
     bullet_list,
     collect_entries,
     exported_items,
-    unexported_definitions,
 )
 from handrail.agents.exports.entries import Entry, Kind, Origin
 from handrail.agents.exports.importing import ProjectModule
@@ -59,65 +53,19 @@ GROUPS: tuple[tuple[Kind, str], ...] = (("tool", "handrail.tools"), ("toolset", 
 """The groups of entry points, and what is in them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """What modules export.
+def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[DiscoveryError]]:
+    """The tools and toolsets of all modules, and a problem for each one that exports what cannot be registered.
 
-    Attributes:
-        entries: their tools and toolsets.
-        problems: one for each module that exports what cannot be registered; it lists all of it.
-        defined: what the modules define, exported or not.
+    A module with a fault hides no other, and its error lists all that is wrong with it.
     """
-
-    entries: tuple[Entry, ...] = ()
-    problems: tuple[DiscoveryError, ...] = ()
-    defined: tuple[Definitions, ...] = ()
-
-
-def discover(modules: Iterable[ProjectModule]) -> Discovered:
-    """The tools and toolsets of all modules; a module with a fault hides no other."""
     entries: list[Entry] = []
     problems: list[DiscoveryError] = []
-    defined: list[Definitions] = []
     for found in modules:
-        defined.append(unexported_definitions(found.module, found.where))
         try:
             entries += exports(found.module, where=found.where)
         except DiscoveryError as problem:
             problems.append(problem)
-    return Discovered(tuple(entries), tuple(problems), tuple(defined))
-
-
-def unused_modules(folder: Path, files: Iterable[Path]) -> tuple[DiscoveryError, ...]:
-    """The hint about files that export nothing, and define `TOOLS` or `TOOLSETS` all the same; none is executed.
-
-    Args:
-        folder: the project folder.
-        files: paths from the folder.
-    """
-    found = ((file, _defined(folder / file)) for file in files)
-    return tuple(
-        DiscoveryError(
-            f"{file.as_posix()} defines {' and '.join(names)}, and is passed over, because {file.name} belongs to the "
-            f"package of its folder; move what it exports to a file beside it, such as "
-            f"{file.with_name('desk.py').as_posix()}",
-            module=file.as_posix(),
-            offenders=names,
-        )
-        for file, names in found
-        if names
-    )
-
-
-def _defined(file: Path) -> tuple[str, ...]:
-    """Which of the two names a file assigns at its top level; an unreadable one is reported when it is imported."""
-    try:
-        # Compiled to a symbol table and not executed: such a file may have side effects.
-        table = symtable(decode_source(file.read_bytes()), str(file), "exec")
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    there = set(table.get_identifiers())
-    return tuple(name for name in _OURS if name in there and table.lookup(name).is_assigned())
+    return entries, problems
 
 
 def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
@@ -182,29 +130,21 @@ def _offers() -> Iterator[PackageExport]:
                 yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
 
 
-def _points() -> Mapping[str, Iterable[EntryPoint]]:
-    """The entry points of each group."""
-    try:
-        # Asked for once, because each time reads the metadata of all installed packages.
-        found = entry_points()
-        return {group: found.select(group=group) for _, group in GROUPS}
-    except Exception:  # noqa: BLE001 - one package whose metadata are broken fails all of them, with whatever it likes
-        return {group: tuple(_points_one_by_one(group)) for _, group in GROUPS}
-
-
-def _points_one_by_one(group: str) -> Iterator[EntryPoint]:
-    """The entry points of those packages that can be read; the first of a name counts, as for an import."""
+def _points() -> Mapping[str, list[EntryPoint]]:
+    """The entry points of each group; the first distribution of a name counts, as for an import."""
+    points: dict[str, list[EntryPoint]] = {group: [] for _, group in GROUPS}
     seen: set[str] = set()
     for package in distributions():
         try:
             name = re.sub(r"[-_.]+", "-", package.name).lower()
-            points = tuple(package.entry_points)
-        except Exception:  # noqa: BLE001, S112 - it is passed over
+            found = [point for point in package.entry_points if point.group in points]
+        except Exception:  # noqa: BLE001, S112 - its metadata cannot be read, which harms no other package
             continue
-        # The first distribution of a name on `sys.path` is the one that an import would find.
         if name not in seen:
             seen.add(name)
-            yield from (point for point in points if point.group == group)
+            for point in found:
+                points[point.group].append(point)
+    return points
 
 
 def _origin(point: EntryPoint) -> Origin:

@@ -7,13 +7,11 @@
   do for a script that lies there, also in a function that is called later. This holds for the modules of the folder and
   for no others: the rule is in the `__import__` that their own `__builtins__` have, which is where an `import`
   statement looks for it. `importlib.import_module("helpers")` does not see it; relative imports work as ever.
-- A file of the folder wins over an installed module of its name, as it does for a script; a module that is compiled
-  into Python wins over the file, as it does there; a mere folder stands back behind any module.
+- A file of the folder wins over an installed module of its name, and so does a folder with Python files.
 - `tools.py` beside `tools/`: the folder's modules are imported as `tools.<name>`, and `tools` itself is the file. With
   an `__init__.py` in the folder it would be ambiguous which of the two `tools` is, so that is an error.
-- A symbolic link to a file of the folder is that file. What a link out of the folder leads to is not executed, neither
-  as a listed file nor by an import: a right to write links there is not a right to run code.
-- No bytecode is kept, so the folder stays as it is, and what runs is what stands there.
+- What a symbolic link out of the folder leads to is not executed: a right to write links there is not a right to run
+  code. No bytecode is kept, so what runs is what stands there.
 - If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
   module, the names that `stored_as` gave to its classes are forgotten.
 """
@@ -34,7 +32,7 @@ from pathlib import Path
 from threading import RLock
 from types import ModuleType
 
-from handrail.agents.error_text import error_location, error_message, without_library_path
+from handrail.agents.error_text import error_location, error_message
 from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
 
@@ -55,49 +53,35 @@ class ProjectModule:
     module: ModuleType
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """The result of importing the modules of a project.
-
-    Attributes:
-        modules: those that could be imported, in the order of their files.
-        problems: why others could not; then no module that was imported now stays in `sys.modules`.
-    """
-
-    modules: tuple[ProjectModule, ...] = ()
-    problems: tuple[DiscoveryError, ...] = ()
-
-
-def import_modules(folder: Path, files: Iterable[Path]) -> Imported:
+def import_modules(folder: Path, files: Iterable[Path]) -> tuple[list[ProjectModule], list[DiscoveryError]]:
     """Import files of a project folder; what was imported before is not executed again.
+
+    Returns the modules that could be imported, in the order of their files, and why others could not. If there is such
+    a problem, no module that was imported now stays in `sys.modules`.
 
     Args:
         folder: the project folder.
-        files: paths from the folder; a file that is listed twice, also by a symbolic link, is imported once.
+        files: paths from the folder.
     """
     with _ONE_AT_A_TIME:
-        return _import_modules(folder.resolve(), files)
-
-
-def _import_modules(folder: Path, files: Iterable[Path]) -> Imported:
-    package = _prepared(folder)
-    # Compared afterwards with what is there, to find what this import has added.
-    before = set(_names_below(package))
-    modules: list[ProjectModule] = []
-    problems: dict[str, DiscoveryError] = {}
-    sound = False
-    try:
-        for name, where in _named(folder, package, files).items():
-            try:
-                modules.append(ProjectModule(where, _import(folder, name, where)))
-            except DiscoveryError as problem:
-                problems.setdefault(str(problem), problem)
-        sound = not problems
-    # Also after Ctrl-C: a half imported module would otherwise be taken for a complete one the next time.
-    finally:
-        if not sound:
-            _drop(package, (name for name in _names_below(package) if name not in before))
-    return Imported(tuple(modules), tuple(problems.values()))
+        package = _prepared(folder.resolve())
+        # Compared afterwards with what is there, to find what this import has added.
+        before = set(_names_below(package))
+        modules: list[ProjectModule] = []
+        problems: list[DiscoveryError] = []
+        is_sound = False
+        try:
+            for where in dict.fromkeys(file.as_posix() for file in files):
+                try:
+                    modules.append(ProjectModule(where, _import(folder.resolve(), package, where)))
+                except DiscoveryError as problem:
+                    problems.append(problem)
+            is_sound = not problems
+        # Also after Ctrl-C: a half imported module would otherwise be taken for a complete one the next time.
+        finally:
+            if not is_sound:
+                _drop(package, (name for name in _names_below(package) if name not in before))
+        return modules, problems
 
 
 def forget_modules(folder: Path) -> None:
@@ -130,71 +114,25 @@ def _prepared(folder: Path) -> str:
     return package
 
 
-def _named(folder: Path, package: str, files: Iterable[Path]) -> Mapping[str, str]:
-    """The files by the names of their modules, each file once."""
-    named: dict[str, str] = {}
-    for file in files:
-        path = folder / file
-        inside = _inside(folder, path)
-        # By the resolved path, so that a link and its target are one module.
-        named.setdefault(_module_name(package, inside), inside.as_posix())
-    return named
-
-
-def _inside(folder: Path, path: Path) -> Path:
-    """A file's path from the folder: that of what it links to, unless that lies elsewhere and will be refused."""
-    real = path.resolve()
-    return real.relative_to(folder) if real.is_relative_to(folder) else path.relative_to(folder)
-
-
-def _module_name(package: str, inside: Path) -> str:
-    parts = inside.parent.parts if inside.name == _INIT else inside.with_suffix("").parts
-    return ".".join((package, *parts))
-
-
-def _import(folder: Path, name: str, where: str) -> ModuleType:
-    file = folder / where
-    if not where.endswith(".py") or "." in where.removesuffix(".py"):
+def _import(folder: Path, package: str, where: str) -> ModuleType:
+    name, dot_py = where.removesuffix(".py"), where.endswith(".py")
+    if not dot_py or "." in name or (folder / name / _INIT).is_file():
         raise DiscoveryError(
-            f"{where} cannot be imported: a module is a file that ends in .py, without another dot in its path",
+            f"{where} cannot be imported: a module is a file that ends in .py, without another dot in its path, and "
+            f"without {Path(name).name}/{_INIT} beside it",
             module=where,
         )
-    if (file.with_suffix("") / _INIT).is_file():
-        raise DiscoveryError(
-            f"{where} cannot be imported: {where.removesuffix('.py')}/{_INIT} is the same module to Python; move the "
-            "content of one into the other",
-            module=where,
-        )
-    outside = _outside(folder, file)
-    if outside is not None:
-        raise DiscoveryError(f"{where} was not executed: it {outside}", module=where)
     try:
-        return importlib.import_module(name)
-    except SystemExit as error:
-        raise DiscoveryError(f"{where} exits when it is imported{_place(folder, error)}", module=where) from error
+        return importlib.import_module(".".join((package, *Path(name).parts)))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:
-        text = without_library_path(error, error_message(error).replace(f"{package_name(folder)}.", ""), folder)
+    except BaseException as error:  # a module may raise `SystemExit`, which must not end the process
+        place = error_location(error, folder)
+        # Without the path of the module from which something could not be imported.
+        text = error_message(error).replace(f"{package}.", "").replace(f" ({getattr(error, 'path', None)})", "")
         raise DiscoveryError(
-            f"{where} cannot be imported: {type(error).__name__}: {text}{_place(folder, error)}", module=where
+            f"{where} cannot be imported: {type(error).__name__}: {text}{f' ({place})' if place else ''}", module=where
         ) from error
-
-
-def _outside(folder: Path, file: Path) -> str | None:
-    """Why a file of a project folder must not be executed; `None` unless it is a link out of the folder."""
-    real = file.resolve()
-    if real.is_relative_to(folder):
-        return None
-    return f"is a link out of the project, to {real}; copy the file into the project, or install it as a package"
-
-
-def _place(folder: Path, error: BaseException) -> str:
-    """Where in the project an error arose, for the end of a message."""
-    if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_relative_to(folder):
-        return ""  # the message has file and line
-    place = error_location(error, folder)
-    return f" ({place})" if place else ""
 
 
 def _names_below(package: str) -> tuple[str, ...]:
@@ -256,15 +194,11 @@ class _Loader(SourceFileLoader):
         package = module.__name__.partition(".")[0]
         folder = Path(sys.modules[package].__path__[0])
         file = Path(self.path)
-        # Checked here too: imports within the project do not pass `_import`.
-        outside = _outside(folder, file)
-        if outside is not None:
-            raise ImportError(f"{file.relative_to(folder).as_posix()} {outside}")
-        itself = _module_name(package, _inside(folder, file))
-        # A link imports its target under the target's name, so that both names are one module.
-        if itself != module.__name__:
-            sys.modules[module.__name__] = importlib.import_module(itself)
-            return
+        if not file.resolve().is_relative_to(folder):
+            raise ImportError(
+                f"{file.relative_to(folder).as_posix()} is a link out of the project, to {file.resolve()}, and was not "
+                "executed; copy the file into the project, or install it as a package"
+            )
         beside = file.with_suffix("")
         if file.name != _INIT and beside.is_dir():
             module.__path__ = [str(beside)]
@@ -289,26 +223,11 @@ class _Importer:
         level: int = 0,
     ) -> ModuleType:
         head = name.partition(".")[0]
+        here = self.folder / head
+        is_own = here.with_name(f"{head}.py").is_file() or any(here.glob("*.py"))
         # Relative imports name the package already, so Python's own rule is the right one.
-        if level or not self._has(head):
+        if level or not is_own or head in sys.builtin_module_names:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or (), 0)
         # Without a `fromlist`, an import statement binds the first part of the name.
         return found if fromlist else sys.modules[f"{self.package}.{head}"]
-
-    def _has(self, head: str) -> bool:
-        if head in sys.builtin_module_names:
-            return False
-        if (self.folder / f"{head}.py").is_file() or (self.folder / head / _INIT).is_file():
-            return True
-        # A folder without `__init__.py` must not hide an installed module, as in a script's own folder.
-        return (self.folder / head).is_dir() and not _is_installed(head)
-
-
-def _is_installed(head: str) -> bool:
-    """Whether there is a module of that name, and not just a folder."""
-    try:
-        spec = importlib.util.find_spec(head)
-    except ValueError:  # it was made by hand, and is there
-        return True
-    return spec is not None and spec.origin is not None

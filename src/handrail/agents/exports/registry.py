@@ -16,14 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.classify import (
-    EXPORT_NAME_PATTERN,
-    Definitions,
-    bullet_list,
-    collect_entries,
-    export_hints,
-    fault_of_factory,
-)
+from handrail.agents.exports.classify import EXPORT_NAME_PATTERN, bullet_list, collect_entries, factory_fault
 from handrail.agents.exports.entries import Entry, Kind, Origin, ToolsetFactory
 from handrail.errors import DiscoveryError, RegistryError, ResolutionError
 from handrail.serde.formatting import enumerated, nearest, shorten
@@ -105,7 +98,6 @@ class Registry:
 
     Attributes:
         held: what was registered, tools and toolsets, in its order.
-        defined: what the modules of a project define, exported or not; for messages alone.
         tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
             by several.
         toolsets: the toolsets by name, in the same way.
@@ -115,7 +107,6 @@ class Registry:
     """
 
     held: tuple[Entry | PackageExport, ...] = ()
-    defined: tuple[Definitions, ...] = ()
     tools: Mapping[str, Entry] = field(init=False)
     toolsets: Mapping[str, Entry] = field(init=False)
 
@@ -125,15 +116,13 @@ class Registry:
         object.__setattr__(self, "toolsets", Namespace(item for item in self.held if item.kind == "toolset"))
 
     @classmethod
-    def of(
-        cls, entries: Iterable[Entry], *, offers: Iterable[PackageExport] = (), defined: Iterable[Definitions] = ()
-    ) -> Registry:
-        """A registry of entries, and of what could be loaded; `defined` is for messages.
+    def of(cls, entries: Iterable[Entry], *, offers: Iterable[PackageExport] = ()) -> Registry:
+        """A registry of entries, and of what could be loaded.
 
         Raises:
             RegistryError: two of one kind have one name, or a name is none; the message has all of them.
         """
-        return cls(_once((*entries, *offers)), tuple(defined))
+        return cls(_once((*entries, *offers)))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
@@ -175,7 +164,7 @@ class Registry:
         Raises:
             RegistryError: two of one kind have one name; the message has all of them.
         """
-        return Registry(_once((*self.held, *other.held)), (*self.defined, *other.defined))
+        return Registry(_once((*self.held, *other.held)))
 
     def __repr__(self) -> str:
         return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"
@@ -253,26 +242,12 @@ def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
     if faults:
         where = f" ({file.path})" if file.path is not None else ""
         causes = (fault.cause for fault in faults if fault.cause is not None)
-        hints = _hints(file, registry)
-        message = bullet_list(f"agent {file.name}{where} names what it cannot have", faults)
         raise ResolutionError(
-            (" " if len(faults) == 1 else "\n").join((message, *hints.values())),
+            bullet_list(f"agent {file.name}{where} names what it cannot have", faults),
             agent=file.name,
             names=[fault.name for fault in faults],
-            unexported=tuple(hints),
         ) from next(causes, None)
     return ResolvedAgent(file, tools, toolsets)
-
-
-def _hints(file: AgentFile, registry: Registry) -> dict[str, str]:
-    """What to add to the modules that define what the file names, and do not export it, by the file of the module."""
-    tools = [name for name in file.tools if name not in registry.tools]
-    toolsets = [name for name in file.toolsets if name not in registry.toolsets]
-    of_tools = export_hints("tool", tools, registry.defined)
-    of_toolsets = export_hints("toolset", toolsets, registry.defined)
-    return of_tools | {
-        where: "\n".join(filter(None, (of_tools.get(where), hint))) for where, hint in of_toolsets.items()
-    }
 
 
 def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_Fault]) -> Iterator[Entry]:
@@ -281,29 +256,28 @@ def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_F
     other = registry.toolsets if kind == "tool" else registry.tools
     for name in names:
         if name not in there:
-            is_defined = any(name in module.names for module in registry.defined)
-            faults.append(_Fault(name, _unknown(kind, name, there, other, guess=not is_defined)))
+            faults.append(_Fault(name, _unknown(kind, name, there, other)))
             continue
         try:
             entry = there[name]
         except DiscoveryError as error:
             faults.append(_Fault(name, f"`{kind}s:` has {name!r}: {error}", error))
             continue
-        fault = fault_of_factory(entry.value) if isinstance(entry.value, ToolsetFactory) else None
+        fault = factory_fault(entry.value) if isinstance(entry.value, ToolsetFactory) else None
         if fault is not None:
             faults.append(_Fault(name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))
         yield entry
 
 
-def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry], *, guess: bool) -> str:
+def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry]) -> str:
     fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_SHOWN)}, but that {kind} does not exist."
     if name in other:
         moved: Kind = "toolset" if kind == "tool" else "tool"
         fault += f" A {moved} of that name exists; move it to `{moved}s:`."
     near, listed = _proposed(name, tuple(sorted(there)))
-    if guess and near is not None:
+    if near is not None:
         fault += f" Did you mean {near!r}?"
-    return f"{fault} Available {kind}s: {listed or 'none'}."
+    return f"{fault} Available {kind}s: {listed or 'none'}; a module exports what its {kind.upper()}S lists."
 
 
 @lru_cache(maxsize=256)  # many agents miss the same name, and to compare it with a thousand others takes 0.1 s

@@ -13,10 +13,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.approval.decisions import Verdict
-from handrail.agents.approval.unmatched_rules import KnownTool
-from handrail.agents.known_names import Listings
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.run import AgentRun, definition_size
+from handrail.agents.toolsets.listing import KnownTool
+from handrail.agents.unmatched_rules import Listings
 from handrail.errors import AgentError
 
 _OUTCOMES: Mapping[Verdict, str] = {
@@ -87,10 +87,11 @@ async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> 
 
 def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
     """The report without rules on arguments that the tool does not have."""
-    tool = known.get(report.name)
-    if tool is None or not report.on_arguments:
+    tool = known.get(report.name) if report.on_arguments else None
+    names = None if tool is None else tool.arguments()
+    if names is None:
         return report
-    fitting = [said for said in report.on_arguments if all(tool.takes(place) != "no" for place in said[1].places)]
+    fitting = [said for said in report.on_arguments if all(place[0] in {None, *names} for place in said[1].places)]
     return replace(report, on_arguments=tuple(fitting))
 
 

@@ -43,7 +43,6 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.error_text import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.known_names import Listings, check_rules_match, unmatched_rules
 from handrail.agents.run.agent_texts import AgentTexts
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.child_sessions import open_child_session
@@ -62,6 +61,7 @@ from handrail.agents.toolsets.labelled_toolset import (
     static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
+from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
 from handrail.contrib.tools.shell.live_output import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter

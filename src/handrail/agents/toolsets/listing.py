@@ -5,23 +5,16 @@
 | of Handrail's, of functions, of an agent; several of them; one with a prefix, other names, a filter | all of them |
 | made by a factory | those of what was made; before that those that the factory says it will make, if it does |
 | anything else: an MCP server, a dynamic toolset, a class of the program | those that it lists while it runs |
-
-The arguments of a Python tool may go by other names than those in its schema. The schema has the name that a model
-writes. What runs may have another one: of the parameter, of a field that has an alias, of a parameter that PydanticAI
-leaves out because it is the only one. Approval rules look at both.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final
 
-from pydantic import PydanticUserError, TypeAdapter
-from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai import Tool as PydanticTool
+from pydantic_ai import ToolDefinition
 from pydantic_ai.toolsets import (
     AbstractToolset,
     ApprovalRequiredToolset,
@@ -37,7 +30,6 @@ from pydantic_ai.toolsets import (
 )
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents.approval.unmatched_rules import KnownTool
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.build import AgentToolset, Task
 from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
@@ -54,11 +46,35 @@ _SAME_TOOLS: Final = (
     SharedToolset,
 )
 
-_WITH_FIELDS: Final = frozenset({"model", "model-fields", "dataclass", "dataclass-args", "typed-dict"})
+_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
 
-_RENAMING: Final = frozenset({"function-before", "function-wrap", "function-plain"})
 
-_ALIASES: Final = ("alias", "validation_alias", "serialization_alias")
+def _no_schema() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTool:
+    """A tool that a project has, as far as rules can name it.
+
+    Attributes:
+        name: what the model calls it by.
+        schema: gives the schema of its arguments, which may take a while to make; `None` if it is not known.
+    """
+
+    name: str
+    schema: Callable[[], Mapping[str, Any] | None] = _no_schema
+
+    def arguments(self) -> frozenset[str] | None:
+        """The names of its arguments; `None` if it may take others."""
+        schema = self.schema() or {}
+        if "properties" not in schema or schema.get("additionalProperties") or "patternProperties" in schema:
+            return None
+        properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
+        # Rules also look within the one argument of a tool, whose fields are not listed here.
+        if len(properties) == 1 and next(iter(properties.values())).get("type") not in _SCALARS:
+            return None
+        return frozenset(properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,6 @@ class Listing:
 
     def with_definitions(self, definitions: Iterable[ToolDefinition]) -> Listing:
         """The same with the tools that the toolset lists while it runs."""
-        # A tool that is known statically has its names in Python too, which a definition lacks.
         names = {tool.name for tool in self.tools}
         more = [_of_definition(definition) for definition in definitions if definition.name not in names]
         return replace(self, tools=(*self.tools, *more)) if more else self
@@ -92,7 +107,7 @@ def listing_of_entry(entry: Entry) -> Listing:
     if isinstance(value, Tool):
         return Listing((_of_own(value),))
     if isinstance(value, AgentReference):
-        return Listing((KnownTool(value.name, Task.model_json_schema, frozenset),))
+        return Listing((KnownTool(value.name, Task.model_json_schema),))
     if isinstance(value, ToolsetFactory):
         return _of_factory(value)
     return listing_of(value)
@@ -116,7 +131,7 @@ def _of_plain(toolset: AbstractToolset[Any]) -> Listing:
         sections = [placed.section for root in tree for placed in root.walk()]
         return Listing(tuple(_of_own(tool) for section in sections for tool in section.tools))
     if isinstance(toolset, AgentToolset):
-        return Listing((KnownTool(toolset.id, Task.model_json_schema, frozenset),))
+        return Listing((KnownTool(toolset.id, Task.model_json_schema),))
     if isinstance(toolset, FunctionToolset):
         tools = tuple(_of_tool(name, tool) for name, tool in toolset.tools.items())
         return Listing(tools, complete=type(toolset) is FunctionToolset)
@@ -139,7 +154,7 @@ def _of_wrapper(toolset: WrapperToolset[Any]) -> Listing:
     if kind in _SAME_TOOLS:
         return inner
     if kind is PreparedToolset:  # its function may give a tool other arguments
-        return replace(inner, tools=tuple(KnownTool(tool.name, tool.parameters) for tool in inner.tools))
+        return replace(inner, tools=tuple(KnownTool(tool.name) for tool in inner.tools))
     return replace(inner, complete=False)
 
 
@@ -172,93 +187,14 @@ def _renamed(listing: Listing, named: Mapping[str, str]) -> Listing:
 
 
 def _of_pydantic(tool: PydanticTool[Any]) -> KnownTool:
-    def parameters() -> Mapping[str, Any]:
-        return tool.function_schema.json_schema
-
     if tool.prepare is not None:  # it may give the tool other arguments
-        return KnownTool(tool.name, parameters)
-    return KnownTool(tool.name, parameters, partial(names_of_parameters, tool.function))
+        return KnownTool(tool.name)
+    return KnownTool(tool.name, lambda: tool.function_schema.json_schema)
 
 
 def _of_own(tool: Tool[Any, Any]) -> KnownTool:
-    def parameters() -> Mapping[str, Any]:
-        return tool.parameters_schema
-
-    if tool.params_type is None:
-        return KnownTool(tool.name, parameters, frozenset)
-    return KnownTool(tool.name, parameters, partial(names_of_fields, tool.params_type))
+    return KnownTool(tool.name, lambda: tool.parameters_schema)
 
 
 def _of_definition(definition: ToolDefinition) -> KnownTool:
     return KnownTool(definition.name, lambda: definition.parameters_json_schema)
-
-
-def names_of_parameters(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The names of a function's parameters, and of all fields in them; `None` if they cannot be known."""
-    try:
-        parameters = inspect.signature(function).parameters
-        hints = get_type_hints(function, include_extras=True)
-    # An annotation that cannot be resolved makes the names unknown, which is a warning and not an error.
-    except (TypeError, ValueError, NameError, AttributeError):
-        return None
-    names = set(parameters)
-    for name in parameters:
-        hint: object = hints.get(name, Any)
-        # The run context is not an argument that a model writes.
-        if hint is RunContext or getattr(hint, "__origin__", None) is RunContext:
-            continue
-        found = names_of_fields(hint)
-        if found is None:
-            return None
-        names |= found
-    return frozenset(names)
-
-
-def names_of_fields(kind: Any) -> frozenset[str] | None:  # noqa: ANN401 - any type
-    """The names and aliases of all fields in a type; `None` if a validator of its own may take others."""
-    try:
-        schema: object = TypeAdapter(kind).core_schema
-    # As above: a type without a schema may take any name.
-    except (PydanticUserError, TypeError, NameError):
-        return None
-    # `None` among the names means that some names are not known, and then no name may be refused.
-    found = list(_names(schema))
-    return None if None in found else frozenset(name for name in found if name is not None)
-
-
-def _names(schema: object) -> Iterator[str | None]:
-    """The names in a core schema; `None` where a validator may rename what is in a model."""
-    # Without recursion, because core schemas may be nested deeply.
-    to_visit = [schema]
-    while to_visit:
-        part = to_visit.pop()
-        if isinstance(part, list | tuple):
-            to_visit.extend(cast("list[object]", part))
-            continue
-        if not isinstance(part, Mapping):
-            continue
-        node = cast("Mapping[str, Any]", part)  # a core schema is made of dicts with keys of text
-        if node.get("type") in _RENAMING and _type_of(node.get("schema")) in _WITH_FIELDS:
-            yield None
-        fields: object = node.get("fields")
-        if isinstance(fields, Mapping):
-            yield from map(str, cast("Mapping[object, object]", fields))
-        if isinstance(node.get("name"), str) and "schema" in node:
-            yield str(node["name"])
-        for key in _ALIASES:
-            yield from _aliases(node.get(key))
-        # These keys have classes and texts of the program, which are not schemas.
-        to_visit.extend(value for key, value in node.items() if key not in {"cls", "metadata", "ref"})
-
-
-def _type_of(schema: object) -> object:
-    return cast("Mapping[str, object]", schema).get("type") if isinstance(schema, Mapping) else None
-
-
-def _aliases(alias: object) -> Iterator[str]:
-    """The names in an alias: a text, a path, or a list of paths."""
-    if isinstance(alias, str):
-        yield alias
-    elif isinstance(alias, list | tuple):
-        for part in cast("list[object]", alias):
-            yield from _aliases(part)

@@ -20,16 +20,15 @@ from handrail.agents.agent import LoadedAgent
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
-from handrail.agents.approval.unmatched_rules import Unmatched
 from handrail.agents.exports.entries import AgentReference
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.known_names import Listings, unmatched_rules
 from handrail.agents.project import Project, project_folder_of
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, taint_remarks
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
+from handrail.agents.unmatched_rules import Listings, Unmatched, unmatched_rules
 from handrail.cli.agents.models import NamedModel, check_name, chosen_model
 from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
 from handrail.cli.agents.store import check_url, chosen_store, lies_in

@@ -282,7 +282,7 @@ def test_a_module_with_a_fault_hides_no_other(tmp_path: Path, wording: Wording) 
             "tools/c.py": "TOOLSETS = 2\nTOOLS = 3",
         },
     )
-    discovered = discover(imported(tmp_path, "tools/a.py", "tools/b.py", "tools/c.py").modules)
-    assert [entry.label for entry in discovered.entries] == [wording]
-    assert [problem.module for problem in discovered.problems] == ["tools/a.py", "tools/c.py"]
-    assert discovered.problems[1].offenders == ("TOOLS", "TOOLSETS")
+    entries, problems = discover(imported(tmp_path, "tools/a.py", "tools/b.py", "tools/c.py")[0])
+    assert [entry.label for entry in entries] == [wording]
+    assert [problem.module for problem in problems] == ["tools/a.py", "tools/c.py"]
+    assert problems[1].offenders == ("TOOLS", "TOOLSETS")
