@@ -17,7 +17,6 @@ Unit: TypeAlias = Literal[
     "ms",
     "ms at the longest",
     "ms over its bare evaluation",
-    "ms over twice a bare interpreter",
     "kB",
     "MB",
     "s",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cyclopts import App, Argument
 
-from handrail.cli.application import application
-from handrail.cli.command_table import EXIT_CODES
+from handrail.cli.application import EXIT_CODES, application
 from tests.architecture.sources import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "command-options.md"

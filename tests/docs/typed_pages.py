@@ -38,13 +38,13 @@ _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
     "approvals": (
-        "handrail.cli.approvals.group",
+        "handrail.cli.approvals.show",
         "handrail.cli.approvals.answer",
         "handrail.cli.approvals.agent_questions",
         "handrail.store.sqlite",
     ),
-    "ledger": ("handrail.cli.ledger.group", "handrail.store.sqlite"),
-    "sessions": ("handrail.cli.sessions.group", "handrail.store.sqlite"),
+    "ledger": ("handrail.cli.ledger.show", "handrail.store.sqlite"),
+    "sessions": ("handrail.cli.sessions.show", "handrail.store.sqlite"),
     "check": ("handrail.agents",),
     "run": ("handrail.agents",),
 }

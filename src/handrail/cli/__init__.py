@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.command_table import answer_without_command
-from handrail.cli.output_streams import print_guarded, run_guarded
+from handrail.cli.output_streams import run_guarded
 from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once
 
 __all__ = ["main"]
@@ -43,9 +42,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    answer = answer_without_command(words, sys.stdout)
-    if answer is not None:
-        return print_guarded(answer)
     # Checked without importing them, so that the message does not need what is missing.
     missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:

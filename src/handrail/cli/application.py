@@ -1,27 +1,103 @@
 """Assembles the commands, runs one, and reports its errors.
 
-`handrail completion` prints what a shell needs to complete commands, options and files.
+A command is imported when it is used, from the path that its table has: the help of all commands imports none of them.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import IO, Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
 
 from handrail import __version__
-from handrail.cli.command_table import COMMANDS, EXIT_CODES, HELP, answer_without_command
-from handrail.cli.output_streams import OutputError, UnpaddedStream, print_guarded
+from handrail.cli.output_streams import OutputError
 from handrail.cli.paths import file_fault
 from handrail.cli.process_exit import FAILED, USAGE
 from handrail.cli.screen import Debug, Screen, debugging, is_set, show_traceback, without_option
 from handrail.errors import HandrailError
+
+_HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, answer calls
+that wait for approval, and resolve effects that need a human decision.
+
+The store is named by --store URL, or for all commands by the environment variable HANDRAIL_STORE. --debug, or the
+environment variable HANDRAIL_DEBUG, shows tracebacks. Every command has a help: handrail ledger reconcile --help.
+The documentation is printed by handrail docs; the page of the commands by handrail docs command-line.
+"""
+
+EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
+wrong; 3 a run waits for approvals, or left an effect unknown; 75 a run has lost its session or store: try again; 129 or
+143 a run was ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C; 141 output pipe closed."""
+"""The exit codes of all commands together."""
+
+_RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
+names, is invalid, and nothing has run; 3 the run waits for approvals, or left an effect unknown; 75 the session was
+lost, or its store does not answer: try again; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C."""
+_CHECK_CODES = (
+    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is invalid."""
+)
+_NEW_CODES = (
+    """Exit codes: 0 the folder was made; 1 it already exists, or cannot be written; 2 the command line is invalid."""
+)
+
+# All words after AGENT_FILE are accepted, to report that INPUT needs quotes.
+_RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
+_ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
+       handrail approvals answer [OPTIONS] --all yes|no"""
+
+_COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
+    "run": ("Run an agent to its answer.", "handrail.cli.agents.commands:run_agent"),
+    "check": (
+        "Check an agent without a model: all files of its project, all names, and the tools of a run.",
+        "handrail.cli.agents.commands:check_agent",
+    ),
+    "new": (
+        "Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.",
+        "handrail.cli.agents.commands:new_agent",
+    ),
+    "sessions": (
+        "List, show, fork and delete the sessions of a store.",
+        {
+            "list": "handrail.cli.sessions.show:list_sessions",
+            "show": "handrail.cli.sessions.show:show_session",
+            "fork": "handrail.cli.sessions.show:fork_session",
+            "delete": "handrail.cli.sessions.removal:delete_sessions",
+            "prune": "handrail.cli.sessions.removal:prune_sessions",
+        },
+    ),
+    "approvals": (
+        "List, show and answer the questions about calls that wait.",
+        {
+            "list": "handrail.cli.approvals.show:list_questions",
+            "show": "handrail.cli.approvals.show:show_question",
+            "answer": "handrail.cli.approvals.answer:answer_question",
+        },
+    ),
+    "ledger": (
+        "Show the effects of the ledger, and resolve or remove them.",
+        {
+            "list": "handrail.cli.ledger.show:list_effects",
+            "show": "handrail.cli.ledger.show:show_effect",
+            "reconcile": "handrail.cli.ledger.changes:reconcile_effect",
+            "invalidate": "handrail.cli.ledger.changes:invalidate_effects",
+            "prune": "handrail.cli.ledger.changes:prune_effects",
+        },
+    ),
+    "docs": ("Print a page of the documentation, or list all.", "handrail.cli.pages:print_page"),
+}
+"""The commands by name, in the order of the help: the first sentence of the help of each, and where it is defined, or
+for a group where its commands are."""
+
+_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "run": {"help_epilogue": _RUN_CODES, "usage": _RUN_USAGE},
+    "check": {"help_epilogue": _CHECK_CODES},
+    "new": {"help_epilogue": _NEW_CODES},
+    "answer": {"usage": _ANSWER_USAGE},
+}
+"""More that the parser is given for some commands."""
 
 _SILENCE = logging.NullHandler()
 """The logger of the libraries: an error is reported once, by the exception."""
@@ -41,23 +117,34 @@ Then start a new shell.
 """
 
 
-def application() -> App:
-    """All commands under one name. A command is imported when it is used, from the path that the table has."""
+def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
+    """All commands under one name, for a command line of these words.
+
+    A command that is not named there is listed by its first sentence, and not imported for it.
+    """
     app = App(
         name="handrail",
-        help=HELP,
+        help=_HELP,
         help_epilogue=EXIT_CODES,
         help_format="markdown",
         version=__version__,
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=False),
-        console=Console(file=cast("IO[str]", UnpaddedStream(sys.stdout))),  # it delegates the rest to the stream
+        console=Screen().out,
     )
-    for place, entry in enumerate(COMMANDS, 1):
-        if entry.path is None:
-            add_completion(app, sort_key=place)
-        else:
-            app.command(entry.path, name=entry.name, sort_key=place, **entry.settings)
+    for place, (name, (summary, target)) in enumerate(_COMMANDS.items()):
+        if isinstance(target, str):
+            # The summary would replace the whole help of a command that is imported.
+            listed = None if name in words else summary
+            app.command(target, name=name, help=listed, sort_key=place, **_SETTINGS.get(name, {}))
+            continue
+        group = App(name=name, help=summary, sort_key=place)
+        for position, (command, path) in enumerate(target.items()):
+            group.command(path, name=command, sort_key=position, **_SETTINGS.get(command, {}))
+            if name in words and not any(each in words for each in target):
+                group.parse_commands((command,))  # which imports it, for the help of the group
+        app.command(group)
+    _add_completion(app, sort_key=len(_COMMANDS))
     return app
 
 
@@ -72,10 +159,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    answer = answer_without_command(argv, sys.stdout)
-    if answer is not None:
-        return print_guarded(answer)
-    app = application()
+    app = application(argv)
     try:
         # Checked before parsing, because the parser would repeat such a word in its own message.
         _check_text(argv)
@@ -106,16 +190,15 @@ def _check_text(argv: Sequence[str]) -> None:
             raise CycloptsError(msg=f"{word!a} is not UTF-8, so a store cannot hold it")
 
 
-def add_completion(app: App, *, sort_key: int) -> None:
-    """Add the command `completion` for all commands of an application."""
-
+def _add_completion(app: App, *, sort_key: int) -> None:
     def completion(
         shell: Annotated[CompletionShell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
         /,
         *,
         debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
     ) -> int:
-        Screen().raw(app.generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
+        # All commands with their helps, whatever the command line names.
+        Screen().raw(application().generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
         return 0
 
     app.command(completion, name="completion", help=_COMPLETION_HELP, sort_key=sort_key)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
 from handrail.cli.process_exit import FAILED, READER_GONE
-
-_PADDING = re.compile(r" +(?=\n)")
 
 
 class OutputError(OSError):
@@ -65,20 +62,6 @@ class GuardedStream:
         return getattr(self._stream, name)
 
 
-class UnpaddedStream(GuardedStream):
-    """The same without the blanks at the end of lines, to which rich pads paragraphs."""
-
-    __slots__ = ()
-
-    def write(self, text: str) -> int:
-        """Write lines.
-
-        Raises:
-            OutputError: they cannot be written.
-        """
-        return super().write(_PADDING.sub("", text))
-
-
 def run_guarded(command: Callable[[], int]) -> int:
     """Run a command that prints, and return its exit code; that of its output if it cannot be written."""
     # Before any output, also before errors of the command line are printed.
@@ -102,12 +85,6 @@ def run_guarded(command: Callable[[], int]) -> int:
         _fault(f"the output cannot be written: {error}")
         return FAILED
     return code
-
-
-def print_guarded(text: str) -> int:
-    """Print a text, and return the exit code 0."""
-    GuardedStream(sys.stdout).write(text)
-    return 0
 
 
 def _closed(stream: IO[str] | None) -> bool:

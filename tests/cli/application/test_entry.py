@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cyclopts import App
+from rich.console import Console
 
 from handrail.cli import application, main
 from handrail.cli.sessions import show as sessions
@@ -57,7 +59,16 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     has_store = words == ("run",) or len(words) == 2
     assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
-    assert not [line for line in ran.out.splitlines() if line != line.rstrip()]
+
+
+def test_the_help_of_all_commands_is_that_of_each() -> None:
+    """No first sentence in the table of the commands is out of date: it is that of the help, which is imported here."""
+    listed, imported = io.StringIO(), io.StringIO()
+    application.application(()).help_print([], console=Console(file=listed, width=100))
+    app = application.application()
+    assert all(app[name].help for name in app if not name.startswith("-"))  # which imports them
+    app.help_print([], console=Console(file=imported, width=100))
+    assert listed.getvalue() == imported.getvalue()
 
 
 @pytest.mark.parametrize("words", [(), *sorted(GROUPS)])
@@ -220,14 +231,35 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_help_loads_no_database_driver_and_no_agent_framework() -> None:
-    """What a command does not use costs it nothing."""
+@pytest.mark.parametrize(
+    "words, needless",
+    [
+        (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
+        (["check", "--help"], ["pydantic_ai", "sqlite3", "handrail.agents", "handrail.cli.ledger"]),
+        (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
+    ],
+    ids=str,
+)
+def test_a_help_loads_nothing_that_it_does_not_use(words: list[str], needless: list[str]) -> None:
+    """That of all commands loads no command; that of one, no other command and no framework."""
     program = (
-        "import sys; from handrail.cli import main; main(['--help']); "
-        "sys.exit(bool({'psycopg', 'psycopg_pool', 'pydantic_ai', 'openai'} & set(sys.modules)))"
+        "import json, sys; from handrail.cli import main; "
+        "words, needless = map(json.loads, sys.argv[1:]); main(words); "
+        "sys.exit(json.dumps(sorted(sys.modules.keys() & set(needless))))"
     )
-    done = subprocess.run((sys.executable, "-c", program), capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
+    line = (sys.executable, "-c", program, json.dumps(words), json.dumps(needless))
+    done = subprocess.run(line, capture_output=True, check=False, text=True, timeout=60)
+    assert done.stderr == "[]\n"
+
+
+def test_the_package_runs_as_a_module(wording: Wording) -> None:
+    """`python -m handrail`, where the command is not on the path; a closed standard output is an error there, too."""
+    done = subprocess.run((sys.executable, "-m", "handrail", "--version"), capture_output=True, check=True, timeout=60)
+    assert done.stdout.decode() == f"{version('handrail')}\n"
+    shell = f"{sys.executable} -m handrail --version >&-"
+    closed = subprocess.run(shell, shell=True, capture_output=True, check=False, timeout=60)  # noqa: S602 - `>&-`
+    assert closed.returncode == 1
+    assert closed.stderr.decode() == wording
 
 
 def test_the_help_names_every_exit_code(handrail: Command, wording: Wording) -> None:

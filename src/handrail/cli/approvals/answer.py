@@ -44,10 +44,6 @@ from handrail.session.postponed_calls import PostponedCall
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
 
-ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
-       handrail approvals answer [OPTIONS] --all yes|no"""
-"""The usage of the command."""
-
 GivenVerdict = Literal["yes", "no"]
 """What can be answered."""
 
