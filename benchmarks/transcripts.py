@@ -1,4 +1,4 @@
-"""What the transcript of a long session costs: its time, and the memory by which the process grows while it is printed.
+"""How long the transcript of a long session takes.
 
 The command is run in this process, as it is typed, without the time that Python takes to start and to import it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import tracemalloc
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from datetime import UTC, datetime, timedelta
@@ -28,21 +27,11 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
 
-CALLS, FEW = 10_000, 1_000
+CALLS = 10_000
 
 LOOP = f"transcript of {CALLS:,} calls of an own loop"
 AGENT = f"transcript of {CALLS:,} calls of an agent"
-HTML = f"transcript of {CALLS:,} calls of an own loop as HTML"
-LOOP_GROWTH = f"memory of the transcript of an own loop, {CALLS:,} calls beyond {FEW:,}"
-AGENT_GROWTH = f"memory of the transcript of an agent, {CALLS:,} calls beyond {FEW:,}"
-LIMITS = (
-    Limit(LOOP, 2_000.0, "ms"),
-    Limit(AGENT, 2_000.0, "ms"),
-    Limit(HTML, 2_000.0, "ms"),
-    # Up to 1 MB is the cache of short strings of pydantic, which holds 16,384 of them.
-    Limit(LOOP_GROWTH, 1.0, "MB"),
-    Limit(AGENT_GROWTH, 1.5, "MB"),  # and hashes of 4,000 messages, by which repeated ones are recognized
-)
+LIMITS = (Limit(LOOP, 2_000.0, "ms"), Limit(AGENT, 2_000.0, "ms"))
 
 _AT = datetime(2026, 1, 5, 20, tzinfo=UTC)
 _PAGE = 1_000
@@ -134,22 +123,11 @@ def _fill(kept: Store, session_id: str, items: Iterator[object]) -> None:
     kept.release(lock)
 
 
-def _print(url: str, session_id: str, form: str = "table") -> int:
+def _print(url: str, session_id: str) -> int:
     with redirect_stdout(_Nowhere()), redirect_stderr(_Nowhere()):
-        code = main(["sessions", "show", session_id, "--conversation", "--store", url, "--format", form])
+        code = main(["sessions", "show", session_id, "--conversation", "--store", url])
     assert code == 0, code
     return code
-
-
-def _growth(url: str, kind: str) -> float:
-    """By how many megabytes the peak of many calls is above that of few."""
-    peaks: list[int] = []
-    for calls in (FEW, FEW, CALLS):  # the first one imports and caches what it needs
-        tracemalloc.start()
-        _print(url, f"{kind}-{calls}")
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    return max(0, peaks[-1] - peaks[1]) / 1e6
 
 
 @contextmanager
@@ -159,13 +137,6 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         folder = Path(opened.enter_context(TemporaryDirectory(prefix="handrail-bench-")))
         url = f"sqlite:///{folder}/long.db"
         with store.open(url, durability="normal") as kept:
-            for calls in (FEW, CALLS):
-                _fill(kept, f"loop-{calls}", _loop(calls))
-                _fill(kept, f"agent-{calls}", _agent(calls))
-        yield {
-            LOOP: partial(_print, url, f"loop-{CALLS}"),
-            AGENT: partial(_print, url, f"agent-{CALLS}"),
-            HTML: partial(_print, url, f"loop-{CALLS}", "html"),
-            LOOP_GROWTH: partial(_growth, url, "loop"),
-            AGENT_GROWTH: partial(_growth, url, "agent"),
-        }
+            _fill(kept, "loop", _loop(CALLS))
+            _fill(kept, "agent", _agent(CALLS))
+        yield {LOOP: partial(_print, url, "loop"), AGENT: partial(_print, url, "agent")}

@@ -28,10 +28,8 @@ def test_a_conversation_reads_the_same_in_every_form(name: str, smith: Forge, tm
     program = program_of(name)
     smith.run(program, tmp_path)
     with store.open(f"sqlite:///{tmp_path / 'desk.db'}", read_only=True) as kept:
-        row = kept.find(program.session)
-        assert row is not None
-        reader = TranscriptReader(kept, row)
-        items = [*reader.read(row.head), *reader.finish()]
+        reader = TranscriptReader(kept, program.session)
+        items = [*reader.read(), *reader.finish()]
     assert list(map(line, items)) == [
         "user: Pay the orders A-17 and A-18, and note it.",
         "assistant: First A-17.",

@@ -192,11 +192,10 @@ def row_of(store: Store, session_id: str) -> SessionRow:
     return row
 
 
-def items_of(store: Store, session_id: str, *, after: int = 0) -> list[TranscriptItem]:
+def items_of(store: Store, session_id: str) -> list[TranscriptItem]:
     """The transcript of a session."""
-    row = row_of(store, session_id)
-    reader = TranscriptReader(store, row, after=after)
-    return [*reader.read(row.head), *reader.finish()]
+    reader = TranscriptReader(store, session_id)
+    return [*reader.read(), *reader.finish()]
 
 
 def shown(items: Iterable[TranscriptItem]) -> list[str]:

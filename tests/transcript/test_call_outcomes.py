@@ -15,7 +15,7 @@ from handrail.agents import Answer
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.transcript import ApprovalWait, TranscriptCall
-from handrail.transcript.call_outcomes import CallReport, ChildSessions, approval_notes, call_report
+from handrail.transcript.call_outcomes import call_report
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.store.units import append
 from tests.transcript.desks import EVENING, HOURS, Desk, desk, items_of, order, shown
@@ -33,7 +33,7 @@ RECORD: dict[str, Any] = {
     "success": True,
     "exclude_value": False,
     "run_context": None,
-    "at": "2026-01-05T20:00:00",
+    "at": "2026-01-05T20:00:00+00:00",
     "refused_at": None,
     "handler_seconds": 0.1,
     "total_seconds": 0.2,
@@ -44,7 +44,7 @@ RECORD: dict[str, Any] = {
     "params": None,
     "value": None,
 }
-"""A record of a version that knew no replies."""
+"""The record of a call without a reply."""
 
 
 @pytest.fixture
@@ -136,13 +136,6 @@ def test_notes_of_a_nested_call_belong_to_the_outermost(at_desk: Desk) -> None:
     assert [call.outcome for call in _calls(at_desk)] == ["waiting"]
 
 
-def test_a_time_without_zone_is_in_utc() -> None:
-    """Old versions wrote some."""
-    item = {"session_id": "s", "reply": None, "call_id": "a", "at": "2026-01-05T20:00:00"}
-    (note,) = approval_notes(item)
-    assert note.at == EVENING
-
-
 # ------------------------------------------------------------------------------------------------------ child sessions
 
 
@@ -171,48 +164,25 @@ def test_a_call_of_an_agent_names_its_session(tmp_path: Path) -> None:
         assert (signed.outcome, signed.wait.approved) == ("ok", True)
 
 
-def test_a_tool_that_left_no_session_is_not_looked_for_again(at_desk: Desk) -> None:
-    """A call without an id has no session that could be found; one that did not run says nothing about its tool."""
-    children = ChildSessions(at_desk.store, "desk")
-    with at_desk.session.child(session_id="desk/r1/a"):
-        assert children.of_call(CallRef("r1", "b"), "helper", ran=False) == ""
-        assert children.of_call(CallRef("r1", ""), "helper", ran=True) == ""
-        assert children.of_call(CallRef("r1", "c"), "helper", ran=None) == ""
-        assert children.of_call(CallRef("r1", "a"), "helper", ran=True) == "desk/r1/a"
-        assert children.of_call(CallRef("r1", "b"), "pay", ran=True) == ""
-        assert children.of_call(CallRef("r1", "a"), "pay", ran=True) == ""
-    with at_desk.session.child(session_id="desk/old"):
-        assert children.of_call(CallRef(None, "old"), "helper", ran=True) == "desk/old"
-
-
 # -------------------------------------------------------------------------------------------------------------- records
 
 
 @pytest.mark.parametrize(
     "changed, expected",
     [
-        ({}, {"content": "OK", "at": EVENING, "final": True, "ref": CallRef(None, "a")}),
-        ({"reply": "r1", "final": False}, {"final": False, "ref": CallRef("r1", "a")}),
+        ({}, {"content": "OK", "at": EVENING, "outcome": "ok", "call": CallRef(None, "a")}),
+        ({"reply": "r1"}, {"call": CallRef("r1", "a")}),
         ({"value": {"value": {"cents": 5}}, "message": "paid"}, {"content": 'paid\n{"cents":5}'}),
         ({"value": {"type": "x:Y", "version": 1, "value": [{"cents": 5}]}}, {"content": '{"cents":5}'}),
         ({"value": {"unavailable": "X"}}, {"content": "OK"}),
         ({"written": '{"order": "B"}'}, {"arguments": {"order": "B"}}),
-        ({"success": False, "handler_seconds": None, "refused_at": 5}, {"ran": False, "refused_at": 5}),
-        (
-            {"params": {"value": {"order": "A-1", "tokens": ["**********", "**********"]}}},
-            {"arguments": {"order": "A-1", "tokens": ["**********"] * 2}},
-        ),
-        (
-            {"params": {"value": {"order": "A-1", "tokens": ["**********"]}}},
-            {"arguments": {"order": "A-1", "tokens": ["x", "y"]}},
-        ),
-        ({"params": {"type": "x:Y", "version": 1, "from": "arguments"}}, {}),
+        ({"success": False, "handler_seconds": None, "refused_at": 5}, {"outcome": "refused"}),
     ],
 )
 def test_a_record_is_read_without_its_classes(changed: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """From the JSON alone."""
-    report: CallReport = call_report({**RECORD, **changed})
-    assert {name: getattr(report, name) for name in expected} == expected
+    call = call_report({**RECORD, **changed}).call
+    assert {name: getattr(call, name) for name in expected} == expected
 
 
 def _close_and_append(at_desk: Desk, name: str, *items: Mapping[str, Any]) -> None:

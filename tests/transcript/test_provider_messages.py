@@ -21,14 +21,21 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from handrail.session.call_ref import CallRef
+from handrail.transcript import TranscriptCall
 from handrail.transcript.provider_messages import (
     AnswerPiece,
-    AskedPiece,
     MessagePiece,
     SaidPiece,
     decoded_arguments,
     message_pieces,
 )
+
+
+def asked(call_id: str, tool: str, arguments: object, reply: str | None = None) -> TranscriptCall:
+    """A call that a message asks for."""
+    return TranscriptCall(call=CallRef(reply, call_id), tool=tool, arguments=arguments)
+
 
 CHAT: list[tuple[Any, list[MessagePiece]]] = [
     ({"role": "developer", "content": "Be brief."}, [SaidPiece("developer", "text", "Be brief.")]),
@@ -52,8 +59,8 @@ CHAT: list[tuple[Any, list[MessagePiece]]] = [
             ],
         },
         [
-            AskedPiece("a", "pay", '{"x":1}'),
-            AskedPiece("b", "run", "ls"),
+            asked("a", "pay", '{"x":1}'),
+            asked("b", "run", "ls"),
             SaidPiece("assistant", "data", '{"type": "function"}'),
             SaidPiece("assistant", "data", "?"),
         ],
@@ -84,8 +91,8 @@ RESPONSES: list[tuple[Any, list[MessagePiece]]] = [
         [SaidPiece("assistant", "thinking", "Hm.")],
     ),
     ({"type": "reasoning", "summary": []}, []),
-    ({"type": "function_call", "call_id": "a", "name": "pay", "arguments": "{}"}, [AskedPiece("a", "pay", "{}")]),
-    ({"type": "custom_tool_call", "call_id": "a", "name": "run", "input": "ls"}, [AskedPiece("a", "run", "ls")]),
+    ({"type": "function_call", "call_id": "a", "name": "pay", "arguments": "{}"}, [asked("a", "pay", "{}")]),
+    ({"type": "custom_tool_call", "call_id": "a", "name": "run", "input": "ls"}, [asked("a", "run", "ls")]),
     ({"type": "function_call_output", "call_id": "a", "output": "paid"}, [AnswerPiece("a", "paid")]),
     (
         {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image"}]},
@@ -110,7 +117,7 @@ ANTHROPIC: list[tuple[Any, list[MessagePiece]]] = [
         [
             SaidPiece("assistant", "thinking", "Hm."),
             SaidPiece("assistant", "text", "I pay."),
-            AskedPiece("a", "pay", {"x": 1}),
+            asked("a", "pay", {"x": 1}),
         ],
     ),
     (
@@ -147,7 +154,7 @@ PYDANTIC_AI: list[tuple[Any, list[MessagePiece]]] = [
 ]
 OTHERS: list[tuple[Any, list[MessagePiece]]] = [
     ("a text", [SaidPiece("message", "data", "a text")]),
-    ({"kind": "request", "parts": ["x"]}, [SaidPiece("user", "data", '{"content": "x"}')]),
+    ({"kind": "request", "parts": ["x"]}, [SaidPiece("user", "text", "x")]),
     ({"kind": "request"}, [SaidPiece("message", "data", '{"kind": "request"}')]),
     ({"role": "user", "content": 7}, [SaidPiece("user", "data", "7")]),
 ]
@@ -191,8 +198,8 @@ def test_messages_of_pydantic_ai_have_their_pieces() -> None:
     assert response[:4] == [
         SaidPiece("assistant", "thinking", "Hm."),
         SaidPiece("assistant", "text", "I pay."),
-        AskedPiece("c", "pay", {"x": 1}, "r1"),
-        AskedPiece("d", "pay", "{}", "r1"),
+        asked("c", "pay", {"x": 1}, "r1"),
+        asked("d", "pay", "{}", "r1"),
     ]
     assert isinstance(response[4], SaidPiece)
     assert response[4].kind == "data"
@@ -218,7 +225,7 @@ _JSON = st.recursive(
 def test_no_message_is_refused(message: Any) -> None:
     """Whatever a program has appended is shown."""
     for piece in message_pieces(message):
-        assert isinstance(piece, SaidPiece | AskedPiece | AnswerPiece)
+        assert isinstance(piece, SaidPiece | TranscriptCall | AnswerPiece)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,14 +24,11 @@ from handrail.store.protocol import ClaimOwner
 from handrail.transcript import (
     ConversationId,
     TranscriptCall,
-    TranscriptItem,
-    TranscriptMessage,
     TranscriptReader,
 )
-from handrail.transcript.reading import MOST_EARLY, PAGE_ENTRIES
 from tests.cli.desk import effect
 from tests.store.units import append, insert
-from tests.transcript.desks import EVENING, Desk, desk, items_of, order, row_of, shown
+from tests.transcript.desks import EVENING, Desk, desk, items_of, order, shown
 from tests.wording import Wording
 
 
@@ -168,23 +163,14 @@ def test_calls_that_the_form_does_not_show_are_those_that_were_stated(at_desk: D
 
 
 def test_calls_without_a_conversation_are_shown_alone(at_desk: Desk) -> None:
-    """More of them than are held at once, each with the calls that it has made."""
-    count = MOST_EARLY + 5
+    """Each with the calls that it has made."""
+    count = 3
     for number in range(count):
         at_desk.executor.execute(ToolCall(f"c{number}", "outer", order(f"A-{number}")), reply="r")
     calls = at_desk.calls()
     assert [call.call.call_id for call in calls] == [f"c{number}" for number in range(count)]
     assert {call.conversation for call in calls} == {None}
     assert {len(call.nested) for call in calls} == {1}
-
-
-def test_records_before_their_message_belong_to_it(at_desk: Desk) -> None:
-    """Old versions stored messages at the end of a run, and knew no replies."""
-    at_desk.executor.execute(ToolCall("a", "outer", order("A-1")))
-    message = {"role": "assistant", "tool_calls": [_function("a", "outer")]}
-    at_desk.conversation.add(_part(message, [ToolCall("a", "outer", order("A-1"))], "r1"))
-    assert shown(at_desk.items()) == ["assistant: ", "outer ok"]
-    assert len(at_desk.calls()[0].nested) == 1
 
 
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "no message"])
@@ -219,8 +205,8 @@ def test_messages_that_are_repeated_are_shown_once(at_desk: Desk) -> None:
     assert shown(at_desk.items()) == [
         "user: a | b",
         "assistant: ",
-        "restarted 2",
         "pay open",
+        "restarted 2",
         "user: c",
         "restarted 2",
     ]
@@ -235,16 +221,6 @@ def test_calls_of_a_conversation_that_was_replaced_come_before_the_new_one(at_de
     assert shown(at_desk.items()) == ["assistant: ", "pay open", "restarted 0", "user: Anew."]
 
 
-def test_only_the_newest_messages_are_recognized(at_desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded, whatever a conversation has held."""
-    monkeypatch.setattr("handrail.transcript.reading.MOST_HASHES", 1)
-    first, second = ({"role": "user", "content": text} for text in "ab")
-    agent = Conversation(at_desk.session, "agent", "clerk", clock=at_desk.clock)
-    agent.add(ConversationPart((first, second)))
-    agent.add(ConversationPart((second, first), restarts=True))
-    assert shown(at_desk.items()) == ["user: a | b", "restarted 1", "user: a"]
-
-
 def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     """Each holds the calls of its own reply."""
     at_desk.request(("pay", order("A-1")))
@@ -255,8 +231,8 @@ def test_conversations_of_a_session_have_their_speakers(at_desk: Desk) -> None:
     at_desk.conversation.add(_part({"role": "assistant", "content": "So."}))
     assert [(item.conversation, line) for item, line in zip(at_desk.items(), shown(at_desk.items()), strict=True)] == [
         (ConversationId("loop"), "assistant: "),
-        (ConversationId("agent", "clerk"), "assistant: "),
         (ConversationId("loop"), "pay open"),
+        (ConversationId("agent", "clerk"), "assistant: "),
         (ConversationId("agent", "clerk"), "fail failed"),
         (ConversationId("loop"), "assistant: So."),
     ]
@@ -275,6 +251,29 @@ def test_a_fork_has_the_transcript_of_its_origin(at_desk: Desk) -> None:
     at_desk.turn(("pay", order("A-1")))
     with at_desk.session.fork(session_id="fork"):
         assert shown(items_of(at_desk.store, "fork")) == ["assistant: ", "pay ok"]
+
+
+# -------------------------------------------------------------------------------------------------------- being written
+
+
+def test_calls_are_yielded_as_soon_as_they_have_ended(at_desk: Desk) -> None:
+    """In the order asked; their answers are not shown again, and a session that was deleted adds nothing."""
+    calls = at_desk.request(("pay", order("A-1")), ("doubt", order("A-2")), ("pay", order("A-3")), text="I pay.")
+    at_desk.flush()
+    reader = TranscriptReader(at_desk.store, "desk")
+    assert shown(reader.read(following=True)) == ["assistant: I pay."]
+    at_desk.executor.execute(calls[0], reply="r1")
+    at_desk.executor.execute(calls[2], reply="r1")
+    assert shown(reader.read(following=True)) == ["pay ok"]
+    at_desk.answer(calls)
+    at_desk.say("Done.")
+    at_desk.request(("pay", order("A-4")))
+    at_desk.session.close()
+    assert shown(reader.read(following=True)) == ["doubt unknown", "pay ok", "assistant: Done.", "assistant: "]
+    lock = at_desk.store.acquire("desk", wait=timedelta(0))
+    at_desk.store.delete_session(lock)
+    assert shown(reader.read(following=True)) == []
+    assert shown(reader.finish()) == ["pay open"]
 
 
 # ------------------------------------------------------------------------------------------------------------- damage
@@ -299,60 +298,6 @@ def test_damage_is_reported_with_its_entry(name: str, items: bytes, wording: Wor
         with pytest.raises(StoreCorruptError) as raised:
             items_of(store, "s")
     assert str(raised.value) == wording
-
-
-# ------------------------------------------------------------------------------------------------------------- memory
-
-
-def test_memory_does_not_grow_with_the_calls(tmp_path: Path) -> None:
-    """Ten times the calls hold no more entries and no more items, in a loop and in an agent."""
-    with stores.open(f"sqlite:///{tmp_path / 'desk.db'}", durability="normal") as store:
-        for name, parts in (("loop", _loop), ("agent", _agent)):
-            few, many = (_most_alive(store, f"{name}-{count}", parts(count)) for count in (150, 1_500))
-            assert many <= few <= 6 * PAGE_ENTRIES
-
-
-def _most_alive(store: Store, session_id: str, items: Iterator[object]) -> int:
-    """The most objects of a transcript that exist at a time while it is read."""
-    _append(store, session_id, _entries(items))
-    row = row_of(store, session_id)
-    reader = TranscriptReader(store, row)
-    gc.collect()
-    most, others = 0, _alive()  # of tests before this one, in the same process
-    for number, _ in enumerate(_all(reader, row.head)):
-        if number % 50 == 0:
-            most = max(most, _alive() - others)
-    return most
-
-
-def _alive() -> int:
-    kinds = (SessionEntry, TranscriptMessage, TranscriptCall, ConversationPart, ToolInvoked)
-    return sum(isinstance(each, kinds) for each in gc.get_objects())
-
-
-def _all(reader: TranscriptReader, head: int) -> Iterator[TranscriptItem]:
-    yield from reader.read(head)
-    yield from reader.finish()
-
-
-def _loop(count: int) -> Iterator[object]:
-    for number in range(count):
-        call = ToolCall(f"c{number}", "pay", order(f"A-{number}"))
-        yield _part({"role": "assistant", "tool_calls": [_function(call.id, "pay")]}, [call], f"r{number}")
-        yield _record(call, f"r{number}")
-        yield _part({"role": "tool", "tool_call_id": call.id, "content": "paid"})
-
-
-def _agent(count: int) -> Iterator[object]:
-    said: list[dict[str, Any]] = [{"part_kind": "user-prompt", "content": "Pay."}]
-    for number in range(count):
-        call = ToolCall(f"c{number}", "pay", order(f"A-{number}"))
-        part = {"part_kind": "tool-call", "tool_name": "pay", "args": call.arguments, "tool_call_id": call.id}
-        messages = ({"kind": "request", "parts": said}, {"kind": "response", "parts": [part]})
-        requested = (RequestedCall(call.id, call.name, call.arguments),)
-        yield ConversationPart(messages, f"r{number}", requested, speaker="agent", name="clerk", at=EVENING)
-        yield _record(call, f"r{number}")
-        said = [{"part_kind": "tool-return", "tool_name": "pay", "content": "paid", "tool_call_id": call.id}]
 
 
 def _record(call: ToolCall, reply: str) -> ToolInvoked:

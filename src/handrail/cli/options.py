@@ -30,14 +30,13 @@ _GROUP = Group("Store and output", sort_key=9)
 
 @Parameter(name="*", group=_GROUP)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAccess:
-    """The store of a command; a subclass adds the output formats that the command has.
-
-    The subclasses are here, because cyclopts looks up what the annotations name in the module of a subclass.
+class StoreOptions:
+    """The options of all commands over a store.
 
     Attributes:
         store: the URL of the store, as it was typed.
         debug: whether tracebacks are shown.
+        format: the output format.
     """
 
     store: Annotated[
@@ -45,11 +44,15 @@ class StoreAccess:
         Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist."),
     ] = None
     debug: Debug = False
+    format: Annotated[
+        Literal["table", "json"],
+        Parameter(help="`table` for people; `json` for programs: an object a line from `list`, else one document."),
+    ] = "table"
 
     @property
     def as_json(self) -> bool:
         """Whether a program reads the output."""
-        return False
+        return self.format == "json"
 
     def open(self, *, writing: bool = False) -> Store:
         """Open the store, for reading unless `writing` is given; it is closed by leaving its `with` block.
@@ -81,54 +84,7 @@ class StoreAccess:
             ) from error
 
 
-@Parameter(name="*", group=_GROUP)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions(StoreAccess):
-    """The options of nearly all commands.
-
-    Attributes:
-        format: the output format.
-    """
-
-    format: Annotated[
-        Literal["table", "json"],
-        Parameter(help="`table` for people; `json` for programs: an object a line from `list`, else one document."),
-    ] = "table"
-
-    @property
-    def as_json(self) -> bool:
-        """Whether a program reads the output."""
-        return self.format == "json"
-
-
 AS_SET = StoreOptions()
-"""The defaults."""
-
-
-@Parameter(name="*", group=_GROUP)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowOptions(StoreAccess):
-    """The options of `sessions show`.
-
-    Attributes:
-        format: the output format.
-    """
-
-    format: Annotated[
-        Literal["table", "json", "markdown", "html"],
-        Parameter(
-            help="`table` for people; `json` for programs: one document, or with --follow an object a line. Of a "
-            "conversation also `markdown`, and `html`: one file that loads nothing."
-        ),
-    ] = "table"
-
-    @property
-    def as_json(self) -> bool:
-        """Whether a program reads the output."""
-        return self.format == "json"
-
-
-AS_TABLE = ShowOptions()
 """The defaults."""
 
 
@@ -146,7 +102,7 @@ def check_there(url: str) -> None:
         raise StoreError(f"{text}.{near}" if near else text, store=url)
 
 
-def paginate(limit: int | None, options: StoreAccess) -> int | None:
+def paginate(limit: int | None, options: StoreOptions) -> int | None:
     """How many rows to print; `None` for all.
 
     Raises:

@@ -77,11 +77,6 @@ class Screen:
     out: Console = field(default_factory=lambda: _console(sys.stdout))
     err: Console = field(default_factory=lambda: _console(sys.stderr))
 
-    @staticmethod
-    def of_file(stream: IO[str]) -> Screen:
-        """A screen whose standard output is a file."""
-        return Screen(out=_console(stream))
-
     # ------------------------------------------------------------------------------------------------------ for people
 
     def table(self, columns: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -310,7 +305,7 @@ class StreamedText:
 
     def write(self, text: str) -> None:
         """Print a piece at once. On a terminal the last word of it is held back until it is complete."""
-        cleaned = "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
+        cleaned = clean_lines(text)
         # Written past rich, which would wrap each piece by itself.
         self._out.file.write(self._words.feed(cleaned, self._out.width) if self._out.is_terminal else cleaned)
         self._out.file.flush()
@@ -379,8 +374,10 @@ def clean(text: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """The text with its lines, each of them `clean`."""
-    return "\n".join(clean(line) for line in text.split("\n"))
+    """The text with its lines and tabs, and an escape for every other control character."""
+    if text.isprintable():
+        return text
+    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in text.split("\n"))
 
 
 def clean_json(document: str) -> str:

@@ -1,69 +1,43 @@
-"""The outcomes of the calls of a transcript: their records, the approvals that they waited for, their child sessions.
+"""The outcomes of the calls of a transcript: their records, and the approvals that they waited for.
 
 What a session holds of a call is read as JSON, without its classes: the tool, the value of its result, and the gate of
-an agent may be unknown here. The forms are those of `ToolInvoked`, `PostponedCall` and `ApprovalRecord`; fields that a
-version did not write are unknown.
+an agent may be unknown here. The forms are those of `ToolInvoked`, `PostponedCall` and `ApprovalRecord`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, cast
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import load_parts
-from handrail.redaction import MASK
 from handrail.runtime.calls import Step
-from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionStore
-from handrail.transcript.items import ApprovalWait, CallOutcome, ConversationId, TranscriptCall
+from handrail.transcript.items import ApprovalWait, CallOutcome, TranscriptCall
 from handrail.transcript.provider_messages import decoded_arguments
-
-APPROVAL_TYPE: Final = "handrail.approval"
-"""The stored name of `handrail.agents.approval.records.ApprovalRecord`; this package does not need agents."""
-
-Claims = Mapping[CallRef, OpenCall]
-"""The effects of a session that have not come to their end, by the stored identity of their call."""
 
 _LATER = "later"
 
 
 class CallReport(NamedTuple):
-    """The record of a call, as far as a transcript shows it.
+    """The record of a call.
 
     Attributes:
-        ref: the identity of the call.
-        tool: the tool, as the model wrote it.
-        arguments: as the model wrote them, decoded; secrets are masked if the record shows them as such.
-        success: whether it succeeded.
-        content: the message of the result, and its value as JSON.
-        refused_at: the step that refused it or failed; `None` if it succeeded.
-        ran: whether its handler was started.
-        seconds: how long it took.
-        replayed: whether the result comes from the ledger.
+        call: the call, as far as its record knows it.
         final: whether the same call is answered from this record.
-        at: when it ended.
+        denied: whether no approval was given for it.
     """
 
-    ref: CallRef
-    tool: str
-    arguments: Any
-    success: bool
-    content: str
-    refused_at: int | None
-    ran: bool
-    seconds: float
-    replayed: bool
+    call: TranscriptCall
     final: bool
-    at: datetime
+    denied: bool
 
 
 def call_report(item: Mapping[str, Any]) -> CallReport:
-    """The record of a call, from the JSON of a `ToolInvoked`.
+    """Reads the record of a call from the JSON of a `ToolInvoked`.
 
     Raises:
         LookupError: it lacks a field.
@@ -77,46 +51,25 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         exclude_value_from_context=bool(item["exclude_value"]),
         parts=load_parts(item.get("parts", ())),
     )
-    written: object = item.get("written")
-    return CallReport(
-        ref=CallRef(item.get("reply"), item["id"]),
+    written, replayed = item.get("written"), bool(item["replayed"])
+    has_run = item["handler_seconds"] is not None
+    call = TranscriptCall(
+        call=CallRef(item.get("reply"), item["id"]),
         tool=item["name"],
-        arguments=_masked(decoded_arguments(item["arguments"] if written is None else written), item["params"]),
-        success=result.success,
+        arguments=decoded_arguments(item["arguments"] if written is None else written),
+        outcome="ok" if result.success else "failed" if has_run or replayed else "refused",
         content=result.render(),
-        refused_at=item["refused_at"],
-        ran=item["handler_seconds"] is not None,
         seconds=float(item["total_seconds"]),
-        replayed=bool(item["replayed"]),
-        final=bool(item["final"]),
-        at=_time(item["at"]),
+        replayed=replayed,
+        at=datetime.fromisoformat(item["at"]),
     )
+    return CallReport(call, bool(item["final"]), item["refused_at"] == Step.APPROVAL)
 
 
 def _value(recorded: Any) -> Any:  # noqa: ANN401 - decoded JSON
     if recorded is None or "value" not in recorded:
         return None
     return recorded["value"][0] if "type" in recorded else recorded["value"]
-
-
-def _masked(arguments: Any, params: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """Arguments in which those values are masked that the recorded parameters show as secret."""
-    return arguments if params is None or "value" not in params else _mask(arguments, _value(params))
-
-
-def _mask(written: Any, shown: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    if shown == MASK:
-        return MASK
-    if is_object(written) and is_object(shown):
-        return {name: _mask(value, shown.get(name)) for name, value in written.items()}
-    if is_array(written) and is_array(shown) and len(written) == len(shown):
-        return [_mask(item, other) for item, other in zip(written, shown, strict=True)]
-    return written
-
-
-def _time(text: object) -> datetime:
-    time = datetime.fromisoformat(cast("str", text))  # a TypeError otherwise
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 class ApprovalNote(NamedTuple):
@@ -133,196 +86,113 @@ class ApprovalNote(NamedTuple):
 
     session_id: str
     ref: CallRef
-    approved: bool | None
-    by: str
-    is_person: bool
-    at: datetime | None
+    approved: bool | None = None
+    by: str = ""
+    is_person: bool = False
+    at: datetime | None = None
 
 
 def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
-    """The notes in the JSON of an `ApprovalRecord` or a `PostponedCall`: the question, the answer, or both.
+    """Reads the notes in the JSON of an `ApprovalRecord` or a `PostponedCall`: the question, the answer, or both.
 
     Raises:
         LookupError: it lacks a field.
         TypeError: a field is of another type.
         ValueError: a time cannot be read.
     """
-    session_id, ref, at = item["session_id"], CallRef(item.get("reply"), item["call_id"]), item.get("at")
-    asked_at = None if at is None else _time(at)
-    if "verdict" in item:
-        verdict, by = item["verdict"], item.get("answered_by", "")
-        approved = None if verdict == _LATER else verdict == "allow"
-        yield ApprovalNote(session_id, ref, approved, by, item["by"] == "person", asked_at)
-        return
-    yield ApprovalNote(session_id, ref, None, "", is_person=False, at=asked_at)
-    # An item with an answer repeats the question of an earlier one.
+    at = item.get("at")
+    note = ApprovalNote(
+        item["session_id"],
+        CallRef(item.get("reply"), item["call_id"]),
+        at=None if at is None else datetime.fromisoformat(at),
+    )
     answer = item.get("answer")
+    if "verdict" in item:
+        approved = None if item["verdict"] == _LATER else item["verdict"] == "allow"
+        yield note._replace(approved=approved, by=item.get("answered_by", ""), is_person=item["by"] == "person")
+        return
+    yield note
     if answer is not None:
-        yield ApprovalNote(session_id, ref, bool(answer["approved"]), answer["by"], True, _time(answer["at"]))  # noqa: FBT003 - a field
+        approved = bool(answer["approved"])
+        yield note._replace(approved=approved, by=answer["by"], is_person=True, at=datetime.fromisoformat(answer["at"]))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class AskedCall:
     """A call of a transcript while its outcome is being read.
 
     Attributes:
-        conversation: the conversation that asks for it; `None` if no message does.
-        ref: its identity.
+        call: the call, as its message asks for it; without a tool as long as only calls of its handler are known.
         given_id: the id that the messages give it, which several calls of a reply may have.
-        tool: the tool.
-        arguments: as the model wrote them; JSON is decoded if it is shown, because mostly the record has it, too.
         asked_at: when the message that asks for it was appended; `None` if that is not known.
         record: its newest record; `None` if there is none yet.
         answer: what the conversation answers; `None` if it does not.
         notes: what is recorded of its approval.
-        nested: the calls that its handler has made.
+        nested: the calls that its handler has made; the newest record of each counts.
+        is_closed: whether its conversation has gone on, so that nothing about it will change.
     """
 
-    conversation: ConversationId | None
-    ref: CallRef
-    given_id: str
-    tool: str
-    arguments: Any
+    call: TranscriptCall
+    given_id: str = ""
     asked_at: datetime | None = None
     record: CallReport | None = None
     answer: str | None = None
     notes: list[ApprovalNote] = field(default_factory=list[ApprovalNote])
-    nested: list[AskedCall] = field(default_factory=list["AskedCall"])
-
-    @staticmethod
-    def of_record(record: CallReport, conversation: ConversationId | None = None) -> AskedCall:
-        """A call of which only the record is known."""
-        return AskedCall(
-            conversation=conversation,
-            ref=record.ref,
-            given_id=record.ref.call_id,
-            tool=record.tool,
-            arguments=record.arguments,
-            record=record,
-        )
-
-    def is_named(self, ref: CallRef) -> bool:
-        """Whether an identity, as a record has it, names this call; old records and messages do not know the reply."""
-        if ref == self.ref:
-            return True
-        if ref.call_id not in {self.ref.call_id, self.ref.stored.call_id}:
-            return False
-        return None in {ref.reply, self.ref.reply} or ref.stored == self.ref.stored
-
-    def add_nested(self, report: CallReport) -> None:
-        """Add the record of a call that its handler has made; the newest one of each call counts."""
-        earlier = next((call for call in self.nested if call.ref == report.ref), None)
-        if earlier is None:
-            self.nested.append(AskedCall.of_record(report, self.conversation))
-        else:
-            earlier.record = report
-
-    def add_earlier(self, earlier: AskedCall) -> None:
-        """Add what was recorded before it: a call that its handler has made, or an earlier attempt with those of it."""
-        for made in earlier.nested if earlier.ref == self.ref else (earlier,):
-            self.nested = [*(call for call in self.nested if call.ref != made.ref), made]
+    nested: dict[CallRef, TranscriptCall] = field(default_factory=dict[CallRef, TranscriptCall])
+    is_closed: bool = False
 
     @property
-    def is_settled(self) -> bool:
-        """Whether nothing about it will change."""
+    def is_recorded(self) -> bool:
+        """Whether it has a record that no other one will follow."""
         return self.record is not None and self.record.final
 
-    def reported(self, claims: Claims, children: ChildSessions) -> TranscriptCall:
-        """The call, as far as it is known now."""
-        record = self.record
-        # Most sessions have no open effect, and no approvals.
-        claim = claims.get(self.ref.stored) if claims else None
-        wait = _waited(self.notes, self.asked_at, record) if self.notes else None
-        content = self.answer if self.answer is not None else "" if record is None else record.content
-        return TranscriptCall(
-            conversation=self.conversation,
-            call=self.ref,
-            tool=self.tool,
-            arguments=decoded_arguments(self.arguments) if record is None else record.arguments,
+    def is_named(self, ref: CallRef) -> bool:
+        """Whether an identity, as a record has it, names this call; some messages do not know the reply."""
+        mine = self.call.call
+        if None in {ref.reply, mine.reply}:
+            return ref.call_id in {mine.call_id, mine.stored.call_id}
+        return ref.stored == mine.stored
+
+    def reported(self, claim: OpenCall | None) -> TranscriptCall:
+        """The call with its outcome; `claim` is what the ledger has of an effect that has not come to its end."""
+        record = self.call if self.record is None else self.record.call
+        wait = self._wait() if self.notes else None
+        return replace(
+            record,
+            conversation=self.call.conversation,
+            call=self.call.call,
+            arguments=decoded_arguments(self.call.arguments) if self.record is None else record.arguments,
             outcome=self._outcome(claim, wait),
-            content=content,
-            seconds=None if record is None else record.seconds,
-            replayed=record is not None and record.replayed,
-            at=None if record is None else record.at,
+            content=record.content if self.answer is None else self.answer,
             wait=wait,
             owner="" if claim is None else claim.owner,
             key="" if claim is None else claim.key or "",
-            child=children.of_call(self.ref, self.tool, ran=None if record is None else record.ran),
-            nested=tuple(call.reported(claims, children) for call in self.nested),
+            nested=tuple(self.nested.values()),
         )
 
     def _outcome(self, claim: OpenCall | None, wait: ApprovalWait | None) -> CallOutcome:
-        record = self.record
         # What the ledger knows counts more: a later attempt may have claimed the effect again.
         if claim is not None and claim.state in {"unknown", "running"}:
             return "unknown" if claim.state == "unknown" else "running"
-        if record is not None and record.success:
-            return "ok"
-        if claim is not None and claim.state == "unapplied":
+        if claim is not None and claim.state == "unapplied" and not (self.record and self.record.call.outcome == "ok"):
             return "unapplied"
-        if record is not None:
-            return "failed" if record.ran or record.replayed else "refused"
+        if self.record is not None:
+            return self.record.call.outcome
         if wait is not None and wait.approved is None and self.answer is None:
             return "waiting"
         return "open" if self.answer is None else "answered"
 
-
-def _waited(notes: Iterable[ApprovalNote], asked_at: datetime | None, record: CallReport | None) -> ApprovalWait | None:
-    """What a call has waited for; `None` if no person was asked."""
-    opened = since = decided = None
-    for note in notes:
-        if note.approved is not None:
-            decided = note
-        elif opened is None:
-            opened, since = note, note.at or asked_at
-    if opened is None:
-        return (
-            None if decided is None or not decided.is_person else ApprovalWait(by=decided.by, approved=decided.approved)
-        )
-    # Where no answer is recorded, the attempt that was recorded after the question has had one.
-    until = None if decided is None else decided.at
-    if until is None and record is not None:
-        until = record.at - timedelta(seconds=record.seconds)
-    approved = None if decided is None else decided.approved
-    if approved is None and record is not None:
-        approved = record.refused_at != Step.APPROVAL
-    duration = None if since is None or until is None else max(until - since, timedelta(0))
-    return ApprovalWait(duration=duration, by="" if decided is None else decided.by, approved=approved, since=since)
-
-
-class ChildSessions:
-    """Finds the sessions of agents that calls of a session have called.
-
-    A child session is named after its call. A tool of which a call has run and left no such session is not an agent, so
-    the store is asked about its first call alone.
-
-    Args:
-        store: the store.
-        session_id: the session of the calls.
-    """
-
-    __slots__ = ("_is_agent", "_session_id", "_store")
-
-    def __init__(self, store: SessionStore, session_id: str) -> None:
-        self._store = store
-        self._session_id = session_id
-        self._is_agent: dict[str, bool] = {}
-
-    def of_call(self, ref: CallRef, tool: str, *, ran: bool | None) -> str:
-        """The session of the agent that a call has called; empty if it has called none.
-
-        Args:
-            ref: the call.
-            tool: its tool.
-            ran: whether its handler was started; `None` if that is not known yet.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        if not ref.call_id or ran is False or self._is_agent.get(tool) is False:
-            return ""
-        name = f"{self._session_id}/{ref.key}"
-        exists = self._store.find(name) is not None
-        if ran:
-            self._is_agent.setdefault(tool, exists)
-        return name if exists else ""
+    def _wait(self) -> ApprovalWait | None:
+        opened = next((note for note in self.notes if note.approved is None), None)
+        decided = next((note for note in reversed(self.notes) if note.approved is not None), None)
+        by, approved = ("", None) if decided is None else (decided.by, decided.approved)
+        if opened is None:
+            # What a rule decides is not shown: most calls are decided by one.
+            return ApprovalWait(by=by, approved=approved) if decided is not None and decided.is_person else None
+        since, until = opened.at or self.asked_at, None if decided is None else decided.at
+        # Where no answer is recorded, the attempt that was recorded after the question has had one.
+        if self.record is not None and (ended := self.record.call.at) is not None:
+            until = until or ended - timedelta(seconds=self.record.call.seconds or 0)
+            approved = not self.record.denied if approved is None else approved
+        duration = None if since is None or until is None else max(until - since, timedelta(0))
+        return ApprovalWait(duration=duration, by=by, approved=approved, since=since)

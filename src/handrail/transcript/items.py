@@ -106,8 +106,7 @@ class TranscriptCall:
         conversation: the conversation that asks for it; `None` if no message of the session does.
         call: the identity of the call.
         tool: the tool, as the model wrote it.
-        arguments: as the model wrote them, decoded; text if they are not JSON. Values that its record shows as secret
-            are masked.
+        arguments: as the model wrote them, decoded, with secrets masked; text if they are not JSON.
         outcome: whether it succeeded, and why not.
         content: what the model reads of it; empty if there is nothing yet.
         seconds: how long it took, waiting included; `None` without a record.
@@ -120,11 +119,11 @@ class TranscriptCall:
         nested: the calls that its handler has made, in the order in which they ended.
     """
 
-    conversation: ConversationId | None
+    conversation: ConversationId | None = None
     call: CallRef
     tool: str
-    arguments: Any
-    outcome: CallOutcome
+    arguments: Any = None
+    outcome: CallOutcome = "open"
     content: str = ""
     seconds: float | None = None
     replayed: bool = False

@@ -1,331 +1,311 @@
-"""Reads a stored session as a transcript, in one pass and in pages; a process may hold the session meanwhile.
+"""Reads a stored session as a transcript, in one pass; a process may hold the session meanwhile.
 
 Theory of operation
     The parts of conversations, the records of calls and the notes of approvals are entries of one session, in the order
     in which they were written. A reply is stored before any of its calls is recorded, and what follows it in its
-    conversation is stored after them. So the reader holds the calls of the last reply of each conversation until the
-    next part of that conversation, and then knows their outcomes.
+    conversation is stored after them.
 
-    | entry | what it yields |
+    | entry | what it adds |
     |---|---|
-    | a part of a conversation | the calls of the reply before, unless it answers only some of them; then its messages |
-    | the record of a call | nothing: it is held with its call |
-    | the note of an approval | nothing: likewise |
-    | a record whose call no message asks for | nothing: it is held until the next part, and is then a call of its own |
+    | a part of a conversation | its messages, each with its calls; those of the reply before are closed |
+    | the record of a call | nothing: it belongs to its call; if no message asks for that, a call of its own |
+    | the note of an approval | nothing: it belongs to its call |
 
-    Calls of other conversations that have a final record are yielded before a message, so that they follow their own.
+    What was added is yielded in order, up to the first call whose conversation has not gone on: its answer there is
+    what the model reads of it. A reader that follows a run has calls as soon as they have a final record.
 
     A part that replaces its conversation repeats messages. Those that were shown are recognized by a hash, and not
     shown again.
-
-    What is held does not grow with the session: a page of entries, the last reply of each conversation with its calls,
-    `MOST_EARLY` records, and `MOST_HASHES` hashes. Effects that have not come to their end are held whole, and so are
-    the approvals of calls of a child session, which the session of the outermost run records.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
 
 from pydantic_core import from_json
 
-from handrail.errors import StoreCorruptError
 from handrail.runtime import ToolInvoked
+from handrail.serde.json_schema import is_array
+from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart
-from handrail.session.persistence.item_reader import decoded_items
-from handrail.session.persistence.protocol import SessionEntry, SessionRow, SessionStore
+from handrail.session.persistence.item_reader import corrupt, decoded_items
+from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
 from handrail.session.postponed_calls import PostponedCall
-from handrail.transcript.call_outcomes import (
-    APPROVAL_TYPE,
-    ApprovalNote,
-    AskedCall,
-    CallReport,
-    ChildSessions,
-    Claims,
-    approval_notes,
-    call_report,
+from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report
+from handrail.transcript.items import (
+    ConversationId,
+    MessageBlock,
+    TranscriptBreak,
+    TranscriptCall,
+    TranscriptItem,
+    TranscriptMessage,
 )
-from handrail.transcript.held_replies import HeldReply
-from handrail.transcript.items import ConversationId, TranscriptBreak, TranscriptItem
+from handrail.transcript.provider_messages import AnswerPiece, MessagePiece, SaidPiece, message_pieces
 
-PAGE_ENTRIES = 100
-"""So many entries are read and held at a time."""
+T = TypeVar("T")
 
-MOST_EARLY = 100
-"""The most records that are held because no message has asked for their call yet."""
+_APPROVAL_TYPE: Final = "handrail.approval"
+"""The stored name of `handrail.agents.approval.records.ApprovalRecord`; this package does not need agents."""
 
-MOST_HASHES = 4_000
-"""The most messages of agents and prompts that are recognized when they are repeated."""
+_PAGE_ENTRIES = 100
+_MODEL, _TOOL = "assistant", "tool"
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A message while its blocks are collected."""
+
+    conversation: ConversationId
+    role: str
+    at: datetime | None
+    blocks: list[MessageBlock] = field(default_factory=list[MessageBlock])
 
 
 class TranscriptReader:
-    """Reads one stored session as a transcript. `read` yields what has been added since; `finish` what is still held.
+    """Reads one stored session as a transcript.
 
     Args:
         store: the store.
-        row: the session.
-        after: the number of the entry after which to begin.
+        session_id: the session.
 
     Raises:
         StoreError: the store cannot be read.
     """
 
-    __slots__ = (
-        "_children",
-        "_claims",
-        "_early",
-        "_hashes",
-        "_held",
-        "_note_names",
-        "_outer",
-        "_owners",
-        "_part_type",
-        "_place",
-        "_record_name",
-        "_row",
-        "_store",
-    )
-
-    def __init__(self, store: SessionStore, row: SessionRow, *, after: int = 0) -> None:
+    def __init__(self, store: SessionStore, session_id: str) -> None:
         self._store = store
-        self._row = row
-        self._part_type = stored_type(ConversationPart)
-        self._record_name = stored_type(ToolInvoked).name
-        self._note_names = frozenset({stored_type(PostponedCall).name, APPROVAL_TYPE})
-        self._place = after
-        self._held: dict[ConversationId, HeldReply] = {}
-        self._early: deque[AskedCall] = deque()
-        self._hashes: OrderedDict[int, None] = OrderedDict()
-        self._children = ChildSessions(store, row.session_id)
-        self._claims: Claims = {}
-        lineage = list(_lineage(store, row))
-        # A fork has the notes of the session that it was made from.
-        self._owners = {row.session_id, *lineage}
-        self._outer = self._notes_above(lineage)
+        self._session_id = session_id
+        self._place = 0
+        self._queue: deque[_Draft | TranscriptBreak | AskedCall] = deque()
+        self._last: dict[ConversationId, list[AskedCall]] = {}  # the calls of the last reply
+        self._alone: dict[CallRef, AskedCall] = {}  # calls in the queue that no message asks for
+        self._hashes: set[int] = set()
+        self._is_agent: dict[str, bool] = {}  # whether the first call of a tool has left a session
+        self._claims: Mapping[CallRef, OpenCall] = {}
+        self._outer = self._notes_above()
 
-    @property
-    def place(self) -> int:
-        """The number of the last entry that was read."""
-        return self._place
+    def read(self, *, following: bool = False) -> Iterator[TranscriptItem]:
+        """Reads what was added since, and yields what nothing will change any more, in order.
 
-    def read(self, until: int) -> Iterator[TranscriptItem]:
-        """The transcript of the entries that have been added, up to a number; the calls of the last replies are held.
+        Args:
+            following: whether to yield a call with a final record before the conversation answers it.
 
         Raises:
             StoreCorruptError: an entry cannot be read; the message names it.
             UnknownTypeError: an entry is of a newer version.
             StoreError: the store cannot be read.
         """
-        session_id = self._row.session_id
-        self._claims = {claim.call.stored: claim for claim in self._store.open_claims(session_id)}
-        while self._place < until:
-            end = min(self._place + PAGE_ENTRIES, until)
-            for entry in read_entries(self._store, session_id, after=self._place, until=end):
-                yield from self._entry(entry)
+        row = self._store.find(self._session_id)
+        if row is None:  # deleted
+            return
+        self._claims = {claim.call.stored: claim for claim in self._store.open_claims(self._session_id)}
+        while self._place < row.head:
+            end = min(self._place + _PAGE_ENTRIES, row.head)
+            for entry in read_entries(self._store, self._session_id, after=self._place, until=end):
+                self._add(entry)
                 self._place = entry.number
+                yield from self._settled()
             self._place = end
-
-    def settled(self) -> Iterator[TranscriptItem]:
-        """The calls that are held and about which nothing will change, in the order asked: for a reader that waits."""
-        yield from self._settled()
-        yield from self._taken_early()
+        yield from self._settled(following=following)
 
     def finish(self) -> Iterator[TranscriptItem]:
-        """The calls that are held, as far as they are known."""
-        for held in self._held.values():
-            yield from self._closed(held)
-        yield from self._taken_early()
+        """Yields the rest, as far as it is known."""
+        self._close(*self._last.values(), self._alone.values())
+        yield from self._settled()
 
     # --------------------------------------------------------------------------------------------------------- entries
 
-    def _entry(self, entry: SessionEntry) -> Iterator[TranscriptItem]:
-        name = entry.type_name
-        if name == self._part_type.name:
+    def _add(self, entry: SessionEntry) -> None:
+        part_type, name = stored_type(ConversationPart), entry.type_name
+        if name == part_type.name:
             if entry.removed:
-                yield from self.finish()
-                yield TranscriptBreak(conversation=None, kind="removed", count=entry.removed)
-            for part in self._parts(entry):
-                yield from self._part(part)
-        elif name == self._record_name:
-            try:
-                reports = [call_report(item) for item in _items(entry)]
-            except (ValueError, LookupError, TypeError) as error:
-                raise self._corrupt(entry, error) from error
-            for report in reports:
-                yield from self._record(report)
-        elif name in self._note_names:
-            for note in self._notes(entry, self._row.session_id):
-                self._note(note)
+                self._close(*self._last.values(), self._alone.values())
+                self._queue.append(TranscriptBreak(conversation=None, kind="removed", count=entry.removed))
+            for part in decoded_items(part_type, entry, self._session_id, self._store):
+                self._add_part(part)
+        elif name == stored_type(ToolInvoked).name:
+            for report in self._decoded(entry, lambda item: (call_report(item),)):
+                self._add_report(report)
+        elif name in {stored_type(PostponedCall).name, _APPROVAL_TYPE}:
+            for note in self._decoded(entry, approval_notes):
+                # Those of child sessions are noted here, too; a fork has the notes of the session it was made from.
+                is_own = not note.session_id.startswith(f"{self._session_id}/")
+                if is_own and (call := self._find(_outermost(note.ref))) is not None:
+                    call.notes.append(note)
 
-    def _parts(self, entry: SessionEntry) -> Sequence[ConversationPart]:
-        return decoded_items(self._part_type, entry, self._row.session_id, self._store)
-
-    def _notes(self, entry: SessionEntry, session_id: str) -> list[ApprovalNote]:
+    def _decoded(
+        self, entry: SessionEntry, read: Callable[[Mapping[str, Any]], Iterable[T]], session_id: str = ""
+    ) -> list[T]:
         try:
-            return [note for item in _items(entry) for note in approval_notes(item)]
+            # The cache of strings is of use for those that come again: names, and not values.
+            items: object = from_json(entry.items, cache_strings="keys")
+            if not is_array(items):
+                raise TypeError("it is not an array")  # noqa: TRY301 - handled as what is wrong with an item
+            return [value for item in items for value in read(item)]
         except (ValueError, LookupError, TypeError) as error:
-            raise self._corrupt(entry, error, session_id) from error
+            fault = f"it is not a {entry.type_name}, {'it has no ' if isinstance(error, KeyError) else ''}{error}"
+            raise corrupt(fault, entry.number, entry.number, session_id or self._session_id, self._store) from error
 
-    def _corrupt(self, entry: SessionEntry, error: Exception, session_id: str | None = None) -> StoreCorruptError:
-        session = session_id or self._row.session_id
-        fault = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        return StoreCorruptError(
-            f"entry {entry.number} of session {session!r} in {self._store.url}: it is not a {entry.type_name}, "
-            f"{fault}. Restore the store from a copy.",
-            store=self._store.url,
-        )
+    def _notes_above(self) -> Mapping[CallRef, list[ApprovalNote]]:
+        """The notes about calls of this session in those of the agents above it; only of calls that people decided."""
+        notes: defaultdict[CallRef, list[ApprovalNote]] = defaultdict(list)
+        row = self._store.find(self._session_id)
+        while row is not None and row.parent is not None and self._session_id.startswith(f"{row.parent}/"):
+            for entry in read_entries(self._store, row.parent, type_name=_APPROVAL_TYPE):
+                for note in self._decoded(entry, approval_notes, row.parent):
+                    if note.session_id == self._session_id and (note.is_person or note.approved is None):
+                        notes[_outermost(note.ref)].append(note)
+            row = self._store.find(row.parent)
+        return notes
 
     # ---------------------------------------------------------------------------------------------------- conversations
 
-    def _part(self, part: ConversationPart) -> Iterator[TranscriptItem]:
+    def _add_part(self, part: ConversationPart) -> None:
         conversation = ConversationId(part.speaker, part.name)
-        held = self._held.get(conversation)
-        is_first = held is None
-        if held is None:
-            held = self._held[conversation] = HeldReply(conversation)
+        is_first, asked = conversation not in self._last, self._last.setdefault(conversation, [])
         messages = self._new_messages(part)
         if part.restarts and not is_first:
-            # Calls that the part asks for again stay open.
-            if not held.is_asked_by(part):
-                yield from self._closed(held)
+            if not {call.call.call for call in asked} <= set(part.call_refs):  # those asked for again stay open
+                self._close(asked)
             count = len(part.messages) - len(messages)
-            yield TranscriptBreak(conversation=conversation, kind="restarted", count=count, at=part.at)
-        replies = held.split(part, messages)
-        asked = [call for reply in replies for call in reply.calls]
-        self._claim_early(asked)
-        if self._early:
-            yield from self._taken_early()
-        for reply in replies:
-            yield from self._closed(held)
-            # Calls of other conversations that have ended come before a message that is not of theirs.
-            yield from self._settled()
-            yield reply.message
-            held.hold(reply.calls)
+            self._queue.append(TranscriptBreak(conversation=conversation, kind="restarted", count=count, at=part.at))
+        pieces = [piece for message in messages for piece in message_pieces(message)]
+        stated = list(zip(part.calls, part.call_refs, strict=True))
+        refs: dict[int, CallRef] = {}
+        # From the end: messages of earlier replies, with calls of the same ids, may stand before.
+        for call, ref in reversed(stated):
+            places = (place for place in reversed(range(len(pieces))) if place not in refs)
+            place = next((place for place in places if _asks_for(pieces[place], call.id)), None)
+            refs |= {} if place is None else {place: ref}
+        # Calls of a form that is not known here.
+        unknown = {ref for _, ref in stated}.difference(refs.values(), (call.call.call for call in asked))
+        for call, ref in stated:
+            if ref in unknown:
+                refs[len(pieces)] = ref
+                pieces.append(TranscriptCall(call=CallRef(None, call.id), tool=call.name, arguments=call.arguments))
+        draft: _Draft | None = None
+        for place, piece in enumerate(pieces):
+            draft = self._add_piece(piece, refs.get(place), draft, _Draft(conversation, "", part.at))
 
     def _new_messages(self, part: ConversationPart) -> Sequence[Any]:
         """The messages of a part without those that repeat earlier ones."""
         # A program's own loop does not replace its conversation.
         if part.speaker == "loop":
             return part.messages
-        new: list[Any] = []
-        for message in part.messages:
-            digest = hash((part.speaker, part.name, repr(message)))
-            if part.restarts and digest in self._hashes:
-                continue
-            new.append(message)
-            self._hashes[digest] = None
-            if len(self._hashes) > MOST_HASHES:
-                self._hashes.popitem(last=False)
+        seen = self._hashes if part.restarts else frozenset[int]()
+        hashed = [(hash((part.speaker, part.name, repr(message))), message) for message in part.messages]
+        new = [message for digest, message in hashed if digest not in seen]
+        self._hashes.update(digest for digest, _ in hashed)
         return new
 
-    def _settled(self) -> Iterator[TranscriptItem]:
-        for held in self._held.values():
-            for call in held.settled():
-                yield call.reported(self._claims, self._children)
+    def _add_piece(
+        self, piece: MessagePiece, ref: CallRef | None, draft: _Draft | None, fresh: _Draft
+    ) -> _Draft | None:
+        """Add a piece to the message before it, or to a fresh one; returns that to which the next piece belongs.
 
-    def _closed(self, held: HeldReply) -> Iterator[TranscriptItem]:
-        for call in held.close():
-            yield call.reported(self._claims, self._children)
+        Args:
+            piece: the piece.
+            ref: the identity of a call, if its part states that.
+            draft: the message before it; `None` at the begin of a part, and after an answer.
+            fresh: another message.
+        """
+        asked = self._last[fresh.conversation]
+        if isinstance(piece, AnswerPiece):
+            # Some models give several calls of one reply the same id.
+            for call in asked:
+                if call.given_id == piece.call_id and call.answer is None:
+                    call.answer = piece.text
+                    return None
+            piece = SaidPiece(_TOOL, "text", piece.text)
+        role = piece.role if isinstance(piece, SaidPiece) else _MODEL
+        if draft is None or draft.role != role:
+            draft = replace(fresh, role=role)
+            self._close(asked)
+            self._queue.append(draft)
+        if isinstance(piece, SaidPiece):
+            draft.blocks.append(MessageBlock(piece.kind, piece.text))
+            return draft
+        if asked and asked[-1].is_closed:  # those of another reply
+            asked.clear()
+        asked_for = replace(piece, conversation=fresh.conversation, call=ref or piece.call)
+        call = AskedCall(asked_for, piece.call.call_id, fresh.at)
+        call.notes += self._outer.get(call.call.call, ())
+        asked.append(call)
+        self._queue.append(call)
+        return draft
 
     # ----------------------------------------------------------------------------------------------------------- calls
 
-    def _record(self, report: CallReport) -> Iterator[TranscriptItem]:
-        root = _root(report.ref)
-        call = self._asked(root)
-        if call is not None:
-            if root == report.ref:
-                call.record = report
+    def _add_report(self, report: CallReport) -> None:
+        ref = report.call.call
+        root = _outermost(ref)
+        call = self._find(root)
+        if call is None:
+            call = self._alone[root] = AskedCall(TranscriptCall(call=root, tool=""))
+            self._queue.append(call)
+        if root == ref:
+            call.record = report
+        else:
+            call.nested[ref] = report.call
+
+    def _find(self, root: CallRef) -> AskedCall | None:
+        asked = (call for calls in self._last.values() for call in calls if call.is_named(root))
+        return next(asked, None) or self._alone.get(root)
+
+    @staticmethod
+    def _close(*several: Iterable[AskedCall]) -> None:
+        for calls in several:
+            for call in calls:
+                call.is_closed = True
+
+    def _settled(self, *, following: bool = False) -> Iterator[TranscriptItem]:
+        while self._queue:
+            item = self._queue[0]
+            if isinstance(item, AskedCall) and not (item.is_closed or (following and item.is_recorded)):
+                return
+            self._queue.popleft()
+            if isinstance(item, AskedCall):
+                self._alone.pop(item.call.call, None)
+                yield from self._reported(item)
+            elif isinstance(item, _Draft):
+                blocks = tuple(item.blocks)
+                yield TranscriptMessage(conversation=item.conversation, role=item.role, blocks=blocks, at=item.at)
             else:
-                call.add_nested(report)
-            return
-        call = AskedCall.of_record(report)
-        # The calls that its handler has made are recorded before it, and so are its earlier attempts.
-        for each in [each for each in self._early if root == report.ref and _root(each.ref) == root]:
-            self._early.remove(each)
-            call.add_earlier(each)
-        self._early.append(call)
-        if len(self._early) > MOST_EARLY:
-            yield self._early.popleft().reported(self._claims, self._children)
+                yield item
 
-    def _note(self, note: ApprovalNote) -> None:
-        # Those of child sessions are noted here, too.
-        call = self._asked(_root(note.ref)) if note.session_id in self._owners else None
-        if call is not None:
-            call.notes.append(note)
+    def _reported(self, asked: AskedCall) -> Iterator[TranscriptCall]:
+        call = asked.reported(self._claims.get(asked.call.call.stored))
+        nested = tuple(replace(each, conversation=call.conversation, child=self._child(each)) for each in call.nested)
+        # Of a call that was cut off, only those of its handler may be recorded.
+        yield from (replace(call, child=self._child(call), nested=nested),) if call.tool else nested
 
-    def _asked(self, root: CallRef) -> AskedCall | None:
-        """The call of that identity that is held; `None` if there is none."""
-        for held in self._held.values():
-            call = held.find(root)
-            if call is not None:
-                return call
-        return None
+    def _child(self, call: TranscriptCall) -> str:
+        """The session of the agent that a call has called; empty if it has called none.
 
-    def _claim_early(self, asked: Sequence[AskedCall]) -> None:
-        """Give calls the records that came before the message that asks for them, as in old versions."""
-        for call in asked:
-            call.notes.extend(self._outer.get(call.ref, ()))
-            for early in [each for each in self._early if call.is_named(each.ref)]:
-                call.record = early.record
-                call.nested.extend(early.nested)
-                self._early.remove(early)
-
-    def _taken_early(self) -> Iterator[TranscriptItem]:
-        while self._early:
-            yield self._early.popleft().reported(self._claims, self._children)
-
-    def _notes_above(self, lineage: Sequence[str]) -> dict[CallRef, list[ApprovalNote]]:
-        """The notes about calls of this session in those of the agents above it; only of calls that people decided."""
-        found: defaultdict[CallRef, list[ApprovalNote]] = defaultdict(list)
-        for session_id in lineage:
-            if not self._row.session_id.startswith(f"{session_id}/"):  # a fork has copies of the notes
-                continue
-            above = self._store.find(session_id)
-            for entry in entries_in_pages(self._store, session_id, 0 if above is None else above.head, APPROVAL_TYPE):
-                for note in self._notes(entry, session_id):
-                    if note.session_id == self._row.session_id and (note.is_person or note.approved is None):
-                        found[_root(note.ref)].append(note)
-        return dict(found)
+        A tool of which a call has run and left no such session is not an agent, so the store is asked once about it.
+        """
+        if not call.call.call_id or call.outcome == "refused" or not self._is_agent.get(call.tool, True):
+            return ""
+        name = f"{self._session_id}/{call.call.key}"
+        exists = self._store.find(name) is not None
+        if call.seconds is not None:
+            self._is_agent.setdefault(call.tool, exists)
+        return name if exists else ""
 
 
-def entries_in_pages(store: SessionStore, session_id: str, until: int, type_name: str) -> Iterator[SessionEntry]:
-    """The entries of a type, in pages."""
-    for place in range(0, until, PAGE_ENTRIES):
-        end = min(place + PAGE_ENTRIES, until)
-        yield from read_entries(store, session_id, after=place, until=end, type_name=type_name)
+def _asks_for(piece: MessagePiece, call_id: str) -> bool:
+    return isinstance(piece, TranscriptCall) and piece.call.call_id == call_id
 
 
-def _items(entry: SessionEntry) -> Sequence[Mapping[str, Any]]:
-    """The items of an entry as JSON.
-
-    Raises:
-        ValueError: they are not an array in JSON.
-    """
-    # The cache of strings is of use for those that come again: names, and not values.
-    read: Any = from_json(entry.items, cache_strings="keys")
-    if not isinstance(read, list):
-        raise ValueError("it is not an array")  # noqa: TRY004 - wrong data, no wrong call
-    return cast("list[Mapping[str, Any]]", read)
-
-
-def _root(ref: CallRef) -> CallRef:
+def _outermost(ref: CallRef) -> CallRef:
     """The call of a message in which a call was made; itself, if it is not nested."""
     for ancestor in ref.ancestors:
         ref = ancestor
     return ref
-
-
-def _lineage(store: SessionStore, row: SessionRow) -> Iterator[str]:
-    """The sessions from which a session was made or forked, the nearest first; up to one that is deleted."""
-    seen = {row.session_id}
-    parent = row.parent
-    while parent is not None and parent not in seen:
-        seen.add(parent)
-        yield parent
-        above = store.find(parent)
-        parent = None if above is None else above.parent

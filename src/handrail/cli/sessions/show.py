@@ -12,8 +12,13 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger import show
 from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.options import AS_SET, AS_TABLE, Limit, ShowOptions, StoreOptions, paginate
+from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
 from handrail.cli.screen import Screen
+from handrail.cli.sessions.conversation import (
+    NO_CONVERSATION,
+    ConversationOptions,
+    show_conversation,
+)
 from handrail.cli.sessions.filter import (
     ANY_SESSION,
     SessionFilter,
@@ -22,11 +27,6 @@ from handrail.cli.sessions.filter import (
     states_in_store,
 )
 from handrail.cli.sessions.rows import entry_cells, entry_json, session_cells, session_fields, session_json
-from handrail.cli.sessions.transcript.command import (
-    NO_CONVERSATION,
-    ConversationOptions,
-    show_conversation,
-)
 from handrail.cli.table import Column
 from handrail.errors import SessionError, SessionNotFoundError
 from handrail.serde.formatting import count_noun, shorten
@@ -134,7 +134,7 @@ def show_session(
         Parameter(help="Print the items whole, under each entry; of a conversation also arguments and results."),
     ] = False,
     how: ConversationOptions = NO_CONVERSATION,
-    options: ShowOptions = AS_TABLE,
+    options: StoreOptions = AS_SET,
 ) -> int:
     """Show one session: its row, the calls that have not ended, and its entries in order; or its conversation.
 
@@ -145,7 +145,7 @@ def show_session(
     With --conversation it is shown who said what, and each call with its outcome, also while a process has the
     session open.
     """
-    how.check(options)
+    how.check()
     if how.conversation:
         if entries != ANY_ENTRY:
             raise CycloptsError(

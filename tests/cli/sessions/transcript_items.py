@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from rich.console import Console
 
 from handrail.cli.screen import Screen
-from handrail.cli.sessions.transcript.words import TranscriptWriter
+from handrail.cli.sessions.conversation import print_conversation
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import SessionRow
 from handrail.transcript import (
     ApprovalWait,
     ConversationId,
@@ -27,7 +26,6 @@ from handrail.transcript import (
 EVENING: Final = datetime(2026, 1, 5, 20, tzinfo=UTC)
 LOOP: Final = ConversationId("loop")
 CLERK: Final = ConversationId("agent", "clerk")
-ROW: Final = SessionRow("desk", {"shift": "late"}, "before", EVENING, 7)
 
 CONTROLS: Final = re.compile(
     "[\\x00-\\x09\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]"
@@ -35,26 +33,10 @@ CONTROLS: Final = re.compile(
 """Characters that a terminal obeys, without the end of a line."""
 
 HOSTILE: Final = (
-    "<script>alert(1)</script>",
-    "</pre></section><h1>x</h1>",
-    '"><img src=x onerror=alert(1)>',
-    "# A heading\n\nA heading\n=========\nAnother\n---",
-    "```\nfence\n```\n# after",
-    "~~~\n<b>x</b>",
-    "1. ```\n<script>\n   ```\n<script>x</script>",
-    "````\n```\n# x",
-    "a ` b `` c",
-    "![](http://example.com/a.png) [x](javascript:alert(1)) <javascript:alert(1)>\n[a]: javascript:x",
-    "[a][b]\n\n[b]: http://example.com 'x'",
-    "\\<b>x</b> \\\\<b>",
-    "- a\n\n      <b>x</b>\n\n<!-- x",
-    "&lt;b&gt; &#60;b>",
     "\x1b[31mred\x1b]0;title\x07 \x08\x9b2J",
     "\u202etxt.exe\u2066 \u2028",
     "a\rb\r\nc\td\x00",
-    "> # quoted\n>> ```\n<b>",
-    "http://example.com/\nwww.example.com",
-    "<?php x ?>\n<![CDATA[x]]>\n<!DOCTYPE html>",
+    "a\n\n\nb \ud800",
 )
 """Texts of models and tools that must stay texts."""
 
@@ -129,17 +111,11 @@ EVERYTHING: Final[tuple[TranscriptItem, ...]] = (
 """Each kind of item, and each outcome."""
 
 
-def printed(
-    make: Callable[[Screen], TranscriptWriter], items: Iterable[TranscriptItem], *, width: int | None = None
-) -> str:
-    """What a writer prints; with a width on a terminal, without colours."""
+def printed(items: Iterable[TranscriptItem], *, full: bool = False, width: int | None = None) -> str:
+    """What is printed of items; with a width on a terminal, without colours."""
     file = io.StringIO()
     console = Console(
         file=file, width=width or 80, force_terminal=width is not None, color_system=None, highlight=False, markup=False
     )
-    writer = make(Screen(console, console))
-    writer.begin(ROW)
-    for item in items:
-        writer.write(item)
-    writer.end()
+    print_conversation(Screen(console, console), items, full=full)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""`handrail sessions show --conversation`: its options, over stores in files."""
+"""`handrail sessions show --conversation`: its options over stores in files, its text and its JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from handrail.cli.sessions.conversation import item_json
 from handrail.runtime import ToolCall
 from handrail.session.conversation import Conversation
 from handrail.session.conversation_parts import ConversationPart
+from handrail.transcript import MessageBlock, TranscriptItem, TranscriptMessage
 from tests.cli.desk import ENTRY, Command, Terminal
-from tests.cli.sessions.transcript.items import CLERK
+from tests.cli.sessions.transcript_items import CLERK, CONTROLS, EVERYTHING, HOSTILE, LOOP, called, printed, said
 from tests.transcript.desks import Desk, desk, order
 from tests.wording import Wording
 
@@ -58,27 +63,6 @@ def test_a_conversation_fits_a_terminal(terminal: Terminal, wording: Wording) ->
     assert terminal.lines == wording
 
 
-@pytest.mark.parametrize("form", ["table", "markdown", "html", "json"])
-def test_a_conversation_goes_to_a_file(form: str, handrail: Command, tmp_path: Path) -> None:
-    """The same as to standard output; a file that is there is replaced."""
-    shown = handrail("sessions", "show", "desk", "--conversation", "--full", "--format", form)
-    file = tmp_path / "out"
-    file.write_text("x" * 100_000)
-    ran = handrail("sessions", "show", "desk", "--conversation", "--full", "--format", form, "--output", str(file))
-    assert (ran.code, ran.out, ran.err) == (0, "", "")
-    assert file.read_text() == shown.out
-
-
-def test_a_file_that_cannot_be_written_is_named(handrail: Command, tmp_path: Path, wording: Wording) -> None:
-    """Before anything is printed."""
-    ran = handrail("sessions", "show", "desk", "--conversation", "--output", str(tmp_path))
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
-    absent = tmp_path / "out"
-    assert handrail("sessions", "show", "nowhere", "--conversation", "--output", str(absent)).code == 1
-    assert not absent.exists()
-
-
 def test_the_last_messages_alone(handrail: Command) -> None:
     """With their calls."""
     ran = handrail("sessions", "show", "desk", "--conversation", "--last", "3", "--format", "json")
@@ -99,7 +83,7 @@ def test_one_conversation_alone(words: list[str], count: int, handrail: Command)
 
 def test_no_conversation_is_said(handrail: Command, held: Desk, wording: Wording) -> None:
     """To people; a name that does not exist is an error, before anything is printed."""
-    for form in ("table", "json", "html"):
+    for form in ("table", "json"):
         ran = handrail("sessions", "show", "desk", "--conversation", "--agent", "nobody", "--format", form)
         assert (ran.code, ran.out, ran.err) == (1, "", wording)
     ran = handrail("sessions", "show", "desk", "--conversation", "--speaker", "prompt")
@@ -125,10 +109,6 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
     ran = handrail("sessions", "show", "desk", "--conversation")
     assert _without_durations(ran.out, "A-8") == wording
     assert "A-9 A-9 cannot be paid" in ran.out
-    for words in (["--format", "markdown"], ["--format", "html"]):
-        ran = handrail("sessions", "show", "desk", "--conversation", *words)
-        assert _without_durations(ran.out, "call:r7/c") == wording
-        assert ("A-9 A-9 cannot be paid" in ran.out, "… --full" in ran.out) == (False, True)
     assert terminal.run("sessions", "show", "desk", "--conversation", width=80) == 0
     assert "handrail ledger reconcile call:r7/c" in " ".join(" ".join(terminal.lines).split())
     document = json.loads(handrail("sessions", "show", "desk", "--conversation", "--format", "json").out)
@@ -147,11 +127,8 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
         ["--conversation", "--type", "x"],
         ["--conversation", "--limit", "3"],
         ["--conversation", "--last", "0"],
-        ["--conversation", "--follow", "--format", "html"],
         ["--last", "3"],
         ["--follow"],
-        ["--format", "markdown"],
-        ["--output", "x"],
         ["--agent", "x"],
     ],
     ids=" ".join,
@@ -189,7 +166,7 @@ def test_a_run_is_followed(held: Desk, handrail: Command, monkeypatch: pytest.Mo
         held.session.conversation.append({"role": "user", "content": "One more."})
         held.session.close()
 
-    monkeypatch.setattr("handrail.cli.sessions.transcript.command.sleep", passed)
+    monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", passed)
     ran = handrail("sessions", "show", "desk", "--conversation", "--follow", "--last", "1")
     assert ran.code == 0
     assert [line.strip() for line in ran.out.splitlines() if line.startswith("  ")] == ["Done.", "One more."]
@@ -205,7 +182,7 @@ def test_ctrl_c_while_it_waits_shows_the_open_calls(
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("handrail.cli.sessions.transcript.command.sleep", interrupt)
+    monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", interrupt)
     words = ("sessions", "show", "desk", "--conversation", "--follow", "--last", "1")
     assert handrail(*words).out.splitlines()[1:] == [wording]
     assert handrail(*words, "--agent", "clerk").out.splitlines()[1:] == ["  Hello."]
@@ -228,3 +205,88 @@ def test_ctrl_c_ends_what_is_followed(held: Desk, url: str, wording: Wording) ->
     assert lines[1] == "  I pay once more.\n"
     assert rest == wording
     assert process.returncode == 130
+
+
+# ------------------------------------------------------------------------------------------------------- text and JSON
+
+
+def test_everything_in_a_pipe(wording: Wording) -> None:
+    """Who says what with time, and each call on one line with its outcome."""
+    assert printed(EVERYTHING) == wording
+
+
+def test_everything_fits_a_terminal() -> None:
+    """Every line does."""
+    assert max(map(cell_len, printed(EVERYTHING, width=80).splitlines())) <= 80
+
+
+def test_calls_in_full(wording: Wording) -> None:
+    """With the arguments and what the model reads, whole."""
+    items: list[TranscriptItem] = [said("I pay."), called(nested=(called(content=""),)), called(outcome="failed")]
+    assert printed(items, full=True) == wording
+
+
+def test_json_of_other_forms_is_shortened() -> None:
+    """An image may have megabytes."""
+    block = MessageBlock("data", '{"data": "' + "x" * 1000 + '"}')
+    message = TranscriptMessage(conversation=LOOP, role="user", blocks=(block,))
+    assert len(printed([message])) < 300
+    assert "…" in printed([message])
+    assert block.text in printed([message], full=True)
+
+
+@pytest.mark.parametrize("width", [None, 40])
+@given(text=st.sampled_from(HOSTILE) | st.text())
+def test_no_text_moves_the_cursor(width: int | None, text: str) -> None:
+    """In a message, a name, an argument, a result or an owner."""
+    call = called(
+        tool=text, arguments={text: text}, outcome="failed", content=text, owner=text, child=text, nested=(called(),)
+    )
+    message = TranscriptMessage(
+        conversation=LOOP._replace(speaker="prompt", name=text),
+        role=text,
+        blocks=tuple(MessageBlock(kind, text) for kind in ("text", "thinking", "refusal", "data")),
+    )
+    for full in (False, True):
+        shown = printed([message, call, called(arguments=text)], full=full, width=width)
+        assert not CONTROLS.search(shown if width else shown.replace("\t", ""))
+
+
+def test_every_item_is_of_a_type() -> None:
+    """Messages, calls, and two kinds of breaks."""
+    types = [item_json(item)["type"] for item in EVERYTHING]
+    assert types == [*["message"] * 3, *["call"] * 16, "message", *["restarted"] * 3, *["removed"] * 2]
+
+
+def test_a_call_has_all_that_is_known_of_it() -> None:
+    """And the calls within it."""
+    assert item_json(EVERYTHING[3]) == {
+        "type": "call",
+        "speaker": "agent",
+        "name": "clerk",
+        "reply": "r1",
+        "call_id": "c1",
+        "tool": "pay",
+        "arguments": {"order": "A-17", "cents": 4990},
+        "outcome": "ok",
+        "rolled_back": False,
+        "replayed": False,
+        "content": "A-17 is paid",
+        "seconds": 0.2,
+        "at": "2026-01-05T20:00:00+00:00",
+        "wait": {"since": "2026-01-05T20:00:00+00:00", "seconds": 10800.0, "by": "anna", "approved": True},
+        "owner": "",
+        "effect_key": None,
+        "child_session": None,
+        "nested": [],
+    }
+    parent = item_json(called(nested=(called(outcome="failed"),)))
+    assert [(inner["outcome"], inner["rolled_back"]) for inner in parent["nested"]] == [("failed", True)]
+    assert item_json(said("Hi.", role="user")) == {
+        "type": "message",
+        "speaker": "loop",
+        "name": "",
+        "role": "user",
+        "at": "2026-01-05T20:00:00+00:00",
+        "blocks": [{"kind": "text", "text": "Hi."}],
+    }
