@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Protocol, TextIO
 
 from call_trace import Outcome, TracedCall
 from desk import DeskSummary
-from handrail.cli.cells import cut, wrap
 from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import ToolCall
 from proof import Finding, Proof
@@ -169,9 +169,9 @@ def told_command(command: Sequence[str], width: int) -> list[str]:
     return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
-def told_counts(counts: Mapping[str, int], between: str = " ") -> str:
-    """Counts on one line; `between` stands between a name and its count."""
-    return ", ".join(f"{name}{between}{count}" for name, count in counts.items()) or "none"
+def told_counts(counts: Mapping[str, int]) -> str:
+    """Counts on one line."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,8 @@ def _arguments(call: ToolCall) -> str:
 
 
 def _cut(text: str) -> str:
-    return cut(" ".join(text.split()), LONGEST_LINE)
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -306,8 +307,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     lines: list[str] = []
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip()) + 2)
-        first, *others = wrap(line, max(width - len(indent), 2), first=width)
-        lines += [first, *(indent + other for other in others)]
+        lines += wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
     return lines
 
 

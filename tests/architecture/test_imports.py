@@ -23,7 +23,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.adapters.pydantic_ai": frozenset({"pydantic_ai", "pydantic_graph"}),
     "handrail.agents": frozenset({"pydantic_ai", "ruamel"}),
     "handrail.cli": frozenset({"cyclopts", "rich"}),
-    "handrail.cli.agents.models": frozenset({"cyclopts", "pydantic_ai"}),
+    "handrail.cli.agents.settings": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.contrib.tools.python.monty": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from handrail.contrib.tools.python import section
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
-from tests.extent import FULL
 from tests.wording import Wording
 
 Check = Callable[..., Ran]
@@ -319,54 +317,6 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Word
     assert not told["ok"]
     assert len(told["problems"]) >= 3
     assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
-
-
-def test_at_most_a_screenful_is_printed_of_each_class_of_fault(check: Check, folder: Path, wording: Wording) -> None:
-    """It says how many others there are; for programs there are all of them."""
-    names = ", ".join(f"tool_{number}" for number in range(500 if FULL else 100))
-    agents = {f"a{number}__agent": f"---\nname: a{number}\ntools: [{names}]\n---\nHello.\n" for number in range(30)}
-    write(folder, **agents, pyproject__toml="".join(["[tool.handrail]\n", *(f"key{n} = 1\n" for n in range(300))]))
-    told = check().err
-    assert [line for line in told.splitlines() if line.startswith("289 ")] == wording
-    write(folder, **agents, pyproject__toml="")
-    ran = check()
-    assert [line for line in ran.err.splitlines() if line.startswith("29 ")] == wording
-    (cut,) = [line for line in ran.err.splitlines() if line.startswith("  ... ")]
-    assert re.sub(r"\d[\d,]*", "N", cut) == wording
-    for printed in (told, ran.err):
-        assert sum(-(-len(line) // 80) for line in printed.splitlines()) <= 2 * 24 + 1
-    assert len(json.loads(check("--format", "json").out)["problems"]) == 30
-
-
-@pytest.mark.short(0)
-def test_of_very_many_agents_no_line_and_no_class_is_long(
-    check: Check, handrail: Command, folder: Path, wording: Wording
-) -> None:
-    """Names that are missing everywhere, names that are taken twice, rules on nothing: as lines that people read."""
-    agents = folder / "agents"
-    agents.mkdir()
-    names = [f"agent-{number:04d}-with-a-name-of-some-length" for number in range(1500 if FULL else 100)]
-    for number, name in enumerate(names):
-        called = names[number - 1] if number % 5 == 0 else name
-        (agents / f"{name}.agent").write_text(
-            f"---\nname: {called}\ntools: [nothing_of_that_name]\ntoolsets: [gone]\n---\nHello.\n"
-        )
-    missing = ", ".join(f"agent-{number:04d}-that-is-not-there" for number in range(40))
-    rule = f"arguments: {{path: '{'deep/' * 40}**'}}"
-    rules = "\n".join(f"- {{tool: '{'long_' * 30}{number}', {rule}}}" for number in range(60))
-    settings = "[tool.handrail]\napproval = 'approval.yaml'\nagents = ['*.agent', 'agents/*.agent']\n"
-    write(folder, pyproject__toml=settings, approval__yaml=f"deny:\n{rules}\n")
-    for front in (f"toolsets: [{missing}]", "tools: [note]"):
-        write(folder, desk__agent=f"---\nname: desk\n{front}\n---\nHello.\n")
-        ran = check()
-        assert ran.code == 1
-        lines = ran.err.splitlines()
-        assert max(map(len, lines)) <= 310
-        classes = sum(line[:1].isdigit() and "--format json" in line for line in lines)  # how many others it has
-        assert sum(-(-len(line) // 80) for line in lines) <= (classes + 1) * 24 + 1
-        assert re.sub(r"\d[\d,]*", "N", lines[-1]) == wording
-    for path in ("agents", "agents/agent-0001.agent"):
-        assert max(map(len, handrail("check", path).err.splitlines())) <= 400
 
 
 @pytest.mark.parametrize("name", ["desk__agent", "tools__py"])

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError
 
 from handrail.cli.agents.options import RunChoices, check_agent_path
 from handrail.cli.agents.run import no_input, read_prompt
-from handrail.cli.agents.store import check_stored, chosen_store, opened_session, within
+from handrail.cli.agents.settings import check_stored, chosen_store, opened_session, within
 from handrail.errors import SessionLockedError
 from tests.wording import Wording
 
@@ -155,8 +155,6 @@ def test_a_session_that_somebody_else_has_open_is_told(tmp_path: Path, wording: 
 @pytest.mark.parametrize(
     "choices",
     [
-        pytest.param(RunChoices(max_depth=0), id="depth"),
-        pytest.param(RunChoices(request_limit=-1), id="limit"),
         pytest.param(RunChoices(model=" "), id="model"),
         pytest.param(RunChoices(store=""), id="store"),
         pytest.param(RunChoices(session=""), id="session"),

@@ -10,7 +10,7 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli import main
-from handrail.cli.agents.store import opened_session
+from handrail.cli.agents.settings import opened_session
 from tests.cli.agent_folders import call, noting, script, write
 from tests.cli.desk import Command, Run
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue

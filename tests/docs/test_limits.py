@@ -26,7 +26,6 @@ INTERNAL = {
     *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS"),
     *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING", "TRY_AGAIN"),
     *(
-        "GAP",
         "USER",
         "VERSION",
         "MOST_WRITTEN",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -262,15 +261,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 @pytest.mark.parametrize("compact", [False, True])
 @pytest.mark.parametrize("width", range(20, 201, step(4) * 5))
-def test_on_a_terminal_every_line_fits_and_every_figure_is_whole(told: Recording, width: int, compact: bool) -> None:
+def test_on_a_terminal_every_line_fits(told: Recording, width: int, compact: bool) -> None:
     """At every width; only a command has words that may be wider, because it has to work as it is typed."""
-    plain = io.StringIO()
-    told.on(PlainScreen(plain))
     lines = told.lines(width, compact=compact)
     assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
-    known = set(re.findall(r"\d+", plain.getvalue())) | {str(len(DAY_PROMISES) + 1)}
-    assert set(re.findall(r"\d+", "\n".join(lines))) <= known
-    assert [outcome for outcome in Outcome if not any(outcome.value in " ".join(lines) for _ in lines)] == []
 
 
 def test_plain_lines_on_a_terminal_are_wrapped(told: Recording) -> None:

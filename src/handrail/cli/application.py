@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
 
 from handrail import __version__
 from handrail.cli.output_streams import OutputError
@@ -130,7 +131,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
         version=__version__,
         suppress_keyboard_interrupt=False,
         default_parameter=Parameter(negative=(), show_default=False),
-        console=Screen().out,
+        console=Console(file=Screen().out.file),  # which has a width in a pipe, too
     )
     for place, (name, (summary, target)) in enumerate(_COMMANDS.items()):
         if isinstance(target, str):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote
 
-from cyclopts import CycloptsError, Group, Parameter
+from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail.cli.paths import EXAMPLES, folder_here, path_status
-from handrail.cli.screen import Debug
+from handrail.cli.screen import Debug, Screen
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.serde.near_paths import did_you_mean
 from handrail.store import Store
@@ -21,9 +22,29 @@ _SQLITE = "sqlite:///"
 PAGE = 50
 """How many rows a table shows without `--limit`; JSON shows all."""
 
-Limit = Annotated[int | None, Parameter(metavar="N", help=f"At most N. By default a table shows {PAGE}; JSON all.")]
+AT_LEAST_ONE = validators.Number(gte=1)
+"""Refuses a number less than 1."""
+
+
+def _check_positive(_type: object, span: timedelta | str | None) -> None:
+    if isinstance(span, timedelta) and span <= timedelta(0):
+        raise ValueError("Must be more than zero, such as 12h or 30d.")
+
+
+MORE_THAN_ZERO = Parameter(metavar="TIME", validator=_check_positive)
+"""A span of time, such as 30d, that is more than zero."""
+
+Limit = Annotated[
+    int | None,
+    Parameter(metavar="N", validator=AT_LEAST_ONE, help=f"At most N. By default a table shows {PAGE}; JSON all."),
+]
 """How many rows to print."""
 
+DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
+"""Whether to remove nothing."""
+
+Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")]
+"""Whether to remove without asking."""
 
 _GROUP = Group("Store and output", sort_key=9)
 
@@ -102,14 +123,18 @@ def check_there(url: str) -> None:
         raise StoreError(f"{text}.{near}" if near else text, store=url)
 
 
-def paginate(limit: int | None, options: StoreOptions) -> int | None:
-    """How many rows to print; `None` for all.
+def check_can_ask(screen: Screen, what: str, *, yes: bool, dry_run: bool | None = None) -> None:
+    """Check that a person can be asked before something is changed, unless that is not wanted.
+
+    Args:
+        screen: where to ask.
+        what: what the command does, in words.
+        yes: whether not to ask.
+        dry_run: whether nothing is changed; `None` if the command has no such option.
 
     Raises:
-        CycloptsError: `limit` is less than 1.
+        CycloptsError: there is no terminal to ask on.
     """
-    if limit is None:
-        return None if options.as_json else PAGE
-    if limit < 1:
-        raise CycloptsError(msg=f"--limit is {limit}; it must be 1 or more")
-    return limit
+    if not (yes or dry_run or screen.can_ask):
+        look = "" if dry_run is None else ", or --dry-run to look"
+        raise CycloptsError(msg=f"this {what}; without a terminal to ask on, give --yes{look}")

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import IO
 
 from handrail.cli.process_exit import FAILED, READER_GONE
+from handrail.redaction import redacted
 
 
 class OutputError(OSError):
@@ -24,7 +25,10 @@ class ReaderGoneError(OutputError):
 
 
 class GuardedStream:
-    """A stream that raises `OutputError` when it cannot be written; all else is delegated to the stream."""
+    """A stream to which texts are written without secrets; it raises `OutputError` when it cannot be written.
+
+    All else is delegated to the stream.
+    """
 
     __slots__ = ("_stream",)
 
@@ -43,7 +47,7 @@ class GuardedStream:
             OutputError: it cannot be written.
         """
         try:
-            return self._stream.write(text)
+            return self._stream.write(redacted(text))
         except OSError as error:
             raise _output_error(error) from error
 

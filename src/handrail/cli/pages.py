@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -19,8 +20,7 @@ from rich.theme import Theme
 
 import handrail
 from handrail.cli.process_exit import FAILED
-from handrail.cli.screen import Debug, Screen
-from handrail.cli.table import Column
+from handrail.cli.screen import Column, Debug, Screen
 
 _ROW = re.compile(r"^\| \[([^\]]+)\]\(([\w/-]+)\.md\) \| (.*?) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
@@ -136,7 +136,7 @@ def print_page(
         screen.fault("the pages are not a part of this installation; they are in the folder docs of the repository")
         return FAILED
     if page is None:
-        screen.table((Column("page"), Column("about")), pages.listed())
+        screen.table((Column("page", itemgetter(0)), Column("about", itemgetter(1))), pages.listed())
         screen.raw("")
         screen.say(f"The pages are in {pages.folder}. handrail docs PAGE prints one.")
         return 0

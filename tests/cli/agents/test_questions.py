@@ -121,14 +121,6 @@ def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask, wordin
     assert shown.count("END") == 1
 
 
-def test_the_prompt_lists_all_keys_in_lines_of_whole_words(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """On 80 columns, and whether or not the arguments are shown whole already."""
-    dialogue = Dialogue(monkeypatch, ["y\n"])
-    dialogue.run(lambda: asyncio.run(TerminalAsker(Screen(), can_wait=True)(call_of())), width=80)
-    assert dialogue.lines[-2:] == wording
-    assert max(map(len, dialogue.lines)) <= 80
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is over; nothing holds on to the keyboard."""

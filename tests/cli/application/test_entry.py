@@ -162,7 +162,7 @@ def test_ctrl_c_ends_quietly(handrail: Command, monkeypatch: pytest.MonkeyPatch)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError
 
-    monkeypatch.setattr(sessions, "found_session", interrupted)
+    monkeypatch.setattr(sessions, "find_session", interrupted)
     ran = handrail("sessions", "show", SESSION)
     assert (ran.code, ran.out, ran.err) == (130, "", "")
 

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import Waiting
-from handrail.cli.approvals.stored_question import check_answerable, loop_questions
+from handrail.cli.approvals.questions import check_answerable, loop_questions
 from handrail.errors import SessionError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall

@@ -12,8 +12,15 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.records import ApprovalRecord, record_of
 from handrail.cli.approvals import questions
-from handrail.cli.approvals.questions import QuestionFilter, found_question, is_named_by, short_name, stored_questions
-from handrail.cli.approvals.stored_question import StoredQuestion, answered_loop
+from handrail.cli.approvals.questions import (
+    QuestionFilter,
+    StoredQuestion,
+    answered_loop,
+    find_question,
+    is_named_by,
+    shorten_call,
+    stored_questions,
+)
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
@@ -65,10 +72,10 @@ def test_age_counts_from_the_question(store: MemoryStore, clock: FakeClock) -> N
         append(PostponedCall("s", "r1", "c1", "pay", clock.now()))
         clock.advance(HOUR)
         append(PostponedCall("s", "r2", "c2", "pay", clock.now()))
-    assert calls(QuestionFilter(older_than=HOUR).found(store, {})) == ["r1/c1"]
-    assert calls(QuestionFilter().found(store, {})) == ["r1/c1", "r2/c2"]
+    assert calls(QuestionFilter(older_than=HOUR).select(store, {})) == ["r1/c1"]
+    assert calls(QuestionFilter().select(store, {})) == ["r1/c1", "r2/c2"]
     with pytest.raises(SessionNotFoundError):
-        QuestionFilter(session="nobody").found(store, {})
+        QuestionFilter(session="nobody").select(store, {})
 
 
 def test_nested_call_is_asked_about_and_not_the_one_that_it_is_nested_in(store: MemoryStore) -> None:
@@ -121,7 +128,7 @@ def test_call_with_a_final_record_is_no_question(store: MemoryStore, wording: Wo
         executor(tool("pay"), session=session).execute(call("pay"), reply="r1")
     assert stored_questions(store) == []
     with pytest.raises(SessionError) as raised:
-        found_question(store, "s", "call-1")
+        find_question(store, "s", "call-1")
     assert str(raised.value) == wording
 
 
@@ -132,7 +139,7 @@ def test_question_is_found_from_the_session_of_the_call(store: MemoryStore) -> N
             desk(session).execute(call("pay"), reply="r1")
     assert [each.session_id for each in stored_questions(store, "s")] == ["s/x", "s"]
     assert [each.session_id for each in stored_questions(store, "s/x")] == ["s/x"]
-    assert found_question(store, "s/x", "call-1").session_id == "s/x"
+    assert find_question(store, "s/x", "call-1").session_id == "s/x"
 
 
 @pytest.mark.parametrize(
@@ -162,9 +169,9 @@ def test_shortest_name_is_unique_in_its_session() -> None:
         StoredQuestion(session_id="s", call_session=name, call=ref, tool="pay", asked_at=now) for name in ("s", "s/x")
     )
     empty = replace(one, call=CallRef("r1", ""))
-    assert short_name(one, [one, empty]) == "c1"
-    assert short_name(one, [one, two]) == "r1/c1"
-    assert short_name(empty, [empty]) == "r1/"
+    assert shorten_call(one, [one, empty]) == "c1"
+    assert shorten_call(one, [one, two]) == "r1/c1"
+    assert shorten_call(empty, [empty]) == "r1/"
 
 
 def test_questions_of_agents_need_their_extra(

@@ -14,8 +14,8 @@ import pytest
 
 from handrail import store as stores
 from handrail.agents import Answer
-from handrail.cli.approvals.show import said_with
-from handrail.cli.approvals.stored_question import StoredQuestion
+from handrail.cli.approvals.questions import StoredQuestion
+from handrail.cli.approvals.show import text_of_reply
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart, RequestedCall
@@ -168,11 +168,16 @@ def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command,
     "messages, said",
     [
         ([{"role": "assistant", "content": "Text."}], "Text."),
-        ([{"content": [{"type": "text", "text": "One."}, {"type": "tool_use"}]}, {"content": None}, 7], "One."),
-        ([{"type": "message", "content": [{"text": "One."}]}, {"type": "function_call"}], "One."),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "One."}, {"type": "tool_use"}]}, 7], "One."),
         (
             [
-                {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Pay."}]},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One."}]},
+                {"type": "function_call"},
+            ],
+            "One.",
+        ),
+        (
+            [
                 {"kind": "response", "parts": [{"part_kind": "text", "content": "I pay."}, {"part_kind": "tool-call"}]},
             ],
             "I pay.",
@@ -189,7 +194,7 @@ def test_text_of_the_reply_is_found(messages: Sequence[Any], said: str) -> None:
     stored = stored_type(ConversationPart)
     parts = [
         stored.dump((ConversationPart(tuple(messages), "r1", calls),)),
-        stored.dump((ConversationPart(({"content": "Other."},), "r2", calls),)),
+        stored.dump((ConversationPart(({"role": "assistant", "content": "Other."},), "r2", calls),)),
         b"not JSON",
     ]
     entries = [
@@ -199,9 +204,9 @@ def test_text_of_the_reply_is_found(messages: Sequence[Any], said: str) -> None:
     append(store, lock, 0, entries, None)
     ref, now = CallRef("r1", "c1"), store.now()
     question = StoredQuestion(session_id="s", call_session="s", call=ref, tool="pay", asked_at=now)
-    assert said_with(store, question) == said
-    assert said_with(store, replace(question, call=CallRef("r3", "c1"))) == ""
-    assert said_with(store, replace(question, call_session="nobody")) == ""
+    assert text_of_reply(store, question) == said
+    assert text_of_reply(store, replace(question, call=CallRef("r3", "c1"))) == ""
+    assert text_of_reply(store, replace(question, call_session="nobody")) == ""
 
 
 @pytest.mark.parametrize(

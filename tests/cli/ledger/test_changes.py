@@ -244,7 +244,7 @@ def test_a_finding_about_a_row_that_has_changed_is_not_written(
         assert EffectLedger(store).resolve(row, NotApplied("somebody else"))
         return row
 
-    monkeypatch.setattr(changes, "found_effect", looked)
+    monkeypatch.setattr(changes, "find_effect", looked)
     ran = handrail("ledger", "reconcile", "app:pay:unknown", "--happened")
     assert ran.code == 1
     assert ran.err == wording
@@ -382,7 +382,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
         assert replace(store, row, states.unknown_row(row, "somebody else"))
         return row
 
-    monkeypatch.setattr(changes, "found_effect", looked)
+    monkeypatch.setattr(changes, "find_effect", looked)
     ran = handrail("ledger", "invalidate", "session:pay:done", "--yes")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == wording

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from handrail.cli.screen import (
     clean,
-    clean_json,
     clean_lines,
     format_duration,
     format_time,
@@ -43,14 +41,6 @@ def test_clean_text_is_one_line_that_every_terminal_can_write(text: str) -> None
     assert len(cleaned.splitlines()) <= 1
     assert "\x1b" not in cleaned
     cleaned.encode()
-
-
-@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_a_clean_document_is_the_same_document(document: object) -> None:
-    """What would steer a terminal stands in it as JSON has it, so that programs read what was there."""
-    cleaned = clean_json(json.dumps(document, ensure_ascii=False, indent=2))
-    assert json.loads(cleaned) == document
-    assert clean_lines(cleaned) == cleaned
 
 
 def test_lines_stay_lines_where_there_is_room_for_them() -> None:

@@ -211,19 +211,9 @@ def test_entries_of_one_type_are_shown_alone(handrail: Command) -> None:
 
 
 def test_items_are_printed_whole_when_asked_for(handrail: Command, wording: Wording) -> None:
-    """`--full` sets the JSON of each entry under it."""
+    """`--full` shows each entry as names and values, with its JSON set in."""
     ran = handrail("sessions", "show", SESSION, "--after", "2", "--full")
-    assert ran.out.partition("\n\n")[2].splitlines() == [
-        wording,
-        "  [",
-        "    {",
-        wording,
-        "    },",
-        "    {",
-        '      "title": "Zürich"',
-        "    }",
-        "  ]",
-    ]
+    assert ran.out.partition("\n\n")[2] == wording
 
 
 def test_items_that_are_no_json_are_shown_to_people_as_they_are(
@@ -234,7 +224,7 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
     assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
-    assert '  [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
+    assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
     refused = handrail("sessions", "show", FORK, "--format", "json")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == wording

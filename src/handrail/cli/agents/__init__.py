@@ -5,9 +5,7 @@
 - `run`: `run`: input, model, session, and the run itself.
 - `check`: `check`: everything that can be checked without a model.
 - `new`: `new`: the files of a new agent.
-- `models`: which model runs an agent.
-- `store`: where the session of a run is stored.
-- `progress`: a run shown as lines or as JSON.
-- `problems`: messages about problems with an agent or its run.
+- `settings`: which model runs an agent, and where the session of a run is stored.
+- `progress`: a run shown as lines or as JSON, and problems with an agent or its run.
 - `questions`: asks a person on a terminal.
 """

@@ -29,12 +29,10 @@ from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
 from handrail.agents.unmatched_rules import Listings, Unmatched, unmatched_rules
-from handrail.cli.agents.models import NamedModel, check_name, chosen_model
-from handrail.cli.agents.problems import fold_lines, format_problem, once, print_problems, problems_of, within_a_screen
-from handrail.cli.agents.store import check_url, chosen_store, lies_in
+from handrail.cli.agents.progress import format_problem, once, print_problems, problems_of
+from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.screen import Screen
-from handrail.cli.table import Column
+from handrail.cli.screen import Column, Screen
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,
@@ -47,23 +45,25 @@ from handrail.errors import (
 from handrail.serde.formatting import count_noun
 from handrail.waiting import run_on_new_loop
 
-_COLUMNS = (
-    Column("tool"),
-    Column("effect", styles={"external": "bold yellow", "state": "yellow"}),
-    Column("approval", styles={"deny": "red", "ask": "yellow", "allow": "green"}),
-    Column("from", spare=1),
-    Column("section", spare=3),
-    Column("policies", spare=2),
+_VERDICTS = {"deny": "red", "ask": "yellow", "allow": "green"}
+
+_COLUMNS: tuple[Column[ToolReport], ...] = (
+    Column("tool", lambda tool: tool.name),
+    Column("effect", lambda tool: tool.effect, styles={"external": "bold yellow", "state": "yellow"}),
+    Column("approval", lambda tool: tool.approval.verdict, styles=_VERDICTS),
+    Column("from", lambda tool: tool.source, spare=1),
+    Column("section", lambda tool: tool.section or "-", spare=3),
+    Column("policies", lambda tool: ", ".join(tool.policies) or "-", spare=2),
 )
 
-
-_RULE_COLUMNS = (
-    Column("tool"),
-    Column("says", styles={"deny": "red", "ask": "yellow", "allow": "green"}),
-    Column("where its arguments are"),
-    Column("rule", spare=1),
+_RULE_COLUMNS: tuple[Column[tuple[str, Verdict, Rule]], ...] = (
+    Column("tool", lambda row: row[0]),
+    Column("says", lambda row: row[1], styles=_VERDICTS),
+    Column(
+        "where its arguments are", lambda row: ", ".join(f"{name}: {glob}" for name, glob in row[2].arguments.items())
+    ),
+    Column("rule", lambda row: row[2].source or "-", spare=1),
 )
-
 
 _OVER_FILES = frozenset({"files", "shell", "sandbox", "python"})
 _STORE_INSIDE = (
@@ -113,14 +113,17 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         screen.json(findings_json(agent_file, findings))
         return FAILED if findings.problems else DONE
     if findings.tools:
-        screen.table(_COLUMNS, [_cells(tool) for tool in findings.tools])
-    on_arguments = [_rule_cells(tool, *said) for tool in findings.tools for said in tool.on_arguments]
+        screen.table(_COLUMNS, findings.tools)
+    on_arguments = [(tool.name, verdict, rule) for tool in findings.tools for verdict, rule in tool.on_arguments]
     if on_arguments:
         screen.say("")
         screen.table(_RULE_COLUMNS, on_arguments)
-    _remark_all(screen, [f"warning: {warning}" for warning in findings.warnings], "warning")
-    _remark_all(screen, [f"taint: {remark}" for remark in findings.taint], "remark")
-    _remark_all(screen, [f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints], "hint")
+    for remark in (
+        *(f"warning: {warning}" for warning in findings.warnings),
+        *(f"taint: {taint}" for taint in findings.taint),
+        *(f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints),
+    ):
+        screen.remark(remark)
     if saved := _saved_tokens(findings):
         screen.remark(
             f"closed sections and toolsets save about {count_noun(saved, 'token')} in each request until they are "
@@ -139,14 +142,6 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
 
 def _saved_tokens(findings: Findings) -> int:
     return max(findings.closed_characters, 0) // _CHARACTERS_OF_TOKEN
-
-
-def _remark_all(screen: Screen, remarks: Sequence[str], noun: str) -> None:
-    shown, more = within_a_screen([fold_lines(remark) for remark in remarks])
-    for remark in shown:
-        screen.remark(remark)
-    if more:
-        screen.remark(f"{count_noun(more, f'more {noun}')}; handrail check FILE --format json has all.")
 
 
 def found(agent_file: Path, rules: Path | None = None) -> Findings:
@@ -313,13 +308,3 @@ def _tool_json(tool: ToolReport) -> dict[str, Any]:
         "untrusted": tool.untrusted,
         "parameters": dict(tool.parameters),
     }
-
-
-def _cells(tool: ToolReport) -> tuple[str, ...]:
-    policies = ", ".join(tool.policies) or "-"
-    return (tool.name, tool.effect, tool.approval.verdict, tool.source, tool.section or "-", policies)
-
-
-def _rule_cells(tool: ToolReport, verdict: Verdict, rule: Rule) -> tuple[str, ...]:
-    where = ", ".join(f"{name}: {glob}" for name, glob in rule.arguments.items())
-    return (tool.name, verdict, where, rule.source or "-")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import CycloptsError, Group, Parameter
+from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail.cli.paths import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug
@@ -24,6 +24,7 @@ AGENT_SUFFIX = ".agent"
 """How the names of agent files end."""
 
 _ANY = Path("AGENT_FILE")
+_AT_LEAST_ONE = validators.Number(gte=1)
 _RUN = Group("The run", sort_key=1)
 _KEPT = Group("Store and output", sort_key=9)
 
@@ -74,10 +75,19 @@ class RunChoices:
         Path | None, Parameter(metavar="FOLDER", group=_RUN, help="The folder to work on; else the current one.")
     ] = None
     max_depth: Annotated[
-        int, Parameter(metavar="N", group=_RUN, help="How deep agents may call each other; 5 by default.")
+        int,
+        Parameter(
+            metavar="N", group=_RUN, validator=_AT_LEAST_ONE, help="How deep agents may call each other; 5 by default."
+        ),
     ] = 5
     request_limit: Annotated[
-        int, Parameter(metavar="N", group=_RUN, help="How many requests to models are allowed in all; 50 by default.")
+        int,
+        Parameter(
+            metavar="N",
+            group=_RUN,
+            validator=_AT_LEAST_ONE,
+            help="How many requests to models are allowed in all; 50 by default.",
+        ),
     ] = 50
     store: Annotated[
         str | None,
@@ -112,9 +122,6 @@ class RunChoices:
         Raises:
             CycloptsError: one is not.
         """
-        for name, number in (("--max-depth", self.max_depth), ("--request-limit", self.request_limit)):
-            if number < 1:
-                raise CycloptsError(msg=f"{name} is {number}; it must be 1 or more")
         for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
             if text is not None and not text.strip():
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")

@@ -2,7 +2,7 @@
 
 Standard output carries only the answer. On a terminal, that is the text of the agent that was started, as the model
 writes it; in a pipe it is the final answer, when it is complete; for a program it is the events. Which agent calls
-which tool is reported on standard error.
+which tool is reported on standard error, and so are the problems with an agent or its run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any, cast
 
+from handrail.agents.error_text import error_location
 from handrail.agents.run.events import (
     CallEnded,
     CallOutput,
@@ -27,18 +29,12 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.agents.call_labels import CallLabels
-from handrail.cli.agents.questions import shown_value
-from handrail.cli.cells import NO_BREAK, cut, width_of
-from handrail.cli.screen import Screen, format_time
+from handrail.cli.screen import Screen, format_call, format_time, show_traceback
 from handrail.clock import Clock
-from handrail.serde.formatting import count_noun
+from handrail.errors import AgentError, HandrailError
+from handrail.serde.formatting import count_noun, shorten
 
-_MOST_OF_VALUE = 60
 _MOST_OF_CONTENT = 200
-_ROOM_IN_PIPE = 120
-_LEAST_ROOM = 20
-_INDENT = 2
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 CANNOT_ASK = (
@@ -49,15 +45,18 @@ CANNOT_ASK = (
 
 
 class TextProgress:
-    """Reports a run to a person. One for each run; it remembers which text has been printed."""
+    """Reports a run to a person. One for each run; it remembers which text has been printed.
 
-    __slots__ = ("_answer", "_has_explained", "_labels", "_screen", "_spoken", "_streams", "_texts")
+    A call has a line when it starts and one when it ends, with its arguments cut. Equal calls of a reply are numbered.
+    """
+
+    __slots__ = ("_has_explained", "_labels", "_screen", "_spoken", "_streams", "_texts")
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._streams = screen.out.is_terminal
-        self._answer = screen.streamed()
-        self._labels = CallLabels()
+        # Of the last reply of each agent: when it has another one, the calls of the one before have ended.
+        self._labels: dict[tuple[str, ...], tuple[str | None, dict[str, str]]] = {}
         self._texts: dict[tuple[str, ...], str] = {}
         self._spoken = ""
         self._has_explained = False
@@ -73,20 +72,19 @@ class TextProgress:
             case TextDelta():
                 self._text(event)
             case CallStarted():
-                self._labels.start(event)
                 self._shown_so_far(event.path)
-                self._remark(f"{_path(event.path)}: {event.tool}({_arguments(event.arguments)})")
+                self._remark(f"{_path(event.path)}: {self._started(event)}")
             case CallWaits() | CallOutput():
                 self._goes_on(event)
             case CallEnded():
-                self._call(event.path, event.call_id, event.tool, _outcome(event), _details(event))
+                self._call(event.path, event.call_id, event.tool, f"{_outcome(event)}{_details(event)}")
             case QuestionAsked():
                 self._end_line()  # the approver prints the question
             case QuestionDecided():
                 self._decided(event)
             case RunEnded():  # pragma: no branch - these are all
                 self._texts.pop(event.path, None)
-                self._labels.end(event.path)
+                self._labels.pop(event.path, None)
                 self._remark(f"{_path(event.path)}: {event.status}, {_usage(event)}")
 
     def answer(self, output: str) -> None:
@@ -97,15 +95,15 @@ class TextProgress:
             self._screen.raw(output)
         # Without a streamed text, or with a structured answer, the output has not been printed yet.
         elif self._spoken.strip() != output.strip():
-            self._answer.write(output)
-            self._answer.write("\n")
+            self._screen.stream(output)
+            self._screen.stream("\n")
 
     def _text(self, event: TextDelta) -> None:
         # Texts of called agents would mix with that of the caller, so they are collected, and shown before their next
         # call.
         if self._streams and len(event.path) == 1:
             self._spoken += event.text
-            self._answer.write(event.text)
+            self._screen.stream(event.text)
         else:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
@@ -118,23 +116,25 @@ class TextProgress:
             # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
-    def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str, details: str = "") -> None:
-        """Report on a call in a line: which one it is, its outcome, and then the details, if there are any."""
-        begin, end = f"{_path(path)}: ", f" {outcome}"
-        width = _ROOM_IN_PIPE
-        if self._screen.err.is_terminal:
-            # The outcome is not divided between two lines.
-            width, end = self._screen.err.width, f" {outcome.replace(' ', NO_BREAK)}"
-        more = width - _INDENT
-        room = max(width - width_of(begin) - width_of(end), _LEAST_ROOM)
-        # With details there is a second line in any case.
-        label = self._labels.label(path, call_id, tool, room=room + more if details else room, more=more)
-        self._remark(f"{begin}{label}{end}{details}")
+    def _started(self, event: CallStarted) -> str:
+        """The label of a call that starts."""
+        reply, labels = self._labels.get(event.path, (None, {}))
+        if reply != event.reply or not labels:
+            _, labels = self._labels[event.path] = (event.reply, {})
+        label = format_call(event.tool, event.arguments)
+        number = 1 + sum(other.partition(" #")[0] == label for other in labels.values())
+        labels[event.call_id] = f"{label} #{number}" if number > 1 else label
+        return labels[event.call_id]
+
+    def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str) -> None:
+        """Report on a call in a line; nothing is known of the arguments of one that never started."""
+        _, labels = self._labels.get(path, (None, dict[str, str]()))
+        self._remark(f"{_path(path)}: {labels.get(call_id, f'{tool}(…)')} {outcome}")
 
     def _goes_on(self, event: CallWaits | CallOutput) -> None:
         """Print what a call does before it ends: of a program each line, the last of which may not be complete."""
         if isinstance(event, CallWaits):
-            self._call(event.path, event.call_id, event.tool, "waits", _wait(event))
+            self._call(event.path, event.call_id, event.tool, f"waits{_wait(event)}")
         elif not event.text:
             quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
             self._call(event.path, event.call_id, event.tool, quiet)
@@ -160,7 +160,7 @@ class TextProgress:
     def _end_line(self) -> None:
         if self._spoken and not self._spoken.endswith("\n"):
             self._spoken += "\n"
-            self._answer.write("\n")
+            self._screen.stream("\n")
 
 
 class JsonProgress:
@@ -206,10 +206,6 @@ def _path(path: tuple[str, ...]) -> str:
     return "/".join(path)
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={shown_value(value, most=_MOST_OF_VALUE)}" for name, value in arguments.items())
-
-
 def _wait(event: CallWaits) -> str:
     until = format_time(datetime.fromisoformat(event.until))
     return (
@@ -232,8 +228,44 @@ def _details(event: CallEnded) -> str:
         return ""
     # The tool is named at the start of the line already.
     content = " ".join(event.content.removeprefix(f"{event.tool} failed: ").split())
-    return f": {cut(content, _MOST_OF_CONTENT)}{f' [{event.raised_at}]' if event.raised_at else ''}"
+    return f": {shorten(content, _MOST_OF_CONTENT)}{f' [{event.raised_at}]' if event.raised_at else ''}"
 
 
 def _usage(event: RunEnded) -> str:
     return f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"
+
+
+# ------------------------------------------------------------------------------------------------------------ problems
+
+
+def problems_of(error: HandrailError) -> list[HandrailError]:
+    """The problems that an error contains, in order, each once; the error itself if it is a single one."""
+    if not isinstance(error, AgentError) or not error.problems:
+        return [error]
+    return once(problem for part in error.problems for problem in problems_of(part))
+
+
+def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
+    """The problems, each message once."""
+    # A dictionary preserves the order, and the last of several equal messages.
+    return list({str(problem): problem for problem in problems}.values())
+
+
+def print_problems(screen: Screen, problems: Iterable[HandrailError]) -> None:
+    """Print problems; if tracebacks are shown, those of all problems come first."""
+    for problem in (problems := list(problems)):
+        show_traceback(screen, problem)
+    for problem in problems:
+        screen.problem(str(problem))
+
+
+def format_problem(error: BaseException, folder: Path) -> str:
+    """An exception of other code: its type, message and notes, and where in the user's code it was raised.
+
+    Args:
+        error: the exception.
+        folder: the folder of the project, from which paths are given.
+    """
+    notes = "; ".join(getattr(error, "__notes__", ()))
+    place = error_location(error, folder)
+    return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.cli.cells import cut
 from handrail.cli.screen import Screen, clean
-from handrail.serde.formatting import json_line
+from handrail.serde.formatting import json_line, shorten
 
 MOST_SHOWN = 300
 """How many characters of an argument are shown, unless the person requests all of it."""
@@ -105,12 +104,12 @@ def argument_lines(
     ]
 
 
-def shown_value(value: object, *, whole: bool = False, most: int = MOST_SHOWN) -> str:
-    """A value as JSON, in one line without control characters; cut to `most` characters, with its length added."""
+def shown_value(value: object, *, whole: bool = False) -> str:
+    """A value as JSON, in one line without control characters; a long one is cut, and its length is added."""
     text = json_line(value)
-    if whole or len(text) <= most:
+    if whole or len(text) <= MOST_SHOWN:
         return clean(text)
-    return f"{cut(clean(text), most)} ({len(text):,} characters in all)"
+    return f"{shorten(clean(text), MOST_SHOWN)} ({len(text):,} characters in all)"
 
 
 def _choices(*, can_wait: bool) -> str:

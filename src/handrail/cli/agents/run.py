@@ -36,16 +36,20 @@ from handrail.agents.run.events import (
 from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
-from handrail.cli.agents.models import check_played, chosen_model, opened_model
 from handrail.cli.agents.options import RunChoices
-from handrail.cli.agents.problems import format_problem, print_problem
-from handrail.cli.agents.progress import JsonProgress, TextProgress
+from handrail.cli.agents.progress import JsonProgress, TextProgress, format_problem, print_problems, problems_of
 from handrail.cli.agents.questions import TerminalAsker
-from handrail.cli.agents.store import check_stored, chosen_store, opened_session
-from handrail.cli.call_format import format_call
+from handrail.cli.agents.settings import (
+    check_played,
+    check_stored,
+    chosen_model,
+    chosen_store,
+    opened_model,
+    opened_session,
+)
 from handrail.cli.output_streams import OutputError
 from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, USAGE, WAITING, interruptible, wake_on_signals
-from handrail.cli.screen import Screen, show_traceback
+from handrail.cli.screen import Screen, format_call, show_traceback
 from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import (
     AgentError,
@@ -64,7 +68,6 @@ from handrail.session.conversation_parts import ConversationPart
 from handrail.threads import THREADS
 from handrail.waiting import run_on_new_loop
 
-_ROOM = 160
 _MOST_NAMED = 200
 
 
@@ -131,7 +134,7 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
         try:
             run = _prepared(agent_file, given, choices)
         except (AgentError, DocumentError, ScriptError) as error:
-            print_problem(screen, error)
+            print_problems(screen, problems_of(error))
             # Nothing has run, so this is a fault of the command line or of the files that it names.
             return USAGE
         # Random, and 128 bits, so that two runs never share a session by accident.
@@ -208,8 +211,7 @@ def _print_waiting(run: PreparedRun, session: Session, screen: Screen, result: R
     calls = count_noun(len(result.waiting), "call")
     screen.remark(f"{calls} of the run wait{'s' if len(result.waiting) == 1 else ''} for approval:")
     for call in result.waiting:
-        begin = f"  {'/'.join(call.path)}: "
-        screen.remark(begin + format_call(call.tool, call.arguments, room=_ROOM - len(begin)))
+        screen.remark(f"  {'/'.join(call.path)}: {format_call(call.tool, call.arguments)}")
     screen.remark("Decide and resume with:")
     screen.command(run.resuming(session, deciding=True), aside=True)
 
@@ -261,7 +263,7 @@ def _print_unknown(run: PreparedRun, session: Session | None, screen: Screen, li
 
 def _failure(error: Exception | SystemExit, run: PreparedRun, screen: Screen, listener: _Listener) -> int:
     if isinstance(error, AgentError):
-        print_problem(screen, error)
+        print_problems(screen, problems_of(error))
         # Rules are checked after the first event, but still before any call.
         nothing_ran = not listener.has_events or isinstance(error, ApprovalRulesError)
         return USAGE if nothing_ran else FAILED

@@ -16,7 +16,7 @@ from handrail.agents.approval.records import (
     record_of,
 )
 from handrail.agents.run.run_command import RunCommand
-from handrail.cli.approvals.stored_question import StoredQuestion
+from handrail.cli.approvals.questions import StoredQuestion
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer
 
 RECORD = ApprovalRecord

@@ -22,17 +22,23 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.approvals.questions import (
     ANY_QUESTION,
     QuestionFilter,
-    agents_of,
-    found_question,
+    StoredQuestion,
+    answered_loop,
+    check_answerable,
+    find_question,
     last_attempt,
-    name_of,
-    short_name,
+    name_call,
+    shorten_call,
     stored_questions,
 )
-from handrail.cli.approvals.show import print_questions, print_resuming, question_json, report_unreadable
-from handrail.cli.approvals.stored_question import StoredQuestion, answered_loop, check_answerable
-from handrail.cli.ledger.changes import Yes
-from handrail.cli.options import AS_SET, PAGE, StoreOptions
+from handrail.cli.approvals.show import (
+    QUESTION,
+    ShownQuestion,
+    print_resuming,
+    report_unreadable,
+    shown_questions,
+)
+from handrail.cli.options import AS_SET, PAGE, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Screen
 from handrail.errors import HandrailError, SessionError, SessionLockedError
 from handrail.redaction import redacted
@@ -113,31 +119,28 @@ def answer_question(  # noqa: PLR0913 - they are its options
     words = [word for word in (session, call, verdict) if word is not None]
     _check(words, how, wanted)
     screen = Screen()
-    if how.all and not (how.yes or screen.can_ask):
-        raise CycloptsError(msg="this answers several questions; without a terminal to ask on, give --yes")
+    check_can_ask(screen, "answers several questions", yes=how.yes or not how.all)
     given = how.given(words[-1])
     with options.open(writing=True) as store:
         if how.all:
             unreadable: dict[str, str] = {}
-            questions = [each for each in wanted.found(store, unreadable) if each.is_recorded]
-            return max(
-                _answer_all(screen, store, questions, given, how, options), report_unreadable(screen, unreadable)
-            )
-        question = found_question(store, words[0], words[1])
+            questions = [each for each in wanted.select(store, unreadable) if each.is_recorded]
+            code = _answer_all(screen, store, questions, given, how, options)
+            return max(code, report_unreadable(screen, unreadable))
+        question = find_question(store, words[0], words[1])
         answered = _record(store, question.session_id, [question], given)[0]
         of_session = stored_questions(store, question.session_id)
-        left = sum(each.answer is None for each in of_session)
-        agents = agents_of(store, question)
-    if options.as_json:
-        screen.json(question_json(answered, agents) | {"open_questions": left})
-        return 0
+        still_open = sum(each.answer is None for each in of_session)
+        if options.as_json:
+            shown = ShownQuestion(store, answered, of_session, store.now())
+            screen.json(QUESTION.json(shown) | {"open_questions": still_open})
+            return 0
     screen.say(_said(answered, of_session))
     _report_held(screen, [answered])
-    if left:
-        screen.say(
-            f"{count_noun(left, 'more question')} of session {question.session_id} {'is' if left == 1 else 'are'} open."
-        )
-    print_resuming(screen, answered, store.url, others_open=bool(left))
+    if still_open:
+        verb = "is" if still_open == 1 else "are"
+        screen.say(f"{count_noun(still_open, 'more question')} of session {question.session_id} {verb} open.")
+    print_resuming(screen, answered, store.url, others_open=bool(still_open))
     return 0
 
 
@@ -150,7 +153,6 @@ def _check(words: Sequence[str], how: AnswerOptions, wanted: QuestionFilter) -> 
         raise CycloptsError(msg=f"{given}: yes or no")
     if wanted != ANY_QUESTION and not how.all:
         raise CycloptsError(msg="--session, --agent, --tool and --older-than go with --all")
-    wanted.check()
 
 
 def _user() -> str:
@@ -188,7 +190,7 @@ def _record(
 
 def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> StoredQuestion:
     """The question as it is stored now, if it can be answered."""
-    what = f"call {name_of(shown.call)} of session {shown.call_session}"
+    what = f"call {name_call(shown.call)} of session {shown.call_session}"
     found = next(
         (each for each in questions if (each.call_session, each.call) == (shown.call_session, shown.call)), None
     )
@@ -201,7 +203,7 @@ def _standing(questions: Iterable[StoredQuestion], shown: StoredQuestion) -> Sto
         by = f" ({found.answer.by})" if found.answer.by else ""
         raise SessionError(
             f"{what} has been answered already: {found.answer.reason}{by}. That answer stands; handrail approvals show "
-            f"{shown.session_id} {name_of(shown.call)} says how to resume"
+            f"{shown.session_id} {name_call(shown.call)} says how to resume"
         )
     if not found.is_recorded:
         raise SessionError(
@@ -219,7 +221,7 @@ def _check_unstored(store: Store, session_id: str, questions: Sequence[StoredQue
     if lacking:
         with suppress(SessionLockedError), held_session(store, session_id, wait=timedelta(0)):
             raise SessionError(
-                f"call {name_of(lacking[0].call)} of session {lacking[0].call_session} cannot be made any more: the "
+                f"call {name_call(lacking[0].call)} of session {lacking[0].call_session} cannot be made any more: the "
                 f"secret at {lacking[0].unstored} is not stored, and the process that asked has closed the session. "
                 "Nothing was recorded. Answer no, or run its program again: its model reads that it has to ask again"
             )
@@ -267,19 +269,15 @@ def _answer_all(  # noqa: PLR0913, PLR0917 - the parts of one command
     how: AnswerOptions,
     options: StoreOptions,
 ) -> int:
-    agents = {each.session_id: agents_of(store, each) for each in questions if not each.path}
     if not options.as_json:
         if not questions:
             screen.note("No open question to answer.")
             return 0
-        print_questions(screen, questions[:PAGE], store.now(), agents)
-        if len(questions) > PAGE:
-            screen.note(f"And {count_noun(len(questions) - PAGE, 'more question')}.")
-    if questions and not how.yes:
-        answer = screen.ask(f"Answer {count_noun(len(questions), 'question')} with {given.word}? [y = yes, Enter = no]")
-        if (answer or "").lower() not in {"y", "yes"}:
-            screen.remark("Nothing was recorded.")
-            return 1
+        screen.table(QUESTION.columns, shown_questions(store, questions), most=PAGE)
+    count = count_noun(len(questions), "question")
+    if questions and not how.yes and not screen.confirm(f"Answer {count} with {given.word}?"):
+        screen.remark("Nothing was recorded.")
+        return 1
     by_session: dict[str, list[StoredQuestion]] = defaultdict(list)
     for each in questions:
         by_session[each.session_id].append(each)
@@ -291,27 +289,17 @@ def _answer_all(  # noqa: PLR0913, PLR0917 - the parts of one command
         # One session that cannot be written to does not hold up the others.
         except HandrailError as error:
             failed[session_id] = str(error)
-    _report(screen, answered, failed, agents, options)
-    return 1 if failed else 0
-
-
-def _report(
-    screen: Screen,
-    answered: Sequence[StoredQuestion],
-    failed: dict[str, str],
-    agents: dict[str, tuple[str, ...]],
-    options: StoreOptions,
-) -> None:
     if options.as_json:
-        shown = [question_json(each, each.path or agents[each.session_id]) for each in answered]
-        kept = [{"session_id": session_id, "because": why} for session_id, why in failed.items()]
-        screen.json({"answered": shown, "failed": kept})
-        return
+        recorded = [QUESTION.json(shown) for shown in shown_questions(store, answered)]
+        reasons = [{"session_id": session_id, "because": why} for session_id, why in failed.items()]
+        screen.json({"answered": recorded, "failed": reasons})
+        return 1 if failed else 0
     for each in answered:
         screen.say(f"{each.session_id}: {_said(each, answered)}")
     _report_held(screen, answered)
     for why in failed.values():
         screen.fault(why)
+    return 1 if failed else 0
 
 
 def _report_held(screen: Screen, answered: Iterable[StoredQuestion]) -> None:
@@ -323,6 +311,6 @@ def _report_held(screen: Screen, answered: Iterable[StoredQuestion]) -> None:
 def _said(answered: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
     """What was recorded, in one line."""
     given = answered.answer
-    what = f"call {short_name(answered, among)} of {answered.tool}"
+    what = f"call {shorten_call(answered, among)} of {answered.tool}"
     verdict = "may run" if given is not None and given.approved else "is refused"
     return f"Recorded that {what} {verdict}: {'' if given is None else given.reason}"

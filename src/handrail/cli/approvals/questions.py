@@ -1,13 +1,17 @@
-"""Finds the questions of a store: all that are open, or the one that a command names.
+"""The questions of a store: all that are open, or the one that a command names; and the answers of people to them.
 
 A question is open until a person has answered it, a rule has decided since, or its call has a final record. A call that
 waits for other calls, of its handler or of an agent that it has called, is not a question itself.
+
+The question of an agent is stored in the session of its outermost run, also if the call belongs to a session below it;
+that is the session in which the run is resumed. The question of a program's own loop is stored in the session of the
+call. An answer is a row of the store until the holder of the session takes it in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,24 +19,184 @@ from itertools import islice
 from types import ModuleType
 from typing import Annotated, Any
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import Parameter
 
-from handrail.cli.approvals.stored_question import StoredQuestion, loop_questions, with_row
 from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.sessions.show import found_session
+from handrail.cli.options import MORE_THAN_ZERO
+from handrail.cli.sessions.show import find_session
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
 from handrail.runtime import ToolInvoked
+from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.serde.formatting import shorten
+from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef, storable_id
+from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_in
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
-from handrail.session.postponed_calls import PostponedCall, recorded_as
+from handrail.session.postponed_calls import (
+    PostponedCall,
+    answer_in_words,
+    call_answer,
+    last_postponed,
+    own_items,
+    recorded_as,
+)
 from handrail.store import Store
 
 _RECORDS_OF_AGENTS = "handrail.approval"
 _LONGEST_SHOWN = 200
 _MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredQuestion:
+    """A question about a call that has not been carried out.
+
+    Attributes:
+        session_id: the session in which it is stored, and which is resumed.
+        call_session: the session of the call.
+        call: the identity of the call there.
+        path: the agents that called each other; empty for a program's own loop.
+        tool: the tool.
+        effect: what the tool does to the world.
+        origin: where the tool comes from, in words.
+        description: what the model reads of the tool; empty if it is not known.
+        asked_at: when it was asked.
+        first_asked: when it was first asked; a run asks again what was left open.
+        reason: why it is asked; for a call of a program's own loop, why it was postponed.
+        asks: what policies ask.
+        arguments: the arguments as JSON has them; a string if they were cut, or cannot be shown.
+        written: what the model wrote, where that differs.
+        reached: the paths to which links in the arguments lead, by argument.
+        digest: names exactly these arguments; empty if the call waits for something else.
+        command: how the run was typed, a `RunCommand`; `None` for a program's own loop.
+        answer: what has been answered; `None` as long as it is open.
+        record: the item of the session that holds it.
+        row: the answer to its call that is a row of the store, also one to an earlier question about the call.
+        recorded: that answer, if it is to this question and the session has not taken it in yet.
+    """
+
+    session_id: str
+    call_session: str
+    call: CallRef
+    path: tuple[str, ...] = ()
+    tool: str
+    effect: str = ""
+    origin: str = ""
+    description: str = ""
+    asked_at: datetime
+    first_asked: datetime | None = None
+    reason: str = ""
+    asks: tuple[str, ...] = ()
+    arguments: Any = None
+    written: Any = None
+    reached: dict[str, str] = field(default_factory=dict[str, str])
+    digest: str = ""
+    command: Any = field(default=None, repr=False)
+    answer: GivenAnswer | None = None
+    record: Any = field(default=None, repr=False)
+    row: AnswerRow | None = field(default=None, repr=False)
+    recorded: RecordedAnswer | None = field(default=None, repr=False)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is known what was asked; a call that waits for something else has no question."""
+        return bool(self.digest)
+
+    @property
+    def because(self) -> str:
+        """Why it is asked, in one line."""
+        # The reason of an agent's question names what its policies ask.
+        parts = (self.reason,) if self.path and self.reason else self.asks
+        return "; ".join(parts)
+
+    @property
+    def unstored(self) -> str:
+        """The places of secrets among the arguments, which are not stored; empty for most calls."""
+        return ", ".join(mask_places(self.arguments))
+
+    def is_same(self, other: StoredQuestion) -> bool:
+        """Whether the same is asked about the same call and arguments."""
+        mine, others = ((each.call_session, each.call, each.digest, each.asks) for each in (self, other))
+        return mine == others
+
+
+def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
+    """The questions of a program's own loop, open and answered, and its calls that wait for something else."""
+    own: list[PostponedCall] = own_items(items, session_id)
+    for item in last_postponed(own).values():
+        asked = StoredQuestion(
+            session_id=session_id,
+            call_session=session_id,
+            call=item.call,
+            tool=item.tool,
+            asked_at=item.at,
+            first_asked=item.at,
+            record=item,
+        )
+        question, answer = item.question, item.answer
+        if question is None:
+            yield asked
+            continue
+        shown = read_arguments(question.arguments.encode())
+        given = (
+            None
+            if answer is None
+            else GivenAnswer(approved=answer.approved, reason=answer.reason, by=answer.by, at=answer.at)
+        )
+        yield replace(
+            asked,
+            effect=question.effect,
+            description=question.description,
+            reason=question.reason,
+            asks=question.asks,
+            arguments=shown.arguments,
+            written=shown.written,
+            digest=question.digest,
+            answer=given,
+        )
+
+
+def with_row(question: StoredQuestion, row: AnswerRow, last_attempt: datetime | None, *, store: str) -> StoredQuestion:
+    """A question with the row of an answer to its call.
+
+    Args:
+        question: the question.
+        row: the row.
+        last_attempt: as of `RecordedAnswer`.
+        store: names the store.
+
+    Raises:
+        StoreCorruptError: the answer cannot be read.
+    """
+    found = replace(question, row=row)
+    if question.answer is not None or not question.is_recorded:
+        return found
+    recorded = answer_in(row, store=store)
+    if not recorded.is_about(question.digest, question.asks, last_attempt, first_asked=question.first_asked):
+        return found
+    given = recorded.given
+    said = replace(given, reason=answer_in_words(given.approved, given.reason))
+    return replace(found, answer=said, recorded=recorded)
+
+
+def answered_loop(item: PostponedCall, answer: RecordedAnswer) -> tuple[PostponedCall]:
+    """What a session gets of an answer to a question of a program's own loop."""
+    return (replace(item, answer=call_answer(answer.given, answer.last_attempt)),)
+
+
+def check_answerable(question: StoredQuestion, answer: GivenAnswer) -> None:
+    """Refuse an answer that holds for later calls where no gate would look for it.
+
+    Raises:
+        SessionError: the question is that of a program's own loop.
+    """
+    if isinstance(question.record, PostponedCall) and answer.remember != "nothing":
+        raise SessionError(
+            f"call {question.call} of session {question.call_session} belongs to a program's own loop, where an answer "
+            "holds for one call; leave out --remember"
+        )
 
 
 @Parameter(name="*")
@@ -60,19 +224,10 @@ class QuestionFilter:
     ] = None
     tool: Annotated[str | None, Parameter(metavar="NAME", help="Only those about calls of this tool.")] = None
     older_than: Annotated[
-        timedelta | None, Parameter(metavar="TIME", help="Only those that were asked longer ago, such as 2h or 3d.")
+        timedelta | None, MORE_THAN_ZERO, Parameter(help="Only those that were asked longer ago, such as 2h or 3d.")
     ] = None
 
-    def check(self) -> None:
-        """Check the options, before the store is opened.
-
-        Raises:
-            CycloptsError: the time is not more than zero.
-        """
-        if self.older_than is not None and self.older_than <= timedelta(0):
-            raise CycloptsError(msg=f"--older-than is {self.older_than}; it must be more than zero, such as 2h or 3d")
-
-    def found(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
+    def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
         """The open questions that fit, the oldest first.
 
         Args:
@@ -84,7 +239,7 @@ class QuestionFilter:
             StoreError: the store cannot be read.
         """
         if self.session is not None:
-            found_session(store, self.session)
+            find_session(store, self.session)
         now = store.now()
         found = [each for each in stored_questions(store, self.session, unreadable) if each.answer is None]
         return sorted((each for each in found if self._fits(store, each, now)), key=lambda each: each.asked_at)
@@ -92,7 +247,7 @@ class QuestionFilter:
     def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
         return (
             self.tool in {None, question.tool}
-            and (self.agent is None or self.agent in agents_of(store, question))
+            and (self.agent is None or self.agent in agents_asking(store, question))
             and (self.older_than is None or question.asked_at <= now - self.older_than)
         )
 
@@ -101,7 +256,7 @@ ANY_QUESTION = QuestionFilter()
 """The defaults."""
 
 
-def agents_of(store: Store, question: StoredQuestion) -> tuple[str, ...]:
+def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
     """The agents that called each other, down to the one whose call is asked about; empty if none is known."""
     if question.path:
         return question.path
@@ -140,7 +295,7 @@ def stored_questions(
     return [each for each in (*asked, *waiting) if _is_meant(each, session_id) and not _is_settled(store, each)]
 
 
-def found_question(store: Store, session_id: str, call: str) -> StoredQuestion:
+def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
     """The question about a call, open or answered.
 
     Args:
@@ -153,7 +308,7 @@ def found_question(store: Store, session_id: str, call: str) -> StoredQuestion:
         SessionNotFoundError: the session does not exist.
         SessionError: there is no such question, or several.
     """
-    row = found_session(store, session_id)
+    row = find_session(store, session_id)
     of_session = stored_questions(store, session_id)
     found = [each for each in of_session if is_named_by(each.call, call)]
     if len(found) == 1:
@@ -161,27 +316,27 @@ def found_question(store: Store, session_id: str, call: str) -> StoredQuestion:
     shown = shorten(call, _LONGEST_SHOWN)
     if not found:
         raise SessionError(_why_not_found(store, row, of_session, call))
-    names = ", ".join(f"{each.call_session} {name_of(each.call)}" for each in islice(found, _MOST_NAMED))
+    names = ", ".join(f"{each.call_session} {name_call(each.call)}" for each in islice(found, _MOST_NAMED))
     raise SessionError(
         f"{len(found)} questions of session {session_id} are about a call {shown}; name one by session and call: "
         f"{names}"
     )
 
 
-def name_of(call: CallRef) -> str:
+def name_call(call: CallRef) -> str:
     """The name of a call that no other call has: `REPLY/CALL`, and `/CALL` for one without a reply."""
     return str(call) if call.reply is not None else f"/{call}"
 
 
-def short_name(question: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
+def shorten_call(question: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
     """The shortest name of its call that the commands take: its id, unless another question has a call of that id."""
     call_id = question.call.call_id
     same = [each for each in among if (each.session_id, each.call.call_id) == (question.session_id, call_id)]
-    return str(CallRef(None, call_id)) if call_id and len(same) <= 1 else name_of(question.call)
+    return str(CallRef(None, call_id)) if call_id and len(same) <= 1 else name_call(question.call)
 
 
 def is_named_by(call: CallRef, text: str) -> bool:
-    """Whether a call is meant by a text, in one of the forms that `found_question` takes."""
+    """Whether a call is meant by a text, in one of the forms that `find_question` takes."""
     parsed = CallRef.parse(text)
     if parsed.reply is None:
         return call.call_id in {text, parsed.call_id, storable_id(text)}
@@ -274,7 +429,7 @@ def _why_not_found(store: Store, row: SessionRow, questions: Iterable[StoredQues
             f"call {shown} of session {session_id} has been carried out or refused, so there is nothing to answer; "
             f"handrail sessions show {session_id} shows its record"
         )
-    names = ", ".join(name_of(each.call) for each in islice(questions, _MOST_NAMED))
+    names = ", ".join(name_call(each.call) for each in islice(questions, _MOST_NAMED))
     there = (
         f"its questions are about {names}" if names else "it has none; handrail approvals list shows those of others"
     )

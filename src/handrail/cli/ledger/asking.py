@@ -13,7 +13,7 @@ from cyclopts import CycloptsError
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.cli.agents.commands import imports_unsearched, need_extra
 from handrail.cli.agents.options import AGENT_SUFFIX, check_agent_path
-from handrail.cli.ledger.show import effect_json, found_effect, newest
+from handrail.cli.ledger.show import ShownEffect, effect_json, find_effect, newest
 from handrail.cli.options import StoreOptions
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
@@ -37,7 +37,7 @@ def ask_reconcilers(name: str, key: str | None, partition: str | None, options: 
     with options.open(writing=True) as store:
         now = store.now()
         unknown = (row for row in store.rows() if row.status == "unknown" or lease_expired(row, now))
-        rows = newest(unknown, None) if key is None else [found_effect(store, key, partition)]
+        rows = newest(unknown, None) if key is None else [find_effect(store, key, partition)]
         for session_id in dict.fromkeys(row.owner.session_id for row in rows):
             try:
                 with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
@@ -47,7 +47,7 @@ def ask_reconcilers(name: str, key: str | None, partition: str | None, options: 
         standing = [store.get(row.partition, row.key) or row for row in rows]
     for row in standing:
         if options.as_json:
-            screen.json(effect_json(row, now), lines=True)
+            screen.json(effect_json(ShownEffect(row, now)), lines=True)
         else:
             screen.say(_outcome(row))
     return DONE if all(row.status in {"done", "failed"} for row in standing) else FAILED

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.ledger import show
-from handrail.cli.ledger.show import Partition, Shown, found_effect, newest, print_effects, with_agents
-from handrail.cli.options import AS_SET, PAGE, StoreOptions
+from handrail.cli.ledger.show import EFFECT, Partition, ShownEffect, find_effect, newest, with_agents
+from handrail.cli.options import AS_SET, MORE_THAN_ZERO, PAGE, DryRun, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
@@ -27,12 +26,6 @@ from handrail.runtime.ledger.states import is_correctable, key_expired, removabl
 from handrail.serde.formatting import count_noun, format_size
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
-
-DryRun = Annotated[bool, Parameter(help="Remove nothing; only show what would be removed.")]
-"""Whether to remove nothing."""
-
-Yes = Annotated[bool, Parameter(name=("--yes", "-y"), help="Do not ask. Needed without a terminal.")]
-"""Whether to remove without asking."""
 
 _CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
 
@@ -76,8 +69,8 @@ class EffectFinding:
     ] = None
     ttl: Annotated[
         timedelta | Literal["never"],
+        MORE_THAN_ZERO,
         Parameter(
-            metavar="TIME",
             show_choices=False,
             help="If it has: how long until the same call may run again, such as 36h or 30d, or `never`. "
             "A day unless given. The call of an effect without a declared key (`call:...`) never runs again.",
@@ -108,8 +101,6 @@ class EffectFinding:
                 raise CycloptsError(msg=f"{name} goes with --happened; {other} takes --why")
         if self.value is not None and (wrong := _fault_of_json(self.value)):
             raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
-        if self.ttl != "never" and self.ttl <= timedelta(0):
-            raise CycloptsError(msg=f"--ttl is {self.ttl}; it must be more than zero, or `never`")
 
     @property
     def lasting(self) -> timedelta | None:
@@ -219,13 +210,11 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
     if not is_decided and not screen.can_ask:
         raise CycloptsError(msg="has it happened? Give --happened or --not-happened; it is asked only on a terminal")
     with options.open(writing=True) as store:
-        row = found_effect(store, key, partition)
-        now = store.now()
+        row = find_effect(store, key, partition)
         looked = finding.of(row) if is_decided else EffectResult("", None)
-        resolved_row(row, looked, now=now, ttl=DAY, forget=DAY)  # raises if its outcome is known
+        resolved_row(row, looked, now=store.now(), ttl=DAY, forget=DAY)  # raises if its outcome is known
         if not is_decided:
-            ((_, agent),) = with_agents(store, [row])
-            screen.record(show.effect_fields(row, now, agent), aside=True)
+            screen.record(EFFECT.shown(*with_agents(store, [row])), aside=True)
             answered = finding.asked(screen, row)
             if answered is None:
                 screen.remark("Nothing was changed.")
@@ -235,16 +224,16 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
         if not EffectLedger(store).resolve(row, finding.of(row), ttl=finding.lasting):
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
         # Read again for the output; the row may have been removed since, and then the shown one is printed.
-        standing = store.get(row.partition, key) or row
-        ((_, agent),) = with_agents(store, [standing])
+        (standing,) = with_agents(store, [store.get(row.partition, key) or row])
+    message = standing.row.message
     if options.as_json:
-        screen.json(show.effect_json(standing, now, agent))
+        screen.json(EFFECT.json(standing))
     elif finding.applied:
         screen.say(f"Recorded that the result of {key} has been applied by hand.")
     elif finding.happened and is_correctable(row):
-        screen.say(f"Corrected the result of {key}, which is not applied yet: {standing.message}")
+        screen.say(f"Corrected the result of {key}, which is not applied yet: {message}")
     elif finding.happened:
-        screen.say(f"Recorded that {key} has happened: {standing.message}")
+        screen.say(f"Recorded that {key} has happened: {message}")
     else:
         screen.say(f"Recorded that {key} has not happened, so the same call may run again.")
     return 0
@@ -287,27 +276,25 @@ def invalidate_effects(
     if tool is not None and partition is not None:
         raise CycloptsError(msg="--partition goes with KEY, not with --tool")
     screen = Screen()
-    if not (removal.yes or removal.dry_run or screen.can_ask):
-        raise CycloptsError(msg="this forgets what has been done; without a terminal to ask on, give --yes")
+    check_can_ask(screen, "forgets what has been done", yes=removal.yes, dry_run=removal.dry_run)
     # A dry run opens the store for reading, so it cannot change anything by mistake.
     with options.open(writing=not removal.dry_run) as store:
-        now = store.now()
         if tool is None:
-            rows = [found_effect(store, key or "", partition)]
+            rows = [find_effect(store, key or "", partition)]
         else:
             rows = newest((row for row in store.rows() if row.tool == tool), None)
-        going = [row for row in rows if removal.force or removable(row)]
+        going = with_agents(store, (row for row in rows if removal.force or removable(row)))
         if not going:
-            raise LedgerError(
-                _why_none(store, rows, tool, now), key=key or "", status=rows[0].status if rows else "absent"
-            )
-        shown = with_agents(store, going)
-        if not (removal.yes or removal.dry_run or _confirmed(screen, shown, now)):
-            screen.remark("Nothing was changed.")
-            return 1
+            raise _nothing_removable(store, rows, key or "", tool)
+        if not (removal.yes or removal.dry_run):
+            if len(going) == 1:
+                screen.record(EFFECT.shown(going[0]), aside=True)
+            if not screen.confirm(f"Forget {_named(going)}? The same call runs again then."):
+                screen.remark("Nothing was changed.")
+                return 1
         # Each row is removed only if it is still the one that was shown.
-        removed = [] if removal.dry_run else [each for each in shown if change_effect(store, each[0], None)]
-    return _report(screen, options, _Removed(shown, removed, len(rows) - len(going), now, removal.dry_run))
+        removed = [] if removal.dry_run else [each for each in going if change_effect(store, each.row, None)]
+    return _report(screen, options, going, removed, stayed=len(rows) - len(going), dry_run=removal.dry_run)
 
 
 def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
@@ -316,24 +303,19 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
     They are removed in many short transactions, so that others can write in between.
     """
     screen = Screen()
-    if not (yes or dry_run or screen.can_ask):
-        raise CycloptsError(
-            msg="this removes expired effects; without a terminal to ask on, give --yes, or --dry-run to look"
-        )
+    check_can_ask(screen, "removes expired effects", yes=yes, dry_run=dry_run)
     with options.open(writing=not dry_run) as store:
         now = store.now()
         expired = store.expired(now)
         if dry_run and expired.rows and not options.as_json:
             rows = newest((row for row in store.rows() if key_expired(row, now)), PAGE)
-            print_effects(screen, with_agents(store, rows), now)
+            screen.table(EFFECT.columns, with_agents(store, rows))
             if expired.rows > PAGE:
                 screen.note(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
         words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
-        if expired.rows and not (yes or dry_run):
-            answer = screen.ask(f"Remove {words}? [y = yes, Enter = no]")
-            if (answer or "").lower() not in {"y", "yes"}:
-                screen.remark("Nothing was removed.")
-                return 1
+        if expired.rows and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
+            screen.remark("Nothing was removed.")
+            return 1
         removed = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
         would_remove = expired.rows if dry_run else 0
@@ -343,57 +325,46 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Removed:
-    """The outcome of a removal: the selected rows, the removed ones, and how many were excluded."""
-
-    going: Sequence[Shown]
-    removed: Sequence[Shown]
-    kept: int
-    now: datetime
-    dry_run: bool
-
-
-def _why_none(store: Store, rows: Sequence[EffectRow], tool: str | None, now: datetime) -> str:
+def _nothing_removable(store: Store, rows: Sequence[EffectRow], key: str, tool: str | None) -> LedgerError:
     if not rows:
-        return f"{store.url} has no effect of a tool {tool}; handrail ledger list shows all"
-    if tool is None and rows[0].is_kept_until_applied:
-        return (
-            f"the effect {rows[0].key} is done, and its result is not applied: forgotten, it would happen twice and "
-            "its result would be lost, so nothing was removed. The next run of its session applies it; handrail ledger "
-            "reconcile --applied records that a person has; --force removes it anyway"
+        text = f"{store.url} has no effect of a tool {tool}; handrail ledger list shows all"
+    elif tool is None and rows[0].is_kept_until_applied:
+        text = (
+            f"the effect {key} is done, and its result is not applied: forgotten, it would happen twice and its result "
+            "would be lost, so nothing was removed. The next run of its session applies it; handrail ledger reconcile "
+            "--applied records that a person has; --force removes it anyway"
         )
-    one = f"the effect {rows[0].key} is {show.state(rows[0], now)}"
-    what = one if tool is None else f"all effects of {tool} are running, unknown or not applied"
-    return (
-        f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
-        "handrail ledger reconcile; --force removes it anyway"
-    )
+    else:
+        one = f"the effect {key} is {ShownEffect(rows[0], store.now()).state}"
+        what = one if tool is None else f"all effects of {tool} are running, unknown or not applied"
+        text = (
+            f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
+            "handrail ledger reconcile; --force removes it anyway"
+        )
+    return LedgerError(text, key=key, status=rows[0].status if rows else "absent")
 
 
-def _confirmed(screen: Screen, going: Sequence[Shown], now: datetime) -> bool:
-    if len(going) == 1:
-        ((row, agent),) = going
-        screen.record(show.effect_fields(row, now, agent), aside=True)
-    answer = screen.ask(f"Forget {_named(going)}? The same call runs again then. [y = yes, Enter = no]")
-    return (answer or "").lower() in {"y", "yes"}
-
-
-def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
-    missed = 0 if came.dry_run else len(came.going) - len(came.removed)
+def _report(  # noqa: PLR0913 - the parts of one command
+    screen: Screen,
+    options: StoreOptions,
+    going: Sequence[ShownEffect],
+    removed: Sequence[ShownEffect],
+    *,
+    stayed: int,
+    dry_run: bool,
+) -> int:
+    missed = 0 if dry_run else len(going) - len(removed)
     if options.as_json:
-        gone = came.going if came.dry_run else came.removed
-        effects = [show.effect_json(row, came.now, agent) for row, agent in gone]
-        counts = {"removed": len(came.removed), "kept": came.kept, "changed": missed, "dry_run": came.dry_run}
-        screen.json({**counts, "effects": effects})
-    elif came.dry_run:
-        print_effects(screen, came.going, came.now)
-        screen.say(f"Would forget {_named(came.going)}.")
-    elif came.removed:
-        screen.say(f"Forgot {_named(came.removed)}; the same call runs again.")
-    if came.kept and not options.as_json:
+        counts = {"removed": len(removed), "kept": stayed, "changed": missed, "dry_run": dry_run}
+        screen.json({**counts, "effects": [EFFECT.json(each) for each in (going if dry_run else removed)]})
+    elif dry_run:
+        screen.table(EFFECT.columns, going)
+        screen.say(f"Would forget {_named(going)}.")
+    elif removed:
+        screen.say(f"Forgot {_named(removed)}; the same call runs again.")
+    if stayed and not options.as_json:
         screen.note(
-            f"{count_noun(came.kept, 'effect')} stayed, being running, unknown or not applied: forgotten, they could "
+            f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied: forgotten, they could "
             "happen twice."
         )
     if missed:
@@ -401,6 +372,6 @@ def _report(screen: Screen, options: StoreOptions, came: _Removed) -> int:
     return 1 if missed else 0
 
 
-def _named(shown: Sequence[Shown]) -> str:
-    row, _ = shown[0]
-    return row.key if len(shown) == 1 else f"{count_noun(len(shown), 'effect')} of {row.tool}"
+def _named(effects: Sequence[ShownEffect]) -> str:
+    row = effects[0].row
+    return row.key if len(effects) == 1 else f"{count_noun(len(effects), 'effect')} of {row.tool}"

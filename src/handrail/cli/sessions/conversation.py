@@ -14,11 +14,8 @@ from typing import Annotated, Any, cast
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.call_format import format_call
-from handrail.cli.cells import cut, wrap
 from handrail.cli.options import StoreOptions
-from handrail.cli.screen import Screen, clean, clean_lines, format_duration, format_when
-from handrail.cli.sessions.rows import session_json
+from handrail.cli.screen import Screen, clean, format_call, format_duration, format_when
 from handrail.errors import SessionError
 from handrail.serde.formatting import json_line, shorten
 from handrail.session.conversation_parts import Speaker
@@ -205,35 +202,29 @@ def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full:
         if begins and count > 1:
             screen.raw("")
         if isinstance(item, TranscriptBreak):
-            _print(screen, _break_text(item), style="dim")
+            screen.text(_break_text(item), style="dim")
         elif isinstance(item, TranscriptMessage):
             _print_message(screen, item, full=full)
         else:
             if begins:
-                _print(screen, "calls without a message", style="bold")
+                screen.text("calls without a message", style="bold")
             _print_call(screen, item, _INDENT, full=full)
         before = item.conversation
     return count
-
-
-def _print(screen: Screen, text: str, *, indent: int = 0, style: str = "") -> None:
-    shown = clean_lines(text)
-    lines = wrap(shown.expandtabs(), max(screen.out.width - indent, 2)) if screen.out.is_terminal else shown.split("\n")
-    screen.lines(lines, indent=indent, style=style)
 
 
 def _print_message(screen: Screen, message: TranscriptMessage, *, full: bool) -> None:
     speaker = _whose(message.conversation)
     if message.role != _MODEL:
         speaker = f"{message.role} to {speaker}" if speaker else message.role
-    _print(screen, "  ".join(filter(None, (format_when(message.at), clean(speaker or _MODEL)))), style="bold")
+    screen.text("  ".join(filter(None, (format_when(message.at), clean(speaker or _MODEL)))), style="bold")
     for block in message.blocks:
-        text = block.text.strip("\n").replace("\r\n", "\n")
+        text = block.text.strip("\n")
         if block.kind == "data":
             text = clean(block.text if full else shorten(block.text, _MOST_OF_DATA))
         elif block.kind != "text":  # stated in words, because a pipe has no styles
             text = f"({block.kind}) {text}"
-        _print(screen, text, indent=_INDENT, style="dim" if block.kind in {"thinking", "data"} else "")
+        screen.text(text, indent=_INDENT, style="dim" if block.kind in {"thinking", "data"} else "")
 
 
 def _whose(conversation: ConversationId) -> str:
@@ -244,15 +235,15 @@ def _whose(conversation: ConversationId) -> str:
 def _print_call(screen: Screen, call: TranscriptCall, indent: int, *, full: bool) -> None:
     outcome, reason = _outcome_text(call), _reason(call, full=full or not screen.out.is_terminal)
     line = f"{_label(call)} {outcome}{': ' if reason else ''}{reason}"
-    _print(screen, clean(line), indent=indent, style=_OUTCOMES[call.outcome][1])
+    screen.text(clean(line), indent=indent, style=_OUTCOMES[call.outcome][1])
     if full:
         arguments: Any = call.arguments
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False, indent=2, default=repr)
         for name, text in (("arguments:", arguments), ("result:", call.content)):
             if text:
-                _print(screen, name, indent=indent + _INDENT, style="dim")
-                _print(screen, text.strip("\n").replace("\r\n", "\n"), indent=indent + 2 * _INDENT)
+                screen.text(name, indent=indent + _INDENT, style="dim")
+                screen.text(text.strip("\n"), indent=indent + 2 * _INDENT)
     for nested in call.nested:
         _print_call(screen, nested, indent + _INDENT, full=full)
 
@@ -261,9 +252,9 @@ def _label(call: TranscriptCall) -> str:
     """A call with its arguments shortened."""
     arguments: Any = call.arguments
     if isinstance(arguments, Mapping):
-        return format_call(call.tool, cast("Mapping[str, Any]", arguments), room=_MOST_OF_CALL)
+        return format_call(call.tool, cast("Mapping[str, Any]", arguments))
     text = "" if arguments is None else arguments if isinstance(arguments, str) else json_line(arguments)
-    return f"{call.tool}({cut(clean(text), _MOST_OF_CALL)})"
+    return f"{call.tool}({shorten(clean(text), _MOST_OF_CALL)})"
 
 
 def _outcome_text(call: TranscriptCall) -> str:
@@ -315,6 +306,17 @@ def _break_text(item: TranscriptBreak) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------------- JSON
+
+
+def session_json(row: SessionRow) -> dict[str, Any]:
+    """A session, for programs."""
+    return {
+        "session_id": row.session_id,
+        "parent": row.parent,
+        "tags": dict(row.tags),
+        "created_at": row.created_at.isoformat(),
+        "entries": row.head,
+    }
 
 
 def item_json(item: TranscriptItem) -> dict[str, Any]:

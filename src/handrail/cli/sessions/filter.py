@@ -7,19 +7,18 @@ recorded call, and the last message of its conversation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.ledger.show import CONVERSATION, agent_of_session
+from handrail.cli.options import MORE_THAN_ZERO
 from handrail.errors import StoreCorruptError, UnknownTypeError
-from handrail.session.call_records import OpenCall
-from handrail.session.conversation_parts import ConversationPart
 from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
@@ -33,23 +32,6 @@ _LAST_ENTRIES = 50
 """Among so many entries at its end the newest message of a conversation is looked for."""
 
 
-def session_states(open_calls: Iterable[OpenCall], *, held: bool, unfinished: bool) -> tuple[SessionState, ...]:
-    """What can be said of a session, in the order of `SessionState`."""
-    found = {call.state for call in open_calls}
-    said: dict[SessionState, bool] = {
-        "held": held,
-        "open": bool(found) or unfinished,
-        "waiting": "postponed" in found,
-        "unknown": "unknown" in found,
-    }
-    return tuple(state for state, holds in said.items() if holds) or ("ended",)
-
-
-def state_text(states: tuple[SessionState, ...]) -> str:
-    """The same in one cell: `open` is left out where a word says why."""
-    return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
-
-
 def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tuple[SessionState, ...]:
     """What can be said of a stored session; `held` are the sessions that processes hold.
 
@@ -59,10 +41,17 @@ def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tupl
     know_conversations()
     try:
         open_calls, unfinished = open_work_in_store(store, row)
-        return session_states(open_calls, held=row.session_id in held, unfinished=unfinished)
     # One session whose values are damaged, or of a class that has changed, does not hide the others.
     except (StoreCorruptError, UnknownTypeError):
         return ("held", "unreadable") if row.session_id in held else ("unreadable",)
+    calls = {call.state for call in open_calls}
+    states: dict[SessionState, bool] = {
+        "held": row.session_id in held,
+        "open": bool(calls) or unfinished,
+        "waiting": "postponed" in calls,
+        "unknown": "unknown" in calls,
+    }
+    return tuple(state for state, holds in states.items() if holds) or ("ended",)
 
 
 def know_conversations() -> None:
@@ -77,39 +66,22 @@ def last_used(store: Store, row: SessionRow) -> datetime:
     Raises:
         StoreError: the store cannot be read.
     """
-    times = [row.created_at]
-    for _, number in store.recorded_calls(row.session_id, limit=1):
-        times += [
-            time for entry in read_entries(store, row.session_id, after=number - 1, until=number) for time in _at(entry)
-        ]
+    numbers = [number for _, number in store.recorded_calls(row.session_id, limit=1)]
     tail = max(0, row.head - _LAST_ENTRIES)
-    for entry in read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION.name):
-        times += _said_at(entry)
-    return max(times)
+    entries = [
+        *(entry for number in numbers for entry in read_entries(store, row.session_id, after=number - 1, until=number)),
+        *read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION.name),
+    ]
+    return max([row.created_at, *(time for entry in entries for time in _times(entry))])
 
 
-def _at(entry: SessionEntry) -> list[datetime]:
-    """When the calls of an entry ended."""
-    # Rows of other versions may have another form; what cannot be read says nothing about the time.
+def _times(entry: SessionEntry) -> list[datetime]:
+    """When the calls of an entry ended, or its messages were appended; what cannot be read says nothing about it."""
     try:
         items: Any = json.loads(entry.items)
-        return [_moment(item["at"]) for item in items]
-    except (ValueError, LookupError, TypeError):
+        return [datetime.fromisoformat(item["at"]) for item in items if item.get("at")]
+    except (ValueError, TypeError, AttributeError):
         return []
-
-
-def _said_at(entry: SessionEntry) -> list[datetime]:
-    """When the messages of an entry were appended."""
-    try:
-        parts: list[ConversationPart] = CONVERSATION.load(entry.items, entry.type_version)
-        return [part.at for part in parts if part.at is not None]
-    except (ValueError, UnknownTypeError):
-        return []
-
-
-def _moment(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 @Parameter(name="*")
@@ -147,12 +119,13 @@ class SessionFilter:
     ] = ()
     older_than: Annotated[
         timedelta | None,
-        Parameter(metavar="TIME", help="Only those that were last used longer ago, such as 30d or 12h."),
+        MORE_THAN_ZERO,
+        Parameter(help="Only those that were last used longer ago, such as 30d or 12h."),
     ] = None
     newer_than: Annotated[
         timedelta | None,
+        MORE_THAN_ZERO,
         Parameter(
-            metavar="TIME",
             help="Only those used since. A session was last used when it was created, its last call was recorded, or "
             "the last message of its conversation was written, whichever is latest.",
         ),
@@ -162,16 +135,13 @@ class SessionFilter:
         """Check the options, before the store is opened.
 
         Raises:
-            CycloptsError: a tag has no name, or a time is not more than zero.
+            CycloptsError: a tag has no name.
         """
         for text in self.tag:
             if not text.partition("=")[0]:
                 raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME or --tag NAME=VALUE")
-        for name, time in (("--older-than", self.older_than), ("--newer-than", self.newer_than)):
-            if time is not None and time <= timedelta(0):
-                raise CycloptsError(msg=f"{name} is {time}; it must be more than zero, such as 30d or 12h")
 
-    def found(self, store: Store) -> Iterator[SessionRow]:
+    def select(self, store: Store) -> Iterator[SessionRow]:
         """The sessions that fit, the newest first; each is read when it is asked for.
 
         Raises:

@@ -11,33 +11,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from operator import itemgetter
+from typing import Annotated, NamedTuple
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.ledger.changes import DryRun, Yes
-from handrail.cli.options import AS_SET, PAGE, StoreOptions
-from handrail.cli.screen import Screen, format_time
+from handrail.cli.options import AS_SET, PAGE, DryRun, StoreOptions, Yes, check_can_ask
+from handrail.cli.screen import Column, Screen, format_time
 from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, last_used
-from handrail.cli.sessions.show import found_session
-from handrail.cli.table import Column
+from handrail.cli.sessions.show import find_session
 from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionLock, SessionRow, SessionSize
 from handrail.session.persistence.stored_logs import held_session
 from handrail.store import Store
-
-_GOING_COLUMNS = (
-    Column("session"),
-    Column("last used (UTC)", spare=1),
-    Column("children", right=True, spare=4),
-    Column("entries", right=True, spare=2),
-    Column("calls", right=True),
-    Column("effects", right=True),
-    Column("size", right=True, spare=3),
-)
-_KEPT_COLUMNS = (Column("kept"), Column("because"))
 
 _HELD = "a process has it open"
 _CHANGED = "it was used meanwhile"
@@ -67,8 +55,7 @@ class SessionRemoval:
     dry_run: DryRun = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
+class _Tree(NamedTuple):
     """A session with its child sessions, the innermost first, and what they take."""
 
     row: SessionRow
@@ -77,8 +64,7 @@ class _Tree:
     used_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What is deleted, what is kept and why, and the sessions whose deletion was cut off."""
 
     going: Sequence[_Tree]
@@ -90,8 +76,24 @@ class _Plan:
         return _total(tree.size for tree in self.going)
 
     @property
-    def sessions(self) -> int:
-        return sum(1 + len(tree.children) for tree in self.going)
+    def words(self) -> str:
+        count, size = sum(1 + len(tree.children) for tree in self.going), self.size
+        return (
+            f"{count_noun(count, 'session')} with {count_noun(size.entries, 'entry', 'entries')}, "
+            f"{count_noun(size.calls, 'call')} and {count_noun(size.effects, 'effect')} ({format_size(size.bytes)})"
+        )
+
+
+_GOING_COLUMNS: tuple[Column[_Tree], ...] = (
+    Column("session", lambda tree: tree.row.session_id),
+    Column("last used (UTC)", lambda tree: format_time(tree.used_at), spare=1),
+    Column("children", lambda tree: f"{len(tree.children):,}", right=True, spare=4),
+    Column("entries", lambda tree: f"{tree.size.entries:,}", right=True, spare=2),
+    Column("calls", lambda tree: f"{tree.size.calls:,}", right=True),
+    Column("effects", lambda tree: f"{tree.size.effects:,}", right=True),
+    Column("size", lambda tree: format_size(tree.size.bytes), right=True, spare=3),
+)
+_KEPT_COLUMNS: tuple[Column[tuple[str, str]], ...] = (Column("kept", itemgetter(0)), Column("because", itemgetter(1)))
 
 
 def delete_sessions(
@@ -106,10 +108,11 @@ def delete_sessions(
     """
     if not sessions:
         raise CycloptsError(msg="which sessions? Give their ids, or see sessions prune")
-    screen = _screen(removal)
+    screen = Screen()
+    check_can_ask(screen, "deletes sessions", yes=removal.yes, dry_run=removal.dry_run)
     with options.open(writing=not removal.dry_run) as store:
         unfinished = set(store.unfinished_deletions())
-        rows = [found_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
+        rows = [find_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
         return _remove(screen, store, _planned(store, rows, removal), removal, options, named=True)
 
 
@@ -127,17 +130,11 @@ def prune_sessions(
     wanted.check()
     if wanted.older_than is None:
         raise CycloptsError(msg="how old must they be? Give --older-than, such as 30d")
-    screen = _screen(removal)
-    with options.open(writing=not removal.dry_run) as store:
-        rows = [row for row in wanted.found(store) if not _is_child(row) or store.find(row.parent or "") is None]
-        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=False)
-
-
-def _screen(removal: SessionRemoval) -> Screen:
     screen = Screen()
-    if not (removal.yes or removal.dry_run or screen.can_ask):
-        raise CycloptsError(msg="this deletes sessions; without a terminal to ask on, give --yes, or --dry-run to look")
-    return screen
+    check_can_ask(screen, "deletes sessions", yes=removal.yes, dry_run=removal.dry_run)
+    with options.open(writing=not removal.dry_run) as store:
+        rows = [row for row in wanted.select(store) if not _is_child(row) or store.find(row.parent or "") is None]
+        return _remove(screen, store, _planned(store, rows, removal), removal, options, named=False)
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan
@@ -218,25 +215,24 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     options: StoreOptions,
     named: bool,  # noqa: FBT001
 ) -> int:
-    if not options.as_json:
-        _show(screen, plan)
-    if plan.going and not (removal.yes or removal.dry_run) and not _confirmed(screen, plan):
+    if plan.going and not options.as_json:
+        screen.table(_GOING_COLUMNS, plan.going, most=PAGE)
+    if plan.kept and not options.as_json:
+        screen.table(_KEPT_COLUMNS, list(plan.kept.items()), most=PAGE)
+    needs_yes = plan.going and not (removal.yes or removal.dry_run)
+    if needs_yes and not screen.confirm(f"Delete {plan.words}? This cannot be undone."):
         screen.remark("Nothing was deleted.")
         return 1
-    deleted: list[_Tree] = []
-    kept = dict(plan.kept)
+    done = plan
     if not removal.dry_run:
         for session_id in plan.unfinished:
             store.finish_deletion(session_id)
-        for tree in plan.going:
-            why = _delete(store, tree, removal)
-            if why:
-                kept[tree.row.session_id] = why
-            else:
-                deleted.append(tree)
-    _report(screen, plan, deleted, kept, removal=removal, options=options)
+        reasons = [(tree, _delete(store, tree, removal)) for tree in plan.going]
+        later = {tree.row.session_id: why for tree, why in reasons if why}
+        done = _Plan([tree for tree, why in reasons if not why], {**plan.kept, **later}, plan.unfinished)
+    _report(screen, plan, done, dry_run=removal.dry_run, as_json=options.as_json)
     # A session that is named is to be deleted; of those that a filter finds, some may be kept.
-    return 1 if set(kept) - (set() if named else set(plan.kept)) else 0
+    return 1 if set(done.kept) - (set() if named else set(plan.kept)) else 0
 
 
 def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
@@ -264,74 +260,25 @@ def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
     return lock.row is not None and lock.row.head != row.head
 
 
-# ----------------------------------------------------------------------------------------------------------- the output
-
-
-def _show(screen: Screen, plan: _Plan) -> None:
-    if plan.going:
-        screen.table(_GOING_COLUMNS, [_going_cells(tree) for tree in plan.going[:PAGE]])
-        if len(plan.going) > PAGE:
-            screen.note(f"And {count_noun(len(plan.going) - PAGE, 'more session')}.")
-    if plan.kept:
-        screen.table(_KEPT_COLUMNS, list(plan.kept.items())[:PAGE])
-        if len(plan.kept) > PAGE:
-            screen.note(f"And {count_noun(len(plan.kept) - PAGE, 'more kept session')}.")
-
-
-def _going_cells(tree: _Tree) -> tuple[str, ...]:
-    size = tree.size
-    return (
-        tree.row.session_id,
-        format_time(tree.used_at),
-        f"{len(tree.children):,}",
-        f"{size.entries:,}",
-        f"{size.calls:,}",
-        f"{size.effects:,}",
-        format_size(size.bytes),
-    )
-
-
-def _in_words(count: int, size: SessionSize) -> str:
-    return (
-        f"{count_noun(count, 'session')} with {count_noun(size.entries, 'entry', 'entries')}, "
-        f"{count_noun(size.calls, 'call')} and {count_noun(size.effects, 'effect')} ({format_size(size.bytes)})"
-    )
-
-
-def _confirmed(screen: Screen, plan: _Plan) -> bool:
-    words = _in_words(plan.sessions, plan.size)
-    answer = screen.ask(f"Delete {words}? This cannot be undone. [y = yes, Enter = no]")
-    return (answer or "").lower() in {"y", "yes"}
-
-
-def _report(  # noqa: PLR0913 - the parts of one command
-    screen: Screen,
-    plan: _Plan,
-    deleted: Sequence[_Tree],
-    kept: Mapping[str, str],
-    *,
-    removal: SessionRemoval,
-    options: StoreOptions,
-) -> None:
-    done = plan if removal.dry_run else _Plan(deleted, kept, plan.unfinished)
-    if options.as_json:
+def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
         names = [row.session_id for tree in done.going for row in (*tree.children, tree.row)]
         screen.json(
             {
-                "dry_run": removal.dry_run,
-                "deleted": [] if removal.dry_run else names,
-                "would_delete": names if removal.dry_run else [],
-                "completed": [] if removal.dry_run else list(plan.unfinished),
-                "kept": [{"session_id": name, "because": why} for name, why in kept.items()],
+                "dry_run": dry_run,
+                "deleted": [] if dry_run else names,
+                "would_delete": names if dry_run else [],
+                "completed": [] if dry_run else list(plan.unfinished),
+                "kept": [{"session_id": name, "because": why} for name, why in done.kept.items()],
                 **done.size._asdict(),
             }
         )
         return
-    if plan.unfinished and not removal.dry_run:
+    if plan.unfinished and not dry_run:
         screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")
     if not plan.going and not plan.unfinished:
         screen.note("No session to delete.")
     elif done.going:
-        screen.say(f"{'Would delete' if removal.dry_run else 'Deleted'} {_in_words(done.sessions, done.size)}.")
-    for name in kept.keys() - plan.kept.keys():
-        screen.fault(f"session {name} was kept: {kept[name]}")
+        screen.say(f"{'Would delete' if dry_run else 'Deleted'} {done.words}.")
+    for name in done.kept.keys() - plan.kept.keys():
+        screen.fault(f"session {name} was kept: {done.kept[name]}")

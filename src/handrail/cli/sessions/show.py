@@ -4,68 +4,182 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.ledger import show
+from handrail.cli.entities import Entity
 from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.options import AS_SET, Limit, StoreOptions, paginate
-from handrail.cli.screen import Screen
-from handrail.cli.sessions.conversation import (
-    NO_CONVERSATION,
-    ConversationOptions,
-    show_conversation,
-)
-from handrail.cli.sessions.filter import (
-    ANY_SESSION,
-    SessionFilter,
-    know_conversations,
-    state_text,
-    states_in_store,
-)
-from handrail.cli.sessions.rows import entry_cells, entry_json, session_cells, session_fields, session_json
-from handrail.cli.table import Column
-from handrail.errors import SessionError, SessionNotFoundError
+from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions
+from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
+from handrail.cli.sessions.conversation import NO_CONVERSATION, ConversationOptions, session_json, show_conversation
+from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, states_in_store
+from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
+from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
+from handrail.taint.state import DELIMITER_SECRET
 
 _LONGEST_SHOWN = 200
-
-_SESSION_COLUMNS = (
-    Column("session"),
-    Column("state", styles={"unknown": "bold red", "held": "yellow"}),
-    Column("entries", right=True),
-    Column("created (UTC)", spare=2),
-    Column("parent", spare=3),
-    Column("tags", cut=True, spare=1),
-)
-_ENTRY_COLUMNS = (
-    Column("no.", right=True),
-    Column("call", spare=2),
-    Column("role", spare=3),
-    Column("type"),
-    Column("change", spare=1),
-    Column("items", cut=True),
-)
-_OPEN_CALL_COLUMNS = (
-    Column("open call"),
-    Column("tool", spare=1),
-    Column("state", styles={"unknown": "bold red", "running": "yellow"}),
-    Column("waits for"),
-)
 
 _MOST_NAMED = 10
 """How many calls of one id a message names."""
 
 _MOST_RECORDS = 1000
 """How many records of one id are read to check that only one reply has a call with it."""
+
+
+class StoredSession(NamedTuple):
+    """A session of a store; `held` are the sessions that processes hold."""
+
+    store: Store
+    row: SessionRow
+    held: frozenset[str]
+
+    @property
+    def state(self) -> str:
+        """What can be said of it, in one cell: `open` is left out where a word says why."""
+        states = states_in_store(*self)
+        return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
+
+
+class ShownCall(NamedTuple):
+    """An open call of a session; `is_held` says whether a process has the session open."""
+
+    call: OpenCall
+    now: datetime
+    is_held: bool
+
+    @property
+    def awaited(self) -> str:
+        """What it waits for, and until when."""
+        call = self.call
+        if call.state == "unrecorded" and not self.is_held:
+            return "its program: it was interrupted, or has not begun"
+        if call.state != "running":
+            return _AWAITED[call.state]
+        owner = call.owner or "its owner"
+        if call.lease_until is None:
+            return f"nothing: {owner} has ended"
+        if call.lease_until <= self.now:
+            return "nothing: its lease has expired"
+        return f"{owner}, or the end of its lease at {format_time(call.lease_until)} UTC"
+
+
+_AWAITED = {
+    "unknown": "being resolved: it may have happened",
+    "unapplied": "being asked again: its effect has happened",
+    "postponed": "an approval",
+    "unrecorded": "the process that has the session open",
+}
+
+
+def _tags(row: SessionRow) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
+
+
+SESSION: Entity[StoredSession] = Entity(
+    "session",
+    (
+        Column("session", lambda each: each.row.session_id),
+        Column("state", lambda each: each.state, styles={"unknown": "bold red", "held": "yellow"}),
+        Column("entries", lambda each: f"{each.row.head:,}", right=True),
+        Column("created (UTC)", lambda each: format_time(each.row.created_at), spare=2),
+        Column("parent", lambda each: each.row.parent or NO_VALUE_CELL, spare=3),
+        Column("tags", lambda each: _tags(each.row), cut=True, spare=1),
+    ),
+    lambda each: {
+        **session_json(each.row),
+        "agent": agent_of_session(each.store, each.row) or None,
+        "state": states_in_store(*each),
+    },
+    (
+        ("session", lambda each: each.row.session_id),
+        ("parent", lambda each: each.row.parent or NO_VALUE_CELL),
+        ("tags", lambda each: _tags(each.row)),
+        ("created", lambda each: f"{format_time(each.row.created_at)} UTC"),
+        ("entries", lambda each: f"{each.row.head:,}"),
+    ),
+)
+"""A session."""
+
+
+def _change(entry: SessionEntry) -> str:
+    """What an entry does to its slice: `-2 +1 at 4` removes two items at index 4, and inserts one there."""
+    if entry.role == "event":
+        return NO_VALUE_CELL
+    parts = [f"-{entry.removed}"] if entry.removed else []
+    parts += [f"+{entry.added}"] if entry.added or not parts else []
+    return f"{' '.join(parts)} at {entry.start}"
+
+
+def _items(entry: SessionEntry) -> str:
+    """The items of an entry as JSON; of the secret that delimiters are made from, the mask."""
+    return f'[{{"secret":"{MASK}"}}]' if entry.type_name == DELIMITER_SECRET else entry.items.decode(errors="replace")
+
+
+ENTRY: Entity[SessionEntry] = Entity(
+    "entry",
+    (
+        Column("no.", lambda entry: str(entry.number), right=True),
+        # In the form of `sessions fork --at`.
+        Column(
+            "call",
+            lambda entry: str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL,
+            spare=2,
+        ),
+        Column("role", lambda entry: entry.role, spare=3),
+        Column(
+            "type",
+            # With its version where it has had more than one.
+            lambda entry: entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}",
+        ),
+        Column("change", _change, spare=1),
+        Column("items", _items, cut=True),
+    ),
+    lambda entry: {
+        "number": entry.number,
+        "reply": entry.reply or None,
+        "call_id": entry.call_id,
+        "role": entry.role,
+        "type_name": entry.type_name,
+        "version": entry.type_version,
+        "start": entry.start,
+        "removed": entry.removed,
+        "added": entry.added,
+        "items": json.loads(_items(entry)),
+    },
+)
+"""An entry of a session."""
+
+OPEN_CALL: Entity[ShownCall] = Entity(
+    "open call",
+    (
+        Column("open call", lambda each: str(each.call.call)),
+        Column("tool", lambda each: each.call.tool, spare=1),
+        Column("state", lambda each: each.call.state, styles={"unknown": "bold red", "running": "yellow"}),
+        Column("waits for", lambda each: each.awaited),
+    ),
+    lambda each: {
+        "reply": each.call.call.reply,
+        "call_id": each.call.call.call_id,
+        "tool": each.call.tool,
+        "state": each.call.state,
+        "key": each.call.key,
+        "lease_until": None if each.call.lease_until is None else each.call.lease_until.isoformat(),
+        "owner": each.call.owner,
+    },
+)
+"""A call of a session that has not ended."""
 
 
 @Parameter(name="*")
@@ -99,28 +213,13 @@ def list_sessions(
 ) -> int:
     """List the sessions, the newest first, and say how many they are. All options that are given must fit."""
     wanted.check()
-    size = paginate(limit, options)
-    screen = Screen()
     with options.open() as store:
         held = store.held_sessions()
-        # A generator: whatever is not shown is counted, and not held in memory.
-        found = wanted.found(store)
-        shown = islice(found, size)
-        if options.as_json:
-            for row in shown:
-                more = {"agent": agent_of_session(store, row) or None, "state": states_in_store(store, row, held)}
-                screen.json(session_json(row) | more, lines=True)
-            return 0
-        rows = [session_cells(row, state_text(states_in_store(store, row, held))) for row in shown]
-        count = len(rows) + sum(1 for _ in found)
-    if not rows:
-        screen.note(f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}.")
-        return 0
-    screen.table(_SESSION_COLUMNS, rows)
-    if count > len(rows):
-        screen.note(f"These are the newest {len(rows):,} of {count:,} sessions; --limit shows more.")
-    else:
-        screen.note(f"{count_noun(count, 'session')}.")
+        sessions = (StoredSession(store, row, held) for row in wanted.select(store))
+        none = f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}."
+        count = SESSION.print_list(sessions, limit, options, none=none)
+        if 0 < count <= (limit or PAGE):
+            Screen().note(f"{count_noun(count, 'session')}.")
     return 0
 
 
@@ -146,42 +245,55 @@ def show_session(
     session open.
     """
     how.check()
-    if how.conversation:
-        if entries != ANY_ENTRY:
-            raise CycloptsError(
-                msg="--after, --limit and --type choose entries; of a conversation, --last shows the end"
-            )
-        with options.open() as store:
-            return show_conversation(store, found_session(store, session), how, options, full=full)
-    size = paginate(entries.limit, options)
-    screen = Screen()
+    if how.conversation and entries != ANY_ENTRY:
+        raise CycloptsError(msg="--after, --limit and --type choose entries; of a conversation, --last shows the end")
     with options.open() as store:
-        row = found_session(store, session)
+        row = find_session(store, session)
+        if how.conversation:
+            return show_conversation(store, row, how, options, full=full)
         # The time of the store, because leases are compared with it.
         now = store.now()
         know_conversations()
-        open_calls = open_calls_in_store(store, row)
-        is_held = bool(open_calls) and session in store.held_sessions()
+        held = store.held_sessions()
+        calls = [ShownCall(call, now, session in held) for call in open_calls_in_store(store, row)]
+        size = entries.limit or (None if options.as_json else PAGE)
         # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
         # are consistent while another process writes.
         limit, after = None if size is None else size + 1, entries.after
-        found = read_entries(store, session, after=after, until=row.head, type_name=entries.type, limit=limit)
-        if options.as_json:
-            shown = [entry_json(entry, session_id=session, store=store.url) for entry in found[:size]]
-            calls = [show.open_call_json(call) for call in open_calls]
-            screen.json(session_json(row) | {"open_calls": calls, "shown": shown})
-            return 0
-    screen.record(session_fields(row))
-    if open_calls and not after:
+        read = read_entries(store, session, after=after, until=row.head, type_name=entries.type, limit=limit)
+        page = read[:size]
+    screen = Screen()
+    if options.as_json:
+        try:
+            shown = {"open_calls": list(map(OPEN_CALL.json, calls)), "shown": list(map(ENTRY.json, page))}
+        except ValueError as error:
+            text = f"an entry of session {session} is not JSON ({error}); without --format json it is shown as it is"
+            raise StoreCorruptError(text, store=store.url) from error
+        screen.json(session_json(row) | shown)
+        return 0
+    screen.record(SESSION.shown(StoredSession(store, row, held)))
+    if calls and not after:
         screen.say("")
-        screen.table(_OPEN_CALL_COLUMNS, [show.open_call_cells(call, now, is_held=is_held) for call in open_calls])
-    page_of = found[:size]
-    _print_entries(screen, page_of, full=full)
-    if len(found) > len(page_of):
-        screen.note(
-            f"There are more; --after {page_of[-1].number if page_of else after} continues, --limit shows more."
-        )
+        screen.table(OPEN_CALL.columns, calls)
+    _print_entries(screen, page, full=full)
+    if len(read) > len(page):
+        screen.note(f"There are more; --after {page[-1].number if page else after} continues, --limit shows more.")
     return 0
+
+
+def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -> None:
+    if not entries:
+        screen.note("No entries to show.")
+    elif not full:
+        screen.say("")
+        screen.table(ENTRY.columns, entries)
+    for entry in entries if full else ():
+        screen.say("")
+        *head, _ = ENTRY.columns
+        items = _items(entry)
+        with suppress(ValueError):
+            items = json.dumps(json.loads(items), ensure_ascii=False, indent=2)
+        screen.record([*((column.name, column.text(entry)) for column in head), ("items", items)])
 
 
 def fork_session(
@@ -209,7 +321,7 @@ def fork_session(
         raise CycloptsError(msg="--as is empty; give the id of the fork, or leave it out")
     screen = Screen()
     with options.open(writing=True) as store:
-        row = found_session(store, session)
+        row = find_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
         fork = SessionRow(as_ or uuid.uuid4().hex, row.tags, row.session_id, store.now(), head)
         # Writes only if the id is free, in one transaction; a check before it could be overtaken by another process.
@@ -226,7 +338,7 @@ def fork_session(
     return 0
 
 
-def found_session(store: Store, session_id: str) -> SessionRow:
+def find_session(store: Store, session_id: str) -> SessionRow:
     """The row of a session.
 
     Raises:
@@ -254,35 +366,14 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
         if number is not None:
             break
-        found = store.recorded_calls(session, limit=_MOST_RECORDS, call_id=call_id)
-        calls = dict.fromkeys(call for call, _ in found)
+        records = store.recorded_calls(session, limit=_MOST_RECORDS, call_id=call_id)
+        calls = dict.fromkeys(call for call, _ in records)
         if len(calls) > 1:
             texts = ", ".join(str(call) if call.reply else f"/{call}" for call in islice(calls, _MOST_NAMED))
             raise SessionError(f"several replies of session {session} have a call {shown}; name one with --at: {texts}")
-        number = found[0][1] if found else None
+        number = records[0][1] if records else None
     if number is None:
         raise SessionError(
             f"session {session} has no entry of a call {shown}; handrail sessions show {session} lists them"
         )
     return number
-
-
-def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -> None:
-    if not entries:
-        screen.note("No entries to show.")
-        return
-    screen.say("")
-    if not full:
-        screen.table(_ENTRY_COLUMNS, [entry_cells(entry) for entry in entries])
-        return
-    for entry in entries:
-        *heading, items = entry_cells(entry)
-        screen.block("  ".join(heading), _set_in(items))
-
-
-def _set_in(items: str) -> str:
-    """Items as indented JSON; unchanged if they are not JSON."""
-    try:
-        return json.dumps(json.loads(items), ensure_ascii=False, indent=2)
-    except ValueError:
-        return items

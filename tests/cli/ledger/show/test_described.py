@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from handrail.cli.ledger import show
-from handrail.cli.sessions import rows
-from handrail.errors import StoreCorruptError
+from handrail.cli.ledger.show import EFFECT, ShownEffect, effect_json
+from handrail.cli.sessions.show import ENTRY as ENTRIES
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.session.persistence.protocol import Role, SessionEntry
@@ -37,7 +36,8 @@ ENTRY = SessionEntry(3, "resp_1", "call_2", "state", "desk.plan", 2, 4, 2, 1, b'
 )
 def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state: str, wording: Wording) -> None:
     """An effect whose lease has passed is lapsed, one whose time is up expired."""
-    assert (show.state(row, NOW), show.term(row, NOW)) == (state, wording)
+    shown = ShownEffect(row, NOW)
+    assert (shown.state, shown.term) == (state, wording)
 
 
 @pytest.mark.parametrize(
@@ -52,40 +52,36 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
 )
 def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: Role, told: str) -> None:
     """An event changes no slice."""
-    assert rows.change(ENTRY._replace(removed=removed, added=added, role=role)) == told
+    assert cells(ENTRY._replace(removed=removed, added=added, role=role))["change"] == told
+
+
+def cells(entry: SessionEntry) -> dict[str, str]:
+    """The cells of an entry, by their columns."""
+    return {column.name: column.text(entry) for column in ENTRIES.columns}
 
 
 def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
     """Most types have one version."""
-    assert rows.type_of(ENTRY) == "desk.plan v2"
-    assert rows.type_of(ENTRY._replace(type_version=1)) == "desk.plan"
+    assert cells(ENTRY)["type"] == "desk.plan v2"
+    assert cells(ENTRY._replace(type_version=1))["type"] == "desk.plan"
 
 
 def test_items_are_json_for_programs() -> None:
     """They are embedded, not quoted."""
-    told = rows.entry_json(ENTRY, session_id="s", store="sqlite:///desk.db")
+    told = ENTRIES.json(ENTRY)
     assert told["items"] == [{"title": "Zürich"}]
     assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
     assert told["version"] == 2
-    without_reply = rows.entry_json(ENTRY._replace(reply=""), session_id="s", store="sqlite:///desk.db")
+    without_reply = ENTRIES.json(ENTRY._replace(reply=""))
     assert (without_reply["reply"], without_reply["call_id"]) == (None, "call_2")
 
 
 def test_a_call_is_shown_as_a_fork_takes_it() -> None:
     """The reply and the id; the id alone where no reply was stated, and nothing for what is outside of calls."""
-    assert show.call_of(ENTRY) == "resp_1/call_2"
-    assert show.call_of(ENTRY._replace(reply="")) == "call_2"
-    assert show.call_of(ENTRY._replace(reply="a/b", call_id="c d")) == "a%2Fb/c%20d"
-    assert show.call_of(ENTRY._replace(reply="", call_id="")) == "-"
-
-
-@pytest.mark.parametrize("items", [b"[{", b"\xff"])
-def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> None:
-    """Programs are not given something that is not there; people can look at it."""
-    with pytest.raises(StoreCorruptError) as raised:
-        rows.entry_json(ENTRY._replace(items=items), session_id="s", store="sqlite:///desk.db")
-    assert str(raised.value) == wording
-    assert rows.entry_cells(ENTRY._replace(items=items))[0] == "3"
+    assert cells(ENTRY)["call"] == "resp_1/call_2"
+    assert cells(ENTRY._replace(reply=""))["call"] == "call_2"
+    assert cells(ENTRY._replace(reply="a/b", call_id="c d"))["call"] == "a%2Fb/c%20d"
+    assert cells(ENTRY._replace(reply="", call_id=""))["call"] == "-"
 
 
 @pytest.mark.parametrize(
@@ -101,13 +97,13 @@ def test_items_that_are_no_json_are_named(items: bytes, wording: Wording) -> Non
 )
 def test_a_value_is_shown_as_it_is(row: EffectRow, text: str | None, wording: Wording) -> None:
     """`null` is a value, and a value that was lost is none."""
-    assert show.value_text(row) == (wording if text is None else text)
+    assert ShownEffect(row, NOW).value == (wording if text is None else text)
 
 
 def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
     """All columns, times in ISO 8601, the value as JSON, and the state beside the status."""
     row = effect("k", "running", NOW, lease_until=NOW - timedelta(minutes=1))
-    told = show.effect_json(row, NOW)
+    told = effect_json(ShownEffect(row, NOW))
     assert (told["status"], told["state"], told["value"], told["value_unavailable"]) == (
         "running",
         "lapsed",
@@ -124,17 +120,17 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
         "in_words": wording,
     }
     assert (told["agent"], told["arguments"], told["written"], told["applied_at"]) == (None, None, None, None)
-    assert show.effect_json(row, NOW, "desk")["agent"] == "desk"
+    assert effect_json(ShownEffect(row, NOW, "desk"))["agent"] == "desk"
     applied = effect("k", "done", NOW, applied_at=NOW, arguments=b'{"order":7}')
-    assert show.effect_json(applied, NOW)["applied_at"] == "2026-01-01T12:00:00+00:00"
-    assert show.effect_json(applied, NOW)["arguments"] == {"order": 7}
-    assert show.effect_json(effect("k", "done", NOW), NOW)["value"] == {"receipt": 7}
-    assert show.effect_json(effect("k", "done", NOW, value=None), NOW)["value_unavailable"] is True
+    assert effect_json(ShownEffect(applied, NOW))["applied_at"] == "2026-01-01T12:00:00+00:00"
+    assert effect_json(ShownEffect(applied, NOW))["arguments"] == {"order": 7}
+    assert effect_json(ShownEffect(effect("k", "done", NOW), NOW))["value"] == {"receipt": 7}
+    assert effect_json(ShownEffect(effect("k", "done", NOW, value=None), NOW))["value_unavailable"] is True
 
 
 def test_a_value_that_is_no_json_is_told_as_text() -> None:
     """Nothing that the store keeps is held back."""
-    told = show.effect_json(effect("k", "done", NOW, value=b"{"), NOW)
+    told = effect_json(ShownEffect(effect("k", "done", NOW, value=b"{"), NOW))
     assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
 
 
@@ -144,9 +140,9 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
     for value, shown in ((None, None), ("drawn", '"drawn"')):
         result = dump_result(DRAW, ToolResult("Sales.", value, parts=parts))
         row = effect("k", "done", NOW, value=result.value)
-        fields = dict(show.effect_fields(row, NOW))
+        fields = dict(EFFECT.shown(ShownEffect(row, NOW)))
         assert (fields.get("value"), fields["parts"]) == (shown, "By month:\n[image/png, 12 kB]")
-        told = show.effect_json(row, NOW)
+        told = effect_json(ShownEffect(row, NOW))
         assert (told["value"], told["parts"]) == (
             value,
             [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}],
@@ -155,7 +151,7 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
 
 def test_fields_of_an_effect_leave_out_what_is_empty(wording: Wording) -> None:
     """What does not apply to a state is not shown."""
-    fields = dict(show.effect_fields(effect("k", "unknown", NOW, partition="s1"), NOW))
+    fields = dict(EFFECT.shown(ShownEffect(effect("k", "unknown", NOW, partition="s1"), NOW)))
     assert fields["partition"] == "s1"
     assert fields["note"] == wording
     assert fields["owner"] == f"{SESSION}/resp_1/call_1"
@@ -186,14 +182,13 @@ def test_arguments_are_shown_with_what_the_model_wrote(
     """Set in where there is room, else in one line; what was cut is text."""
     data = None if recorded is None else json.dumps(recorded).encode()
     row = effect("k", "unknown", NOW, arguments=data)
-    line = show.format_arguments(row)
+    line = EFFECT.columns[-1].text(ShownEffect(row, NOW))
     assert line == wording
-    assert show.effect_cells(row, NOW)[-1] == line
     arguments = line if arguments is None else arguments
-    assert show.arguments_texts(row) == (arguments, written)
-    fields = dict(show.effect_fields(row, NOW, "desk"))
+    assert ShownEffect(row, NOW).arguments(indent=2) == (arguments, written)
+    fields = dict(EFFECT.shown(ShownEffect(row, NOW, "desk")))
     assert (fields["agent"], fields["arguments"], fields.get("model wrote", "")) == ("desk", arguments, written)
-    told = show.effect_json(row, NOW)
+    told = effect_json(ShownEffect(row, NOW))
     pair = isinstance(recorded, dict) and "written" in recorded
     assert (told["arguments"], told["written"]) == ((ORDER, {"order": 70}) if pair else (recorded, None))
 
@@ -201,7 +196,6 @@ def test_arguments_are_shown_with_what_the_model_wrote(
 def test_recorded_arguments_that_are_not_json_are_shown_as_text(wording: Wording) -> None:
     """Something other than Handrail has written them; nothing is held back."""
     row = effect("k", "unknown", NOW, arguments=b"{\xff")
-    assert show.arguments_texts(row) == (wording, "")
-    assert show.format_arguments(row) == "{\ufffd"
-    told = show.effect_json(row, NOW)
+    assert ShownEffect(row, NOW).arguments(indent=2) == (wording, "")
+    told = effect_json(ShownEffect(row, NOW))
     assert (told["arguments"], told["written"], told["arguments_text"]) == (None, None, "{\ufffd")

@@ -206,7 +206,7 @@ def test_the_agent_is_the_one_whose_conversation_the_session_holds(
     gone = effect("g", "unknown", store.now(), owner=ClaimOwner("gone", None, "c"))
     nobody = effect("n", "unknown", store.now(), owner=ClaimOwner())
     shown = with_agents(store, [row, slot, gone, nobody])
-    assert [agent for _, agent in shown] == [agent, agent, "", ""]
+    assert [each.agent for each in shown] == [agent, agent, "", ""]
 
 
 def test_list_picks_what_waits_to_be_applied(handrail: Command, store: Store) -> None:

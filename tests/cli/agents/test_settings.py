@@ -10,7 +10,7 @@ import pytest
 from cyclopts import CycloptsError
 from pydantic_ai.models.test import TestModel
 
-from handrail.cli.agents.models import NamedModel, check_name, check_played, chosen_model, opened_model
+from handrail.cli.agents.settings import NamedModel, check_name, check_played, chosen_model, opened_model
 from handrail.errors import ScriptError
 from handrail.testing import ScriptedModel
 from tests.wording import Wording
