@@ -38,7 +38,7 @@ def commands(app: App, words: Sequence[str]) -> Iterator[tuple[tuple[str, ...], 
 
 def arguments(app: App) -> list[Argument]:
     """What a command takes, without what is on every command."""
-    found = app.assemble_argument_collection(default_parameter=application().default_parameter)
+    found = app.assemble_argument_collection(default_parameter=application().default_parameter, parse_docstring=True)
     return [each for each in found if each.show and "--debug" not in each.names]
 
 

@@ -57,7 +57,7 @@ class StoreOptions:
     Attributes:
         store: the URL of the store, as it was typed.
         debug: whether tracebacks are shown.
-        format: the output format.
+        format: `table` for people; `json` for programs: an object a line from `list`, else one document.
     """
 
     store: Annotated[
@@ -65,10 +65,7 @@ class StoreOptions:
         Parameter(env_var="HANDRAIL_STORE", metavar="URL", help=f"The store: {EXAMPLES}. It must exist."),
     ] = None
     debug: Debug = False
-    format: Annotated[
-        Literal["table", "json"],
-        Parameter(help="`table` for people; `json` for programs: an object a line from `list`, else one document."),
-    ] = "table"
+    format: Literal["table", "json"] = "table"
 
     @property
     def as_json(self) -> bool:

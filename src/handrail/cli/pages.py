@@ -116,12 +116,7 @@ def installed_pages() -> Pages | None:
 
 
 def print_page(
-    page: Annotated[
-        str | None,
-        Parameter(
-            metavar="PAGE", help="Its path, the last part of that, or how that begins; without it all are listed."
-        ),
-    ] = None,
+    page: Annotated[str | None, Parameter(metavar="PAGE")] = None,
     /,
     *,
     debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
@@ -129,6 +124,10 @@ def print_page(
     """Print a page of the documentation, or list all.
 
     The pages are those of this version. In a pipe a page is Markdown: `handrail docs limits | less`.
+
+    Args:
+        page: Its path, the last part of that, or how that begins; without it all are listed.
+        debug: Whether to show tracebacks.
     """
     screen = Screen()
     pages = installed_pages()

@@ -18,7 +18,6 @@ from cyclopts import CycloptsError
 
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
 from handrail.agents.exports.entries import AgentReference
 from handrail.agents.exports.registry import ResolvedAgent, resolve
@@ -56,7 +55,7 @@ _COLUMNS: tuple[Column[ToolReport], ...] = (
     Column("policies", lambda tool: ", ".join(tool.policies) or "-", spare=2),
 )
 
-_RULE_COLUMNS: tuple[Column[tuple[str, Verdict, Rule]], ...] = (
+_RULE_COLUMNS: tuple[Column[tuple[str, str, Rule]], ...] = (
     Column("tool", lambda row: row[0]),
     Column("says", lambda row: row[1], styles=_VERDICTS),
     Column(

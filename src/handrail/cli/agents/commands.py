@@ -33,6 +33,11 @@ def run_agent(
     The answer goes to standard output, and what the agent does to standard error. Calls that need approval are asked
     about on the terminal; without one, they are denied. With --store and --session a run is stored: without INPUT
     its open questions are asked, and it is resumed.
+
+    Args:
+        agent_file: The agent file.
+        *input: The input, which the shell may have split.
+        choices: How to run it.
     """
     need_extra()
     # Before the import below, so that a wrong path is reported without the time that importing PydanticAI takes.
@@ -48,19 +53,20 @@ def check_agent(
     agent_file: AgentPath,
     /,
     *,
-    rules: Annotated[
-        Path | None, Parameter(metavar="FILE", help="The approval rules, instead of the project's.")
-    ] = None,
-    format: Annotated[
-        Literal["table", "json"],
-        Parameter(help="`table` for people; `json` for programs: one document, with the schemas too."),
-    ] = "table",
+    rules: Annotated[Path | None, Parameter(metavar="FILE")] = None,
+    format: Literal["table", "json"] = "table",
     debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
 ) -> int:
     """Check an agent without a model: all files of its project, all names, and the tools of a run.
 
     The table shows for each tool its effect, whether the approval rules allow it, and where it is defined; a second one
     shows the rules on arguments that differ. A rule that names what the project does not have is a problem.
+
+    Args:
+        agent_file: The agent file.
+        rules: The approval rules, instead of the project's.
+        format: `table` for people; `json` for programs: one document, with the schemas too.
+        debug: Whether to show tracebacks.
     """
     need_extra()
     check_agent_path(agent_file)
@@ -73,13 +79,19 @@ def check_agent(
 
 
 def new_agent(
-    name: Annotated[str, Parameter(metavar="NAME", help="The name of the agent: letters, digits, `_` and `-`.")],
+    name: Annotated[str, Parameter(metavar="NAME")],
     /,
     *,
-    folder: Annotated[Path, Parameter(metavar="FOLDER", help="Where to make it; else in the current folder.")] = Path(),
+    folder: Annotated[Path, Parameter(metavar="FOLDER")] = Path(),
     debug: Debug = False,  # noqa: ARG001 - as above
 ) -> int:
-    """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test."""
+    """Make the folder of a new agent that runs: agent file, tools, approval rules, settings, and a test.
+
+    Args:
+        name: The name of the agent: letters, digits, `_` and `-`.
+        folder: Where to make it; else in the current folder.
+        debug: Whether to show tracebacks.
+    """
     need_extra()
 
     from handrail.cli.agents.new import create_agent  # noqa: PLC0415 - as above

@@ -17,139 +17,8 @@ from handrail.cli.screen import Screen
 from handrail.errors import AgentError
 
 _NAME = "NAME"
-
-AGENT = """\
----
-name: "NAME"
-description: Keeps notes, and finds them again.
-tools:
-  - list_notes
-  - add_note
-# toolsets:            # built-in ones: files_ro, files, planning, shell; and other agents, by their names
-#   - files_ro
----
-You keep notes for the person who writes to you.
-
-Look at the notes before you add one: what is noted already is not noted twice.
-Answer in one or two sentences.
-"""
-"""The agent file."""
-
-TOOLS = '''\
-"""The tools of the agent NAME. A model reads their names, their parameters and their docstrings."""
-
-from dataclasses import dataclass
-
-from handrail import tool
-from handrail.prompt import ToolContext
-
-
-@dataclass(frozen=True)
-class Note:
-    """A note, as it is stored."""
-
-    text: str
-
-
-# It runs without asking. The default is "state", and such calls are asked about.
-@tool(effect="read")
-def list_notes(context: ToolContext) -> str:
-    """List all notes, the oldest first."""
-    # The session of the run holds a list for every dataclass; this is that of the notes.
-    notes = context.session[Note].all()
-    return "\\n".join(note.text for note in notes) or "There are no notes yet."
-
-
-@tool
-def add_note(text: str, context: ToolContext) -> str:
-    """Add a note.
-
-    Args:
-        text: what to note, in one sentence.
-    """
-    # If the call fails after this line, the note is rolled back.
-    context.session[Note].append(Note(text))
-    return f"noted: {text}"
-
-
-# What the agent file can name.
-TOOLS = [list_notes, add_note]
-'''
-"""Its tools."""
-
-APPROVAL = """\
-# What runs without asking, what is asked about, and what never runs. A rule that denies counts more than one that asks,
-# and that more than one that allows.
-# What no rule names follows the default for its effect; `handrail check` shows what holds for each tool.
-defaults: {read: allow, state: ask, external: ask}
-# allow:
-#   - add_note
-# deny:
-#   - {tool: write_file, arguments: {path: "**/.env"}}
-"""
-"""Its approval rules."""
-
-PYPROJECT = """\
-[tool.handrail]
-approval = "approval.yaml"
-# model = "openai:gpt-5.2"       # or --model, `model:` in the agent file, or HANDRAIL_MODEL
-# store = "sqlite:///notes.db"   # keeps what `handrail run --session today` leaves, for later runs with that session
-# Before you move or rename this folder, give the dataclasses in such sessions a name: handrail.session.stored_as
-
-[tool.pytest.ini_options]
-addopts = ["--import-mode=importlib"]
-"""
-"""Its settings."""
-
-SCRIPT_TEMPLATE = """\
-# What the scripted model says, in place of a real one, and what it must have been sent before.
-replies:
-  - calls:
-      - {name: list_notes, id: look}
-    expect:
-      instructions: [You keep notes]
-      tools: [list_notes, add_note]
-  - calls:
-      - {name: add_note, arguments: {text: buy milk}, id: add}
-    expect:
-      messages: {look: ok}                    # what it sees there depends on earlier runs of the session
-  - text: I have noted that you want to buy milk.
-    expect:
-      messages: {add: {ok: [buy milk]}}
-"""
-"""What the scripted model says in its test."""
-
-TEST = '''\
-"""The agent NAME, run with a scripted model: no provider is asked, and no key is needed."""
-
-from pathlib import Path
-
-from handrail.agents import RunOptions, load_agent
-from handrail.testing import ScriptedModel
-
-HERE = Path(__file__).parent
-AGENT = "NAME.agent"
-
-
-def test_a_note_is_added() -> None:
-    """The agent reads the notes, and adds one."""
-    with ScriptedModel.from_file(HERE / "script.yaml") as model:
-        options = RunOptions(model=model, mode="approve-all")
-        result = load_agent(HERE / AGENT).run("I want to buy milk.", options)
-    assert result.status == "done"
-    assert result.output == "I have noted that you want to buy milk."
-'''
-"""Its test."""
-
-FILES = {
-    "NAME.agent": AGENT,
-    "tools.py": TOOLS,
-    "approval.yaml": APPROVAL,
-    "pyproject.toml": PYPROJECT,
-    "script.yaml": SCRIPT_TEMPLATE,
-    "test_NAME.py": TEST,
-}
-"""All files, by their names."""
+_TEMPLATE = Path(__file__).parent / "template"
+"""The files of a new agent: each has the name of the one that is made, and `.txt`."""
 
 
 def create_agent(name: str, parent: Path) -> int:
@@ -194,8 +63,9 @@ def write_agent_folder(name: str, parent: Path) -> Path:
             # A folder inside of the temporary one, because that has the mode 0700.
             made = Path(place) / name
             made.mkdir()
-            for file, text in FILES.items():
-                (made / file.replace(_NAME, name)).write_text(text.replace(_NAME, name), encoding="utf-8")
+            for file in _TEMPLATE.iterdir():
+                text = file.read_text(encoding="utf-8").replace(_NAME, name)
+                (made / file.stem.replace(_NAME, name)).write_text(text, encoding="utf-8")
             # Only a complete folder gets the final name. If another process has made one with content since, the rename
             # fails.
             made.rename(folder)

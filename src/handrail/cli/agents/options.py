@@ -32,63 +32,31 @@ _KEPT = Group("Store and output", sort_key=9)
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChoices:
-    """How to run an agent.
+    r"""How to run an agent.
 
     Attributes:
-        stdin: whether to read INPUT from standard input, even if that is a terminal.
-        model: the model, as it was typed.
-        approve: how questions are answered.
-        rules: the file of approval rules; `None` for the project's.
-        root: the folder that the run works on.
-        max_depth: how deep agents may call each other.
-        request_limit: how many requests to models are allowed.
+        stdin: Read INPUT from standard input, even if that is a terminal.
+        model: The model, such as openai:gpt-5.2, or script:FILE for one that plays a script. Else that of the agent
+            file, of \[tool.handrail], or HANDRAIL_MODEL.
+        approve: What happens to calls that need approval: you are asked (the default), they wait, they run, or nothing
+            runs but what rules allow. A deny rule always holds.
+        rules: The approval rules, instead of the project's.
+        root: The folder to work on; else the current one.
+        max_depth: How deep agents may call each other; 5 by default.
+        request_limit: How many requests to models are allowed in all; 50 by default.
         store: the URL of the store, as it was typed.
-        session: the session to resume or to start.
-        format: the output format.
+        session: The session to resume, or to start. By default a new one is started.
+        format: `text` for people; `json` for programs: an event a line, and nothing else.
         debug: whether tracebacks are shown.
     """
 
-    stdin: Annotated[
-        bool, Parameter(name="-", group=_RUN, help="Read INPUT from standard input, even if that is a terminal.")
-    ] = False
-    model: Annotated[
-        str | None,
-        Parameter(
-            metavar="NAME",
-            group=_RUN,
-            help="The model, such as openai:gpt-5.2, or script:FILE for one that plays a script. Else that of the "
-            "agent file, of \\[tool.handrail], or HANDRAIL_MODEL.",
-        ),
-    ] = None
-    approve: Annotated[
-        Approve,
-        Parameter(
-            group=_RUN,
-            help="What happens to calls that need approval: you are asked (the default), they wait, they "
-            "run, or nothing runs but what rules allow. A deny rule always holds.",
-        ),
-    ] = "ask"
-    rules: Annotated[
-        Path | None, Parameter(metavar="FILE", group=_RUN, help="The approval rules, instead of the project's.")
-    ] = None
-    root: Annotated[
-        Path | None, Parameter(metavar="FOLDER", group=_RUN, help="The folder to work on; else the current one.")
-    ] = None
-    max_depth: Annotated[
-        int,
-        Parameter(
-            metavar="N", group=_RUN, validator=_AT_LEAST_ONE, help="How deep agents may call each other; 5 by default."
-        ),
-    ] = 5
-    request_limit: Annotated[
-        int,
-        Parameter(
-            metavar="N",
-            group=_RUN,
-            validator=_AT_LEAST_ONE,
-            help="How many requests to models are allowed in all; 50 by default.",
-        ),
-    ] = 50
+    stdin: Annotated[bool, Parameter(name="-", group=_RUN)] = False
+    model: Annotated[str | None, Parameter(metavar="NAME", group=_RUN)] = None
+    approve: Annotated[Approve, Parameter(group=_RUN)] = "ask"
+    rules: Annotated[Path | None, Parameter(metavar="FILE", group=_RUN)] = None
+    root: Annotated[Path | None, Parameter(metavar="FOLDER", group=_RUN)] = None
+    max_depth: Annotated[int, Parameter(metavar="N", group=_RUN, validator=_AT_LEAST_ONE)] = 5
+    request_limit: Annotated[int, Parameter(metavar="N", group=_RUN, validator=_AT_LEAST_ONE)] = 50
     store: Annotated[
         str | None,
         Parameter(
@@ -98,16 +66,8 @@ class RunChoices:
             "\\[tool.handrail], HANDRAIL_STORE, or none.",
         ),
     ] = None
-    session: Annotated[
-        str | None,
-        Parameter(
-            metavar="ID", group=_KEPT, help="The session to resume, or to start. By default a new one is started."
-        ),
-    ] = None
-    format: Annotated[
-        Literal["text", "json"],
-        Parameter(group=_KEPT, help="`text` for people; `json` for programs: an event a line, and nothing else."),
-    ] = "text"
+    session: Annotated[str | None, Parameter(metavar="ID", group=_KEPT)] = None
+    format: Annotated[Literal["text", "json"], Parameter(group=_KEPT)] = "text"
 
     debug: Annotated[Debug, Parameter(group=_KEPT)] = False
 

@@ -342,20 +342,6 @@ class _Listener:
         stop: stops the run.
     """
 
-    __slots__ = (
-        "_teller",
-        "agents",
-        "asks",
-        "calls",
-        "calls_interrupted",
-        "failure",
-        "has_events",
-        "interrupt",
-        "stop",
-        "unknown",
-        "waited_for",
-    )
-
     def __init__(self, teller: Callable[[RunEvent], None]) -> None:
         self._teller = teller
         self.has_events = False

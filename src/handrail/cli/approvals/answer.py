@@ -63,25 +63,18 @@ class AnswerOptions:
     """How to answer.
 
     Attributes:
-        reason: why.
-        remember: what else the answer holds for.
-        by: who answers.
-        all: whether to answer all questions that the filters fit.
+        reason: Why; the model reads it if the answer is no.
+        remember: What else the answer holds for, in the session of an agent: later calls of the tool with exactly these
+            `arguments`, or all later calls of the tool, as a `rule`. Else for this call alone.
+        by: Who answers, for the record; else the name you are logged in with.
+        all: Answer all open questions that --session, --agent and so on fit.
         yes: whether to do so without asking.
     """
 
-    reason: Annotated[str, Parameter(metavar="TEXT", help="Why; the model reads it if the answer is no.")] = ""
-    remember: Annotated[
-        Literal["arguments", "rule"] | None,
-        Parameter(
-            help="What else the answer holds for, in the session of an agent: later calls of the tool with exactly "
-            "these `arguments`, or all later calls of the tool, as a `rule`. Else for this call alone.",
-        ),
-    ] = None
-    by: Annotated[
-        str | None, Parameter(metavar="NAME", help="Who answers, for the record; else the name you are logged in with.")
-    ] = None
-    all: Annotated[bool, Parameter(help="Answer all open questions that --session, --agent and so on fit.")] = False
+    reason: Annotated[str, Parameter(metavar="TEXT")] = ""
+    remember: Literal["arguments", "rule"] | None = None
+    by: Annotated[str | None, Parameter(metavar="NAME")] = None
+    all: bool = False
     yes: Yes = False
 
     def given(self, verdict: str) -> GivenAnswer:
@@ -97,13 +90,9 @@ AS_ASKED = AnswerOptions()
 
 
 def answer_question(  # noqa: PLR0913 - they are its options
-    session: Annotated[
-        str | None, Parameter(metavar="SESSION", help="The session, as `approvals list` shows it, or that of the call.")
-    ] = None,
-    call: Annotated[str | None, Parameter(metavar="CALL", help="The call, as `approvals list` shows it.")] = None,
-    verdict: Annotated[
-        GivenVerdict | None, Parameter(metavar="yes|no", help="The answer; with --all it stands alone.")
-    ] = None,
+    session: Annotated[str | None, Parameter(metavar="SESSION")] = None,
+    call: Annotated[str | None, Parameter(metavar="CALL")] = None,
+    verdict: Annotated[GivenVerdict | None, Parameter(metavar="yes|no")] = None,
     /,
     *,
     how: AnswerOptions = AS_ASKED,
@@ -115,6 +104,14 @@ def answer_question(  # noqa: PLR0913 - they are its options
     The answer is stored for this call and exactly these arguments. A rule or a policy that denies the call still holds.
     With --all the questions are shown first, and you are asked; the answer is recorded for those that were shown, and
     for no others. A process that has the session open takes the answer in at its next step.
+
+    Args:
+        session: The session, as `approvals list` shows it, or that of the call.
+        call: The call, as `approvals list` shows it.
+        verdict: The answer; with --all it stands alone.
+        how: How to show or answer it.
+        wanted: Which ones.
+        options: The store and the output format.
     """
     words = [word for word in (session, call, verdict) if word is not None]
     _check(words, how, wanted)

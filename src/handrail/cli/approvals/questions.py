@@ -205,27 +205,17 @@ class QuestionFilter:
     """Which open questions are meant: those that all options fit.
 
     Attributes:
-        session: the session, or one below it; `None` for any.
-        agent: one of the agents that called each other; `None` for any.
-        tool: the tool; `None` for any.
-        older_than: how long ago they were asked, at least.
+        session: Only those of this session, and of the sessions below it.
+        agent: Only those of this agent, and of the agents that it has called; of a program's own loop, by the tag
+            `agent` of its session.
+        tool: Only those about calls of this tool.
+        older_than: Only those that were asked longer ago, such as 2h or 3d.
     """
 
-    session: Annotated[
-        str | None, Parameter(metavar="ID", help="Only those of this session, and of the sessions below it.")
-    ] = None
-    agent: Annotated[
-        str | None,
-        Parameter(
-            metavar="NAME",
-            help="Only those of this agent, and of the agents that it has called; of a program's own loop, by the tag "
-            "`agent` of its session.",
-        ),
-    ] = None
-    tool: Annotated[str | None, Parameter(metavar="NAME", help="Only those about calls of this tool.")] = None
-    older_than: Annotated[
-        timedelta | None, MORE_THAN_ZERO, Parameter(help="Only those that were asked longer ago, such as 2h or 3d.")
-    ] = None
+    session: Annotated[str | None, Parameter(metavar="ID")] = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
+    older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def select(self, store: Store, unreadable: dict[str, str]) -> list[StoredQuestion]:
         """The open questions that fit, the oldest first.

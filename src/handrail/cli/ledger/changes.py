@@ -36,53 +36,23 @@ class EffectFinding:
     """A person's finding about an effect.
 
     Attributes:
-        happened: whether it has happened; `None` until that is decided.
-        applied: whether its result has been applied by hand.
-        message: the message for the model, if it has.
-        value: its value as JSON text, if it has; `None` if unknown.
-        ttl: how long that is replayed.
-        why: how it is known that it has not happened, or who has applied its result.
+        happened: Whether the effect has happened. On a terminal you are asked.
+        applied: Instead: it is done, and what its tool would write for it has been written by hand. The tool's `apply`
+            does not run any more, and its call is no longer open.
+        message: If it has: the message for a model that asks for it again.
+        value: If it has: the value of the result, as the tool would return it. Unless given, a result that is recorded
+            keeps its value; of any other it counts as lost.
+        ttl: If it has: how long until the same call may run again, such as 36h or 30d, or `never`. A day unless given.
+            The call of an effect without a declared key (`call:...`) never runs again.
+        why: If it has not: how that is known. With --applied: who has applied it, and how. For people.
     """
 
-    happened: Annotated[
-        bool | None,
-        Parameter(negative="--not-happened", help="Whether the effect has happened. On a terminal you are asked."),
-    ] = None
-    applied: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Instead: it is done, and what its tool would write for it has been written by hand. The tool's "
-            "`apply` does not run any more, and its call is no longer open.",
-        ),
-    ] = False
-    message: Annotated[
-        str | None, Parameter(metavar="TEXT", help="If it has: the message for a model that asks for it again.")
-    ] = None
-    value: Annotated[
-        str | None,
-        Parameter(
-            metavar="JSON",
-            help="If it has: the value of the result, as the tool would return it. Unless given, a result that is "
-            "recorded keeps its value; of any other it counts as lost.",
-        ),
-    ] = None
-    ttl: Annotated[
-        timedelta | Literal["never"],
-        MORE_THAN_ZERO,
-        Parameter(
-            show_choices=False,
-            help="If it has: how long until the same call may run again, such as 36h or 30d, or `never`. "
-            "A day unless given. The call of an effect without a declared key (`call:...`) never runs again.",
-        ),
-    ] = DAY
-    why: Annotated[
-        str | None,
-        Parameter(
-            metavar="TEXT",
-            help="If it has not: how that is known. With --applied: who has applied it, and how. For people.",
-        ),
-    ] = None
+    happened: Annotated[bool | None, Parameter(negative="--not-happened")] = None
+    applied: Annotated[bool, Parameter(negative="")] = False
+    message: Annotated[str | None, Parameter(metavar="TEXT")] = None
+    value: Annotated[str | None, Parameter(metavar="JSON")] = None
+    ttl: Annotated[timedelta | Literal["never"], MORE_THAN_ZERO, Parameter(show_choices=False)] = DAY
+    why: Annotated[str | None, Parameter(metavar="TEXT")] = None
 
     def check(self) -> None:
         """Check that the options are consistent.
@@ -164,21 +134,12 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` 
 
 
 def reconcile_effect(  # noqa: PLR0913 - the options of the command
-    key: Annotated[
-        str | None, Parameter(metavar="KEY", help="The key of the effect, or give --all with --ask.")
-    ] = None,
+    key: Annotated[str | None, Parameter(metavar="KEY")] = None,
     /,
     *,
     partition: Partition = None,
-    ask: Annotated[
-        str | None,
-        Parameter(
-            metavar="NAME",
-            help="Ask the tools' own `reconcile` instead: of an agent file, or of MODULE:FUNCTION, which takes a "
-            "Session and returns its ToolExecutor.",
-        ),
-    ] = None,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="With --ask: about all that is unknown.")] = False,
+    ask: Annotated[str | None, Parameter(metavar="NAME")] = None,
+    every: Annotated[bool, Parameter(name="--all", negative="")] = False,
     finding: EffectFinding = NOT_GIVEN,
     options: StoreOptions = AS_SET,
 ) -> int:
@@ -190,6 +151,15 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
     its program cannot apply it, do by hand what its tool would write, and record that by --applied.
 
     With --ask the tools find out themselves, and what has happened is applied to its session.
+
+    Args:
+        key: The key of the effect, or give --all with --ask.
+        partition: Whose key is meant.
+        ask: Ask the tools' own `reconcile` instead: of an agent file, or of MODULE:FUNCTION, which takes a Session and
+            returns its ToolExecutor.
+        every: With --ask: about all that is unknown.
+        finding: What a person has found out.
+        options: The store and the output format.
     """
     finding.check()
     if every if key is not None else not (every and ask):
@@ -245,23 +215,21 @@ class Removal:
     """How to remove effects.
 
     Attributes:
-        force: whether to remove also those that could then happen twice.
+        force: Remove also what is running, unknown or not applied. It may then happen twice.
         yes: whether to remove without asking.
         dry_run: whether to remove nothing.
     """
 
-    force: Annotated[
-        bool, Parameter(help="Remove also what is running, unknown or not applied. It may then happen twice.")
-    ] = False
+    force: bool = False
     yes: Yes = False
     dry_run: DryRun = False
 
 
 def invalidate_effects(
-    key: Annotated[str | None, Parameter(metavar="KEY", help="The key of the effect, or give --tool.")] = None,
+    key: Annotated[str | None, Parameter(metavar="KEY")] = None,
     /,
     *,
-    tool: Annotated[str | None, Parameter(metavar="NAME", help="Forget all effects of this tool.")] = None,
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None,
     partition: Partition = None,
     removal: Removal = Removal(),
     options: StoreOptions = AS_SET,
@@ -270,6 +238,13 @@ def invalidate_effects(
 
     What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
     its result would be lost as well: see `reconcile`, or give --force.
+
+    Args:
+        key: The key of the effect, or give --tool.
+        tool: Forget all effects of this tool.
+        partition: Whose key is meant.
+        removal: How to remove them.
+        options: The store and the output format.
     """
     if (key is None) == (tool is None):
         raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")

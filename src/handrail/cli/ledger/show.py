@@ -252,33 +252,18 @@ class EffectFilter:
     """Which effects to list.
 
     Attributes:
-        status: their states; empty for all.
-        tool: their tool; `None` for any.
-        session: the session that they belong to; `None` for any.
-        unapplied: whether to list only those that have happened, and whose results wait to be applied.
+        status: Only those in this state. May be repeated. `lapsed` is running with an expired lease, `expired` is done
+            or failed so long ago that it counts as absent.
+        tool: Only effects of this tool.
+        session: Only its own keys, and the shared ones that it was the last to claim.
+        unapplied: Only those that have happened, and whose results no session has applied: their calls are open.
     """
 
-    status: Annotated[
-        tuple[EffectState, ...],
-        Parameter(
-            metavar="STATE",
-            help="Only those in this state. May be repeated. `lapsed` is running with an expired lease, "
-            "`expired` is done or failed so long ago that it counts as absent.",
-        ),
-    ] = ()
-    tool: Annotated[str | None, Parameter(metavar="NAME", help="Only effects of this tool.")] = None
-    session: Annotated[
-        str | None,
-        Parameter(metavar="SESSION", help="Only its own keys, and the shared ones that it was the last to claim."),
-    ] = None
+    status: Annotated[tuple[EffectState, ...], Parameter(metavar="STATE")] = ()
+    tool: Annotated[str | None, Parameter(metavar="NAME")] = None
+    session: Annotated[str | None, Parameter(metavar="SESSION")] = None
 
-    unapplied: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Only those that have happened, and whose results no session has applied: their calls are open.",
-        ),
-    ] = False
+    unapplied: Annotated[bool, Parameter(negative="")] = False
 
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row matches."""

@@ -60,33 +60,19 @@ class ConversationOptions:
     """Whether to show the conversation of a session, and what of it.
 
     Attributes:
-        conversation: whether to show it.
-        last: how many messages, each with its calls; `None` for all.
-        speaker: whose conversation; `None` for all.
-        agent: the agent or prompt whose conversation it is; `None` for all.
-        follow: whether to continue as the run does.
+        conversation: Show who said what, and each call with its outcome, instead of the entries.
+        last: Only the last N messages of the conversation, with their calls.
+        speaker: Only the conversation of the program's own `loop`, of an `agent`, or of a `prompt`.
+        agent: Only the conversation of the agent or prompt of this name.
+        follow: Show what is added until no process has the session open any more, or until Ctrl-C. In JSON an object a
+            line.
     """
 
-    conversation: Annotated[
-        bool, Parameter(help="Show who said what, and each call with its outcome, instead of the entries.")
-    ] = False
-    last: Annotated[
-        int | None, Parameter(metavar="N", help="Only the last N messages of the conversation, with their calls.")
-    ] = None
-    speaker: Annotated[
-        Speaker | None,
-        Parameter(help="Only the conversation of the program's own `loop`, of an `agent`, or of a `prompt`."),
-    ] = None
-    agent: Annotated[
-        str | None, Parameter(metavar="NAME", help="Only the conversation of the agent or prompt of this name.")
-    ] = None
-    follow: Annotated[
-        bool,
-        Parameter(
-            help="Show what is added until no process has the session open any more, or until Ctrl-C. In JSON an "
-            "object a line."
-        ),
-    ] = False
+    conversation: bool = False
+    last: Annotated[int | None, Parameter(metavar="N")] = None
+    speaker: Speaker | None = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    follow: bool = False
 
     def check(self) -> None:
         """Check the options, before the store is opened.
@@ -126,7 +112,9 @@ def show_conversation(
     begin = list(chain(reader.read(following=how.follow), () if how.follow else reader.finish()))
     items = [item for item in begin if how.wants(item)]
     if not items and how.agent is not None and not how.follow:
-        raise SessionError(_no_such_agent(row, how.agent, begin))
+        names = {item.conversation.name for item in begin if item.conversation is not None}
+        known = ", ".join(sorted(names - {""})) or "no agent or prompt"
+        raise SessionError(f"session {row.session_id} has no conversation of {how.agent}; it has those of {known}")
     shown = items if how.last is None else _last(items, how.last)
     rest = filter(how.wants, _added(store, row.session_id, reader, screen)) if how.follow else iter(())
     if options.as_json and not how.follow:
@@ -146,13 +134,6 @@ def show_conversation(
     elif row.session_id in store.held_sessions():
         screen.note(f"A process has session {row.session_id} open; --follow shows what it adds.")
     return 0
-
-
-def _no_such_agent(row: SessionRow, agent: str, items: Iterable[TranscriptItem]) -> str:
-    names = dict.fromkeys(item.conversation.name for item in items if item.conversation is not None)
-    named = ", ".join(name for name in names if name)
-    known = f"those of: {named}" if named else "none of an agent or prompt"
-    return f"session {row.session_id} has no conversation of {agent}; it has {known}"
 
 
 def _last(items: Iterable[TranscriptItem], count: int) -> list[TranscriptItem]:

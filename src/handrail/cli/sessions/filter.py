@@ -90,46 +90,22 @@ class SessionFilter:
     """Which sessions are meant: those that all options fit.
 
     Attributes:
-        agent: their agent; `None` for any.
-        tag: their tags, as `NAME` or `NAME=VALUE`.
-        state: one of their states; empty for any.
-        older_than: how long they have not been used, at least.
-        newer_than: how long ago they were used, at most.
+        agent: Only those of this agent: of the conversation, or else of the tag `agent`.
+        tag: Only those with this tag, with any value if none is given. Repeatable.
+        state: Only those in this state, or in one of several. `held`: a process has it open. `open`: it has a call that
+            has not come to its end, or a message without a reply. `waiting`: a call that waits for an approval.
+            `unknown`: one whose effect may have happened. `unreadable`: its calls cannot be read. `ended`: none of
+            these.
+        older_than: Only those that were last used longer ago, such as 30d or 12h.
+        newer_than: Only those used since. A session was last used when it was created, its last call was recorded, or
+            the last message of its conversation was written, whichever is latest.
     """
 
-    agent: Annotated[
-        str | None,
-        Parameter(metavar="NAME", help="Only those of this agent: of the conversation, or else of the tag `agent`."),
-    ] = None
-    tag: Annotated[
-        tuple[str, ...],
-        Parameter(
-            metavar="NAME[=VALUE]", help="Only those with this tag, with any value if none is given. Repeatable."
-        ),
-    ] = ()
-    state: Annotated[
-        tuple[SessionState, ...],
-        Parameter(
-            metavar="STATE",
-            help="Only those in this state, or in one of several. `held`: a process has it open. `open`: it has a call "
-            "that has not come to its end, or a message without a reply. `waiting`: a call that waits for an approval. "
-            "`unknown`: one whose effect may have happened. `unreadable`: its calls cannot be read. `ended`: none of "
-            "these.",
-        ),
-    ] = ()
-    older_than: Annotated[
-        timedelta | None,
-        MORE_THAN_ZERO,
-        Parameter(help="Only those that were last used longer ago, such as 30d or 12h."),
-    ] = None
-    newer_than: Annotated[
-        timedelta | None,
-        MORE_THAN_ZERO,
-        Parameter(
-            help="Only those used since. A session was last used when it was created, its last call was recorded, or "
-            "the last message of its conversation was written, whichever is latest.",
-        ),
-    ] = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    tag: Annotated[tuple[str, ...], Parameter(metavar="NAME[=VALUE]")] = ()
+    state: Annotated[tuple[SessionState, ...], Parameter(metavar="STATE")] = ()
+    older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
+    newer_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
     def check(self) -> None:
         """Check the options, before the store is opened.

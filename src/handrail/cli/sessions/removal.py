@@ -38,19 +38,14 @@ class SessionRemoval:
     """How to delete sessions.
 
     Attributes:
-        with_open_calls: whether to delete also those with open calls.
+        with_open_calls: Delete also sessions with open calls: calls that wait for an approval or have no record yet,
+            and effects that are running, unknown or not applied. What is known of them is lost, and they may happen
+            twice.
         yes: whether to delete without asking.
         dry_run: whether to delete nothing.
     """
 
-    with_open_calls: Annotated[
-        bool,
-        Parameter(
-            help="Delete also sessions with open calls: calls that wait for an approval or have no record yet, and "
-            "effects that are running, unknown or not applied. What is known of them is lost, and they may happen "
-            "twice."
-        ),
-    ] = False
+    with_open_calls: bool = False
     yes: Yes = False
     dry_run: DryRun = False
 
@@ -105,6 +100,11 @@ def delete_sessions(
 
     Effects whose keys sessions share stay until they expire. A session that a process has open is kept, and so is one
     with open calls unless --with-open-calls is given.
+
+    Args:
+        *sessions: Their ids, as `sessions list` shows them.
+        removal: How to remove them.
+        options: The store and the output format.
     """
     if not sessions:
         raise CycloptsError(msg="which sessions? Give their ids, or see sessions prune")

@@ -188,14 +188,14 @@ class EntryChoice:
     """Which entries of a session to show.
 
     Attributes:
-        after: the number of the entry after which to begin.
+        after: Begin after the entry of this number.
         limit: how many.
-        type: the name of the type of their items; `None` for any.
+        type: Only entries of the type of this name.
     """
 
-    after: Annotated[int, Parameter(metavar="NUMBER", help="Begin after the entry of this number.")] = 0
+    after: Annotated[int, Parameter(metavar="NUMBER")] = 0
     limit: Limit = None
-    type: Annotated[str | None, Parameter(metavar="NAME", help="Only entries of the type of this name.")] = None
+    type: Annotated[str | None, Parameter(metavar="NAME")] = None
 
 
 ANY_ENTRY = EntryChoice()
@@ -228,10 +228,7 @@ def show_session(
     /,
     *,
     entries: EntryChoice = ANY_ENTRY,
-    full: Annotated[
-        bool,
-        Parameter(help="Print the items whole, under each entry; of a conversation also arguments and results."),
-    ] = False,
+    full: bool = False,
     how: ConversationOptions = NO_CONVERSATION,
     options: StoreOptions = AS_SET,
 ) -> int:
@@ -243,6 +240,13 @@ def show_session(
 
     With --conversation it is shown who said what, and each call with its outcome, also while a process has the
     session open.
+
+    Args:
+        session: Which session.
+        entries: Which entries.
+        full: Print the items whole, under each entry; of a conversation also arguments and results.
+        how: How to show or answer it.
+        options: The store and the output format.
     """
     how.check()
     if how.conversation and entries != ANY_ENTRY:
@@ -300,22 +304,20 @@ def fork_session(
     session: SessionId,
     /,
     *,
-    at: Annotated[
-        str | None,
-        Parameter(
-            metavar="CALL",
-            help="The last call that the fork shares, as REPLY/CALL or by an id that only one reply has; else all.",
-        ),
-    ] = None,
-    as_: Annotated[
-        str | None, Parameter(name="--as", metavar="ID", help="The id of the fork; else a random one.")
-    ] = None,
+    at: Annotated[str | None, Parameter(metavar="CALL")] = None,
+    as_: Annotated[str | None, Parameter(name="--as", metavar="ID")] = None,
     options: StoreOptions = AS_SET,
 ) -> int:
     """Make a session that shares the history of another one up to a call.
 
     The fork has the same tags, and the other session as its parent. The ledger is not copied: keys of the scope
     "session" belong to one session, so an earlier call that is repeated in the fork runs again.
+
+    Args:
+        session: Which session.
+        at: The last call that the fork shares, as REPLY/CALL or by an id that only one reply has; else all.
+        as_: The id of the fork; else a random one.
+        options: The store and the output format.
     """
     if as_ is not None and not as_.strip():
         raise CycloptsError(msg="--as is empty; give the id of the fork, or leave it out")
