@@ -432,7 +432,7 @@ def print_all(scene: Scene, handrail: Command, session: str) -> None:
         *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
         *(
             ("sessions", "show", session, "--conversation", "--full", "--format", form)
-            for form in ("table", "json", "markdown", "html")
+            for form in ("table", "json")
         ),
         ("ledger", "list"),
         ("ledger", "list", "--format", "json"),

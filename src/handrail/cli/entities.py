@@ -17,7 +17,7 @@ from handrail.serde.formatting import count_noun
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entity(Generic[T]):
     """What commands list and show.
 

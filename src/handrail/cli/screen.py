@@ -69,7 +69,7 @@ _GAP, _LEAST_OF_CUT, _MOST_OF_VALUE = 2, 16, 60
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column(Generic[T]):
     """A column of a table.
 

@@ -133,6 +133,7 @@ def test_an_equal_call_is_answered_once_with_an_effect_whose_call_has_raised(
     assert world.paid == ["ann", "ann"]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_equal_call_is_answered_once_after_ctrl_c_while_the_message_was_made(session: Session) -> None:
     """It is held back until then, and the message is lost with it."""
     paid: list[str] = []
