@@ -6,14 +6,12 @@ answer, `handrail.runtime.hooks` asks, and sends the model back with what is mis
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
-from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError, UnboundResourceError
+from handrail.errors import InvalidArgumentError, PromptValidationError, UnboundResourceError
 from handrail.filesystem import Filesystem
-from handrail.filesystem.paths import normalise
 from handrail.prompt.run_view import RunView
 from handrail.serde.formatting import enumerated, shorten
 
@@ -59,21 +57,15 @@ class FilesExist:
         paths: their paths. They are not patterns: `*.md` is the name of a file.
 
     Raises:
-        InvalidArgumentError: `paths` is one text, and not several; or one of them is not a path below the root.
+        InvalidArgumentError: `paths` is one text, and not several.
     """
 
     paths: Sequence[str]
 
     def __post_init__(self) -> None:
-        expected = 'a sequence of paths below the root: ["report.md"]'
-        fault = expected if isinstance(self.paths, str) else ""
-        for path in () if fault else self.paths:
-            try:
-                normalise(path)
-            except PathEscapeError as error:
-                fault = fault or f"{expected}; {error}"
-        if fault:
-            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=fault)
+        if isinstance(self.paths, str):
+            expected = 'a sequence of paths: ["report.md"]'
+            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=expected)
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The files that do not exist, in one sentence.
@@ -192,13 +184,8 @@ def checker_of(given: object) -> CompletionChecker:
     """A checker, also of a function.
 
     Raises:
-        PromptValidationError: it is neither, or asynchronous.
+        PromptValidationError: it is neither.
     """
-    if any(map(inspect.iscoroutinefunction, (given, getattr(given, "missing", None)))):
-        raise PromptValidationError(
-            f"{shorten(repr(given), 80)} is asynchronous, and checkers are not: write def. A checker runs on a thread, "
-            "where it may wait."
-        )
     if callable(getattr(given, "missing", None)) and not isinstance(given, type):
         return cast("CompletionChecker", given)
     if callable(given) and not isinstance(given, type):

@@ -10,7 +10,6 @@ from handrail.errors import InvalidArgumentError
 from handrail.limits import BudgetTracker
 from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackTrigger
 
-_MINUTE, _HOUR = 60, 3_600
 _WRAP_UP = ("Do what matters most first.", "Leave a summary of what is done and of what is not.")
 
 
@@ -54,13 +53,14 @@ class DeadlineFeedback:
     name: str = "deadline"
 
     def provide(self, context: FeedbackContext, /) -> Feedback | None:
-        """The time left, rounded down."""
+        """The time left as hours, minutes and seconds, rounded down."""
         if context.deadline is None:
             return None
         left = context.deadline.remaining()
         if not left:
             return Feedback("The deadline has passed.", ("Give your answer now.",))
-        return Feedback(f"Time left: {_shown(left)}.", _WRAP_UP if left <= self.warn_below else ())
+        shown = timedelta(seconds=int(left.total_seconds()))
+        return Feedback(f"Time left (h:mm:ss): {shown}.", _WRAP_UP if left <= self.warn_below else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +110,3 @@ def _used(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
     for what, used, allowed in limits:
         if allowed is not None:
             yield what, used, allowed
-
-
-def _shown(span: timedelta) -> str:
-    seconds = int(span.total_seconds())
-    if seconds < _MINUTE:
-        return _counted(seconds, "second")
-    if seconds < _HOUR:
-        return _counted(seconds // _MINUTE, "minute")
-    hours, minutes = divmod(seconds // _MINUTE, _MINUTE)
-    return _counted(hours, "hour") + (f" {_counted(minutes, 'minute')}" if minutes else "")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CompletionCheckError,
-    InvalidArgumentError,
-    PromptValidationError,
     SessionError,
     UnboundResourceError,
 )
@@ -157,38 +153,6 @@ def test_a_checker_that_returns_no_sentences_is_a_mistake_of_the_program(returne
     """A truth value says nothing of what is missing."""
     with pytest.raises(CompletionCheckError):
         desk(Checker(returned)).completion("Done.")
-
-
-async def checked_later(_context: CompletionContext) -> str | None:
-    """An answer cannot be checked so."""
-
-
-class Later:
-    """Nor so."""
-
-    async def missing(self, _context: CompletionContext) -> list[str]:
-        """Nothing."""
-        return []
-
-
-@pytest.mark.parametrize(
-    "make, error",
-    [
-        (lambda: CompletionCheck(checked_later), PromptValidationError),  # type: ignore[arg-type] # the mistake
-        (lambda: CompletionCheck(Later()), PromptValidationError),  # type: ignore[arg-type] # the mistake
-        (lambda: FilesExist(["a.md", "../b.md"]), InvalidArgumentError),
-        (lambda: FilesExist("a.md"), InvalidArgumentError),
-        (lambda: FilesExist([""]), InvalidArgumentError),
-    ],
-    ids=count(),
-)
-def test_a_check_that_cannot_work_is_refused_when_it_is_declared(
-    make: Callable[[], object], error: type[Exception], wording: Wording
-) -> None:
-    """Not at the answer, when the run is over."""
-    with pytest.raises(error) as caught:
-        make()
-    assert re.sub(" at 0x[0-9a-f]+", "", str(caught.value)) == wording
 
 
 def test_a_function_returns_sentences_or_nothing() -> None:
