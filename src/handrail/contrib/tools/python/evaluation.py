@@ -145,7 +145,7 @@ class Printed:
         return cut_between(f"{self._head}\n", self.left_out, f"\n{self._tail[-self._most_tail :]}")
 
 
-def cut(text: str, most: int) -> str:
+def elide(text: str, most: int) -> str:
     """A text without its middle, if it is longer than `most`."""
     half = most // 2
     return text if len(text) <= most else cut_between(text[:half], len(text) - 2 * half, text[len(text) - half :])

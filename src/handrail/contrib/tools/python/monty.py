@@ -39,8 +39,8 @@ from handrail.contrib.tools.python.evaluation import (
     PythonFault,
     PythonSettings,
     ValueForm,
-    cut,
     cut_between,
+    elide,
 )
 from handrail.contrib.tools.python.files import MOST_FILE_CALLS
 
@@ -152,12 +152,12 @@ class Evaluation:
         if isinstance(error, MontyCrashedError):
             return overtime if error.timed_out else PythonFault("SystemError", f"the interpreter has ended: {error}")
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
-            return PythonFault(type(error).__name__, cut(str(error), _MOST_ERROR))
+            return PythonFault(type(error).__name__, elide(str(error), _MOST_ERROR))
         kind, _, message = error.display("type-msg").partition(": ")
         if kind == "TimeoutError" and message.startswith(_OVERTIME):
             return overtime
         lines = [frame.line for frame in error.traceback()]
-        return PythonFault(kind, cut(message, _MOST_ERROR), lines[-1] if lines else None)
+        return PythonFault(kind, elide(message, _MOST_ERROR), lines[-1] if lines else None)
 
 
 def _print(printed: Printed, _stream: str, text: str) -> None:
