@@ -430,10 +430,7 @@ def print_all(scene: Scene, handrail: Command, session: str) -> None:
     for words in (
         ("sessions", "list"),
         *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
-        *(
-            ("sessions", "show", session, "--conversation", "--full", "--format", form)
-            for form in ("table", "json")
-        ),
+        *(("sessions", "show", session, "--conversation", "--full", "--format", form) for form in ("table", "json")),
         ("ledger", "list"),
         ("ledger", "list", "--format", "json"),
         ("approvals", "list"),
