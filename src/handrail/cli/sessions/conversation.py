@@ -6,8 +6,10 @@ import json
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from time import sleep
 from typing import Annotated, Any, cast
@@ -17,6 +19,7 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.options import StoreOptions
 from handrail.cli.screen import Screen, clean, format_call, format_duration, format_when
 from handrail.errors import SessionError
+from handrail.interrupts import HeldInterrupts, allow_interrupts
 from handrail.serde.formatting import json_line, shorten
 from handrail.session.conversation_parts import Speaker
 from handrail.session.persistence.protocol import SessionRow
@@ -106,6 +109,12 @@ def show_conversation(
         SessionError: an agent or prompt is named that has no conversation in it.
         StoreError: the store cannot be read.
     """
+    # Ctrl-C comes while more is waited for, and not while something is printed: what is open is printed last.
+    with HeldInterrupts() if how.follow else nullcontext():
+        return _show(store, row, how, options, full=full)
+
+
+def _show(store: Store, row: SessionRow, how: ConversationOptions, options: StoreOptions, *, full: bool) -> int:
     screen = Screen()
     reader = TranscriptReader(store, row.session_id)
     # What is there is held in memory, so that its end can be shown alone.
@@ -156,7 +165,7 @@ def _added(store: Store, session_id: str, reader: TranscriptReader, screen: Scre
             yield from reader.read(following=True)
             if is_held:
                 screen.out.file.flush()
-                sleep(_POLL_SECONDS)
+                allow_interrupts(partial(sleep, _POLL_SECONDS))
     except KeyboardInterrupt:
         yield from reader.finish()
         raise
