@@ -9,9 +9,9 @@ each of them, and at that line it is interrupted in one of three ways:
 | cancel | the task of the call is cancelled; through the blocking entry, a `CancelledError` is raised | every line |
 | exception | an exception is raised | lines of the pipeline, the session and the handler, in the thread of the caller |
 
-After that the same call is made once more; after every other call that has ended by an exception, and so without a
-message, an equal one in another reply. The effect must have happened at most once, its row must not have been failed
-while it had happened, and the second call must be answered.
+After that the same call is made once more. Where a call has ended by an exception, and so without a message, another
+one is interrupted at that line, and an equal call in another reply is made after it. The effect must have happened at
+most once, its row must not have been failed while it had happened, and the second call must be answered.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _LONGEST = timedelta(seconds=4)
 _SHORT, _MOMENT = 0.002, 0.2
 """Seconds: what a signal or a thread takes at the most, mostly and always."""
 
+_SPARED = {"__del__", "run_to_completion"}
+"""Functions: Python ignores what a finalizer raises; the other one has the message, and holds Ctrl-C back."""
 
 _LEASE = timedelta(seconds=0.1)
 
@@ -128,8 +130,7 @@ class Tracer:
     def trace(self, frame: FrameType) -> Callable[..., Any] | None:
         """Trace the lines of a frame, if it is one of Handrail or of the handler; see `sys.settrace`."""
         name = frame.f_code.co_filename
-        # Python ignores what a finalizer raises.
-        if frame.f_code.co_name == "__del__" or not (name.startswith(_SOURCE) or name == __file__):
+        if frame.f_code.co_name in _SPARED or not (name.startswith(_SOURCE) or name == __file__):
             return None
         if name == __file__ and frame.f_code.co_name not in {"pay", "pay_async"}:
             return None
@@ -206,14 +207,18 @@ class World:
         """
         self.paid: Counter[str] = Counter()
         self._case = case
-        self._url = url
-        self._numbers = iter(range(1_000_000))
-        self._open()
+        self._number = 0
+        self.store = stores.open(url)
+        self._open_session()
 
-    def _open(self) -> None:
-        self.store = stores.open(self._url)
-        # Of its own: a call of an earlier case would be answered from its record.
-        self.session = Session.open(self.store, f"desk ({self._case})")
+    def _open_anew(self) -> None:
+        # Not the store: one in memory would be empty.
+        self.session.close()
+        self._open_session()
+
+    def _open_session(self) -> None:
+        # Of its own for each call: what is left of earlier ones would make it execute more lines, and others.
+        self.session = Session.open(self.store, f"desk {self._number} ({self._case})")
         self.executor = self._executor()
 
     def close(self) -> None:
@@ -228,9 +233,10 @@ class World:
         return ToolExecutor(prompt=Prompt(template), session=self.session, deadline=deadline)
 
     def call(self) -> ToolCall:
-        """A call of its own order."""
-        number = next(self._numbers)
-        return ToolCall("call", "pay", {"order": f"order {number}"})
+        """A call of its own order, in its own session."""
+        self._number += 1
+        self._open_anew()
+        return ToolCall("call", "pay", {"order": f"order {self._number}"})
 
     def interrupted(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
         """Make a call, interrupt it at a line, and return the tracer, and whether the call ended by an exception."""
@@ -292,8 +298,7 @@ class World:
         try:
             answer = self._again(call, reply)
         except Exception as error:  # noqa: BLE001 - the session is opened anew, as a program does
-            self.close()
-            self._open()
+            self._open_anew()
             try:
                 answer = self._again(call, reply)
             except Exception as again:  # noqa: BLE001 - reported
@@ -301,8 +306,7 @@ class World:
         if self.paid[order] > 1:
             return f"it happened {self.paid[order]} times; its row was {before}"
         if time.monotonic() - begun > _LONGEST.total_seconds() / 2:
-            self.close()
-            self._open()
+            self._open_anew()
             return f"the second call waited for the first, which had ended: {answer}"
         after = self._status(call)
         if after == "running" or (after == "failed" and self.paid[order] and not as_new):
@@ -367,20 +371,27 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
         if not world.has_happened(first):
             count.faults.append("nothing was interrupted: the first call, which nobody interrupts, has paid nothing")
         for at in _lines(tracer.lines, stride):
-            call = world.call()
-            tracer, raised = world.interrupted(call, at)
-            if not tracer.where:
-                continue
-            count.lines += 1
-            count.raised += raised
-            if fault := world.fault(call, as_new=raised and at // stride % 2 == 0):
-                count.faults.append(f"{tracer.where}: {fault}")
+            raised = _interrupt(world, at, count, as_new=False)
+            if raised:
+                _interrupt(world, at, count, as_new=True)
         time.sleep(_MOMENT)  # handlers that have started late
         count.faults += [f"{order} happened {times} times" for order, times in world.paid.items() if times > 1]
     finally:
         threading.settrace(before)
         world.close()
     return count
+
+
+def _interrupt(world: World, at: int, count: Count, *, as_new: bool) -> bool:
+    """Interrupt a call at a line, and make it or an equal one again; returns whether it ended by an exception."""
+    call = world.call()
+    tracer, raised = world.interrupted(call, at)
+    if tracer.where:
+        count.lines += 1
+        count.raised += raised
+        if fault := world.fault(call, as_new=as_new and raised):
+            count.faults.append(f"{tracer.where}: {fault}")
+    return raised and bool(tracer.where)
 
 
 def _lines(number: int, stride: int) -> Iterator[int]:

@@ -32,6 +32,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 # Every line of one case takes minutes in the full form.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.short(8)
 def test_an_interrupt_at_a_line_makes_no_effect_happen_twice(url: str, case: Case) -> None:
     """`make chaos` interrupts a call at every line; this at some of them."""
     count = interrupts.play(url, case, stride=step(4) * 15)

@@ -55,12 +55,14 @@ from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.steps import (
     apply_result,
     check_policies,
+    is_plain,
+    message_with_feedback,
     parse_arguments,
     record_call,
     run_handler,
     unknown_tool,
 )
-from handrail.runtime.unknown_effects import give_message, is_plain, settle_at_once
+from handrail.runtime.unknown_effects import leave_unread_effects, settle_at_once
 from handrail.session.call_ref import ToolCall
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, thirteen times a call.
@@ -89,51 +91,63 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         try:
-            if run.has_identity and (answer := await run.answer_from_record()) is not None:
-                return answer  # the call has a final record
-            tool = run.tool or await unknown_tool(run)
-            run.step = PARSE
-            await parse_arguments(run, tool)
-            if run.turn.waits:
-                run.step = TURN
-                if (answer := await run.take_turn()) is not None:
-                    return answer  # the same call has run before this one
-            if run.policies:
-                run.step = POLICY
-                questions = await check_policies(run, tool)
-                run.step = APPROVAL
-                await request_approval(run, tool, questions)
-            run.step = DEADLINE
-            await run.check_ready(tool)
-            run.step = CLAIM
-            claim = await _claim(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
-            run.step = BEGIN
-            with run.begin(tool, claim) as transaction:
-                try:
-                    run.step = HANDLER
-                    result = await run_handler(run, tool, claim)
-                    if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                        return answer  # the same call has run concurrently
-                    if result.success:
-                        run.step = APPLY
-                        await apply_result(run, result, claim, transaction)
-                        run.step = COMMIT
-                        await run.commit(result, claim, transaction)  # without this line, the call is rolled back
-                    else:
-                        result = run.note_failed_result(result)
-                finally:
-                    if transaction.must_roll_back:
-                        await run.roll_back(transaction)
-        except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
-            result, answer = await _outcome_of(run, error)
-            if answer is not None:
-                return answer  # the same call was recorded meanwhile
-        run.step = RECORD
-        await record_call(run, result)
-    finally:
-        run.close()
-    run.step = RENDER
-    return run.message(result) if is_plain(run) else await give_message(run, result)
+            ended = await _run(run)
+        finally:
+            run.close()
+        if isinstance(ended, ToolMessage):
+            return ended
+        run.step = RENDER
+        return run.message(ended) if is_plain(run) else await message_with_feedback(run, ended)
+    except BaseException as error:
+        await leave_unread_effects(run, error)
+        raise
+
+
+async def _run(run: Invocation) -> ToolResult[Any] | ToolMessage:
+    """Steps 1 to 12: the result of a call, or the message of the same call that has a final record."""
+    try:
+        if run.has_identity and (answer := await run.answer_from_record()) is not None:
+            return answer  # the call has a final record
+        tool = run.tool or await unknown_tool(run)
+        run.step = PARSE
+        await parse_arguments(run, tool)
+        if run.turn.waits:
+            run.step = TURN
+            if (answer := await run.take_turn()) is not None:
+                return answer  # the same call has run before this one
+        if run.policies:
+            run.step = POLICY
+            questions = await check_policies(run, tool)
+            run.step = APPROVAL
+            await request_approval(run, tool, questions)
+        run.step = DEADLINE
+        await run.check_ready(tool)
+        run.step = CLAIM
+        claim = await _claim(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
+        run.step = BEGIN
+        with run.begin(tool, claim) as transaction:
+            try:
+                run.step = HANDLER
+                result = await run_handler(run, tool, claim)
+                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
+                    return answer  # the same call has run concurrently
+                if result.success:
+                    run.step = APPLY
+                    await apply_result(run, result, claim, transaction)
+                    run.step = COMMIT
+                    await run.commit(result, claim, transaction)  # without this line, the call is rolled back
+                else:
+                    result = run.note_failed_result(result)
+            finally:
+                if transaction.must_roll_back:
+                    await run.roll_back(transaction)
+    except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
+        result, answer = await _outcome_of(run, error)
+        if answer is not None:
+            return answer  # the same call was recorded meanwhile
+    run.step = RECORD
+    await record_call(run, result)
+    return result
 
 
 async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:

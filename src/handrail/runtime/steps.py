@@ -58,7 +58,7 @@ from handrail.runtime.failures import (
 )
 from handrail.runtime.hooks import with_feedback
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectRef, is_result
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
@@ -540,6 +540,11 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
 # ------------------------------------------------------------------------------------------------- step 13: the message
 
 
+def is_plain(run: Invocation) -> bool:
+    """Whether nothing is left of a call but its message: it has had no effects, and is due no feedback."""
+    return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None
+
+
 async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> ToolMessage:
     """The message with the feedback that is due; that of a nested call, which the program reads, without.
 
@@ -549,6 +554,9 @@ async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> Too
         BaseException: as `Invocation.message`.
     """
     message, feedback = run.message(result), run.environment.feedback
-    if feedback is None or run.turn.outer is not None or run.replayed:
-        return message
-    return with_feedback(message, await feedback.after_call(run.call, run.ref, run.mode, success=message.success))
+    if feedback is not None and run.turn.outer is None and not run.replayed:
+        message = with_feedback(
+            message, await feedback.after_call(run.call, run.ref, run.mode, success=message.success)
+        )
+    raise_held_interrupt()  # while it can still be said that the message was not given
+    return message

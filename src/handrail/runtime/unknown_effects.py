@@ -31,14 +31,13 @@ from typing import Any, ClassVar
 
 from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
-from handrail.interrupts import raise_held_interrupt
 from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
-from handrail.runtime.calls import ToolMessage
+from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
@@ -48,7 +47,7 @@ from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, U
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.runtime.steps import EffectReported, message_with_feedback, note_taint
+from handrail.runtime.steps import EffectReported, note_taint
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
 from handrail.session.relatives import UnopenedSession, sessions_above
@@ -102,14 +101,14 @@ async def repeated_effect(
                 settled = await settle_unknown(run, tool, row)
             except CallRefusedError as error:
                 if run.turn.caller is not None:
-                    _tell_caller(run.turn.caller, tool, row)
+                    _note_at_caller(run.turn.caller, tool, row)
                 raise FinalRefusal(str(error)) from error
         if settled.status == "done" and not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
             return settled
     return None
 
 
-def _tell_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -> None:
+def _note_at_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -> None:
     """Have the message of the call in whose handler an effect is refused say that it is unknown, if that call fails."""
     note = unknown_outcome(tool.name)
     caller.nested_calls[row.effect_id] = NestedCall(lambda: (note,), lambda: False)
@@ -159,44 +158,27 @@ def _had_message(session: Session, call: CallRef) -> bool:
     return record is None or record.final
 
 
-def is_plain(run: Invocation) -> bool:
-    """Whether a call has had no effects, nor calls inside it, and is due no feedback: then only its message is left."""
-    return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None
+async def leave_unread_effects(run: Invocation, error: BaseException) -> None:
+    """Leave what a call has done to the calls that equal it, because it ends by an exception, and without a message.
 
-
-async def give_message(run: Invocation, result: ToolResult[Any]) -> ToolMessage:
-    """Step 13, the message, of a call that has perhaps had effects, itself or by calls inside it.
-
-    If it ends without a message, because it raises or is cancelled, the effects are left to the calls that equal it.
-
-    Raises:
-        BaseException: as `Invocation.message`.
+    A store that fails here is logged.
     """
-    try:
-        message = await message_with_feedback(run, result)
-        raise_held_interrupt()
-    except BaseException as error:
-        if run.claim.is_done or run.reports is not None or run.nested_calls:
-            leave = partial(_leave_unread, run, result)
-            # Nothing can be awaited in a coroutine that is being closed with its loop.
-            leave() if isinstance(error, GeneratorExit) else await run.mode.in_thread(leave)
-        raise
-    return message
+    if isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is being closed with its loop
+        _leave_unread(run)
+    elif run.claim.is_done or run.reports is not None or run.nested_calls:
+        await run.mode.in_thread(partial(_leave_unread, run))
 
 
-def _leave_unread(run: Invocation, result: ToolResult[Any]) -> None:
+def _leave_unread(run: Invocation) -> None:
+    session = run.environment.session
     try:
-        _leave_all_unread(run, result)
+        leave_unread(NO_CLAIM, run.nested_calls)
+        if (run.claim.leave_unread() or run.reports is not None) and run.turn.outer is None:
+            record = session.recorded_call(run.ref)
+            if isinstance(record, ToolInvoked) and record.final:  # else a repeat of the call would be answered from it
+                session.log_event(replace(record, final=False, replayed=True), run.ref)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("what %s has done is not left to an equal call", run.call.name)
-
-
-def _leave_all_unread(run: Invocation, result: ToolResult[Any]) -> None:
-    leave_unread(NO_CLAIM, run.nested_calls)
-    is_left = run.claim.leave_unread() or run.reports is not None
-    if is_left and run.turn.outer is None and (run.is_final or run.committed_event is not None):
-        run.is_final = False  # else a repeat of the call would be answered from its record
-        run.environment.session.log_event(run.event(result), run.ref)
 
 
 def report_above(caller: Session, child: Session) -> None:
