@@ -27,7 +27,6 @@ from handrail.runtime import Session, ToolCall
 from handrail.session import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry
-from handrail.session.persistence.shared_texts import SMALLEST_TEXT, SharedTexts, UnitTexts, read_entries
 from handrail.store import MemoryStore, Store
 from handrail.transaction import UnitOfWork
 from tests.store.postgres_server import server_of_its_own
@@ -50,11 +49,9 @@ class _Turn(NamedTuple):
 
     Attributes:
         entries: its entries, in order; a turn whose result is cut has one more.
-        is_large: whether large texts in them are stored once.
     """
 
     entries: tuple[SessionEntry, ...]
-    is_large: bool
 
     @staticmethod
     def of(text: str) -> _Turn:
@@ -67,17 +64,16 @@ class _Turn(NamedTuple):
             session.conversation.append(asked, calls=[call], reply=reply)
             answer = executor.execute(call, reply=reply)
             session.conversation.append({"role": "tool", "tool_call_id": call.id, "content": answer.content})
-        return _Turn(tuple(read_entries(kept, "model")), len(text) >= SMALLEST_TEXT)
+        return _Turn(tuple(kept.entries("model")))
 
     def numbered(self, number: int, before: Counter[str]) -> Iterator[SessionEntry]:
-        """The entries of the turn of that number, from 1, in the form in which they are stored.
+        """The entries of the turn of that number, from 1.
 
         Args:
             number: of the turn.
             before: how many entries of each slice the session has; these are added.
         """
         digits = f"{number:07}"
-        texts = UnitTexts(SharedTexts())
         for entry in self.entries:
             at = before.total() + 1
             data = entry.items.replace(_NUMBER.encode(), digits.encode())
@@ -86,7 +82,7 @@ class _Turn(NamedTuple):
                 reply=entry.reply.replace(_NUMBER, digits),
                 call_id=entry.call_id.replace(_NUMBER, digits),
                 start=before[entry.type_name],
-                items=texts.share(at, data) if self.is_large else data,
+                items=data,
             )
             before[entry.type_name] += 1
 

@@ -35,8 +35,8 @@ WRITE = "write_file of 100 kB and the reply with it, bytes stored"
 OPENED_SMALL = f"{SMALL:,} calls, open the session"
 OPENED_LARGE = f"{LARGE:,} calls with results of 100 kB, open the session"
 LIMITS = (
-    Limit(RESULT, 1.1, "times its bytes"),
-    Limit(WRITE, 1.5, "times its bytes"),
+    Limit(RESULT, 0.6, "times its bytes"),
+    Limit(WRITE, 0.9, "times its bytes"),
     Limit(OPENED_SMALL, 20.0, "ms"),
     Limit(OPENED_LARGE, 20.0, "ms"),
 )

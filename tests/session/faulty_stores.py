@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -223,12 +223,6 @@ class FaultyStore(Store):
     ) -> Iterator[SessionEntry]:
         self._reach("read")
         for entry in self._store.entries(session_id, after=after, until=until, type_name=type_name):
-            self.rows_read += 1
-            yield entry
-
-    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
-        self._reach("read")
-        for entry in self._store.entries_at(session_id, numbers):
             self.rows_read += 1
             yield entry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -61,13 +62,20 @@ def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
     assert row.head == 4
 
 
-def test_entries_of_some_numbers_come_back(store: Store, clock: FakeClock) -> None:
-    """`entries_at` gives them in order, and leaves out those that are missing."""
+def test_large_entries_come_back(store: Store, clock: FakeClock) -> None:
+    """Of any size, and whether compressing makes them smaller or not."""
     hold = held(store, clock)
-    append(store, hold, 0, entries(1, 5), None)
-    assert list(store.entries_at("s1", [4, 2, 9, 0])) == [entry(2), entry(4)]
-    assert list(store.entries_at("s1", [])) == []
-    assert list(store.entries_at("nobody", [1])) == []
+    random = Random(7)  # noqa: S311 - no secret
+    items = [
+        b"[%s]" % (b"1," * 2046),
+        b"[%s]" % (b"1," * 2047),
+        b'["%s"]' % (b"a word " * 20_000),
+        random.randbytes(9000),
+    ]
+    large = [entry(number, items=data) for number, data in enumerate(items, 1)]
+    append(store, hold, 0, large, None)
+    assert list(store.entries("s1")) == large
+    assert store.newest_changes("s1", "desk:Note", after=0, until=4, limit=2) == large[2:]
 
 
 def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> None:
@@ -92,7 +100,6 @@ def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
     assert list(store.entries("s1")) == entries(1, 2500)
     assert [found.number for found in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
     assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
-    assert list(store.entries_at("s1", range(1, 2501))) == entries(1, 2500)
     row = store.find("s1")
     assert row is not None
     assert [found.number for found in store.contents(row).positions] == list(range(1, 2501))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Self
@@ -33,7 +35,6 @@ from handrail.session.persistence.protocol import (
     SessionSize,
 )
 from handrail.store import session_locks
-from handrail.store.memory_session import MemorySession
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EFFECT_WRITES,
@@ -51,6 +52,48 @@ from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session, guarded by the lock of the store; entry `n` stands at index `n - 1`.
+
+    Checkpoints have the oldest first. The token is that of the lock that is valid; empty while no holder has it.
+    """
+
+    row: SessionRow
+    entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
+    checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
+    token: str = ""
+    answers: dict[CallRef, AnswerRow] = field(default_factory=dict[CallRef, AnswerRow])
+
+    def append(self, append: SessionAppend) -> None:
+        """Add entries; doing it twice has the same effect."""
+        _, head, entries, checkpoint = append
+        self.entries[head:] = entries
+        if checkpoint is not None and (not self.checkpoints or self.checkpoints[-1].number < checkpoint.number):
+            self.checkpoints.append(checkpoint)
+        self.row = self.row._replace(head=head + len(entries))
+
+    def checkpoint(self, until: int | None) -> Checkpoint | None:
+        """The newest checkpoint that covers no entry after `until`; `None` if there is none."""
+        found = self.checkpoints
+        place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
+        return found[place - 1] if place else None
+
+    def newest_changes(self, type_name: str, *, after: int, until: int, limit: int) -> list[SessionEntry]:
+        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
+        places = range(min(until, len(self.entries)) - 1, after - 1, -1)
+        found = (self.entries[place] for place in places)
+        newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
+        return list(newest)[::-1]
+
+    def records(self) -> Iterator[tuple[CallRef, int]]:
+        """The identities of the recorded calls with the numbers of their entries, the newest first."""
+        for entry in reversed(self.entries):
+            if entry.role == "log" and entry.call_id:
+                yield CallRef(entry.reply or None, entry.call_id), entry.number
+
 
 _Identity = tuple[str, str]
 
@@ -91,7 +134,7 @@ class MemoryStore:
         self._rows: dict[_Identity, EffectRow] = {}
         self._watchers = Watchers()
         self._hash_key = os.urandom(32)
-        self._sessions: dict[str, MemorySession] = {}
+        self._sessions: dict[str, _Session] = {}
         self._decided: set[str] = set()
         self._held = SessionLockTable(NoLockBackend(), clock=clock, store=self.url)
 
@@ -228,7 +271,7 @@ class MemoryStore:
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
         with self._lock:
-            return self._add(MemorySession(row._replace(head=0)))
+            return self._add(_Session(row._replace(head=0)))
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none."""
@@ -254,7 +297,7 @@ class MemoryStore:
             if row.head > kept.row.head:
                 raise session_locks.too_few_entries(source, kept.row.head, row.head)
             checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
-            return self._add(MemorySession(row, kept.entries[: row.head], checkpoints))
+            return self._add(_Session(row, kept.entries[: row.head], checkpoints))
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that are held at this moment."""
@@ -368,12 +411,6 @@ class MemoryStore:
         with self._lock:
             kept = self._sessions.get(session_id)
             return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
-
-    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
-        """The entries of these numbers, in order; those that are missing are left out."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            return iter(()) if kept is None else iter(kept.entries_at(numbers))
 
     def recorded_calls(
         self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
@@ -532,20 +569,20 @@ class MemoryStore:
         kept = self._sessions.get(session_id)
         return iter(()) if kept is None else kept.records()
 
-    def _add(self, kept: MemorySession) -> bool:
+    def _add(self, kept: _Session) -> bool:
         session_id = kept.row.session_id
         if session_id in self._sessions:
             return False
         self._sessions[session_id] = kept
         return True
 
-    def _kept(self, session_id: str) -> MemorySession:
+    def _kept(self, session_id: str) -> _Session:
         kept = self._sessions.get(session_id)
         if kept is None:
             raise session_locks.session_not_found(session_id, self.url)
         return kept
 
-    def _valid(self, lock: SessionLock, head: int) -> MemorySession:
+    def _valid(self, lock: SessionLock, head: int) -> _Session:
         kept = self._sessions.get(lock.session_id)
         if kept is None or kept.token != lock.token or kept.row.head != head:
             found = None if kept is None else (kept.token, kept.row.head)

@@ -35,7 +35,6 @@ from handrail.session.call_ref import CallRef
 from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.item_reader import corrupt, decoded_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
 from handrail.session.postponed_calls import PostponedCall
 from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report
@@ -108,7 +107,7 @@ class TranscriptReader:
         self._claims = {claim.call.stored: claim for claim in self._store.open_claims(self._session_id)}
         while self._place < row.head:
             end = min(self._place + _PAGE_ENTRIES, row.head)
-            for entry in read_entries(self._store, self._session_id, after=self._place, until=end):
+            for entry in self._store.entries(self._session_id, after=self._place, until=end):
                 self._add(entry)
                 self._place = entry.number
                 yield from self._settled()
@@ -158,7 +157,7 @@ class TranscriptReader:
         notes: defaultdict[CallRef, list[ApprovalNote]] = defaultdict(list)
         row = self._store.find(self._session_id)
         while row is not None and row.parent is not None and self._session_id.startswith(f"{row.parent}/"):
-            for entry in read_entries(self._store, row.parent, type_name=_APPROVAL_TYPE):
+            for entry in self._store.entries(row.parent, type_name=_APPROVAL_TYPE):
                 for note in self._decoded(entry, approval_notes, row.parent):
                     if note.session_id == self._session_id and (note.is_person or note.approved is None):
                         notes[_outermost(note.ref)].append(note)

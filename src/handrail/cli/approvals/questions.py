@@ -33,7 +33,6 @@ from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_in
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import AnswerRow, SessionRow
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.postponed_calls import (
     PostponedCall,
     answer_in_words,
@@ -385,7 +384,7 @@ def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[St
 
 
 def _has_records_of_agents(store: Store, row: SessionRow) -> bool:
-    return bool(read_entries(store, row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS, limit=1))
+    return any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS))
 
 
 def _for_agents(row: SessionRow) -> ModuleType:

@@ -28,7 +28,6 @@ from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, clean, format_dur
 from handrail.errors import UnknownTypeError
 from handrail.session.conversation_parts import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
 from handrail.transcript.provider_messages import SaidPiece, message_pieces
 
@@ -268,7 +267,7 @@ def text_of_reply(store: Store, question: StoredQuestion) -> str:
     if row is None:
         return ""
     after = max(0, row.head - _LAST_ENTRIES)
-    entries = read_entries(store, row.session_id, after=after, until=row.head, type_name=CONVERSATION.name)
+    entries = list(store.entries(row.session_id, after=after, until=row.head, type_name=CONVERSATION.name))
     for part in (part for entry in reversed(entries) for part in reversed(_parts(entry))):
         if any(ref.stored == question.call.stored for ref in part.call_refs):
             pieces = (piece for message in part.messages for piece in message_pieces(message))

@@ -28,7 +28,6 @@ from handrail.runtime.ledger.states import key_expired, lease_expired
 from handrail.session.conversation_parts import ConversationPart
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionRow
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import proved
@@ -237,7 +236,7 @@ def agent_of_session(store: Store, session: SessionRow) -> str:
         StoreError: the store cannot be read.
     """
     # The first entry of a conversation names its speaker.
-    for entry in read_entries(store, session.session_id, until=session.head, type_name=CONVERSATION.name, limit=1):
+    for entry in store.entries(session.session_id, until=session.head, type_name=CONVERSATION.name):
         try:
             return json.loads(entry.items)[0].get("name") or session.tags.get(_TAG, "")
         # The agent is only shown, so an unreadable one is left out.

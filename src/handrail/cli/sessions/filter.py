@@ -21,7 +21,6 @@ from handrail.cli.options import MORE_THAN_ZERO
 from handrail.errors import StoreCorruptError, UnknownTypeError
 from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
 
 SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreadable", "ended"]
@@ -69,8 +68,8 @@ def last_used(store: Store, row: SessionRow) -> datetime:
     numbers = [number for _, number in store.recorded_calls(row.session_id, limit=1)]
     tail = max(0, row.head - _LAST_ENTRIES)
     entries = [
-        *(entry for number in numbers for entry in read_entries(store, row.session_id, after=number - 1, until=number)),
-        *read_entries(store, row.session_id, after=tail, until=row.head, type_name=CONVERSATION.name),
+        *(entry for number in numbers for entry in store.entries(row.session_id, after=number - 1, until=number)),
+        *store.entries(row.session_id, after=tail, until=row.head, type_name=CONVERSATION.name),
     ]
     return max([row.created_at, *(time for entry in entries for time in _times(entry))])
 

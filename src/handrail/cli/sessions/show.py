@@ -25,7 +25,6 @@ from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.store import Store
 from handrail.taint.state import DELIMITER_SECRET
 
@@ -264,7 +263,7 @@ def show_session(
         # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
         # are consistent while another process writes.
         limit, after = None if size is None else size + 1, entries.after
-        read = read_entries(store, session, after=after, until=row.head, type_name=entries.type, limit=limit)
+        read = list(islice(store.entries(session, after=after, until=row.head, type_name=entries.type), limit))
         page = read[:size]
     screen = Screen()
     if options.as_json:

@@ -21,7 +21,6 @@ from pydantic_core import from_json
 from handrail.errors import StoreCorruptError, UnknownTypeError
 from handrail.session.persistence.entry_index import EntryIndex, ItemRange, entry_ranges, runs_between
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
-from handrail.session.persistence.shared_texts import read_entries, read_newest_changes
 from handrail.session.persistence.stored_types import StoredType
 
 _MOST_QUERIES = 16
@@ -78,9 +77,7 @@ class ItemReader:
         """All items of some runs."""
         entries: list[SessionEntry] = []
         for first, last in entry_ranges(tuple(runs), most=_MOST_QUERIES):
-            found = read_entries(
-                self._store, self._session_id, after=first - 1, until=last, type_name=self._stored.name
-            )
+            found = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._stored.name)
             entries.extend(entry for entry in found if entry.role != "event")
         numbers = [entry.number for entry in entries]
         read: dict[int, list[Any]] = {}
@@ -105,8 +102,8 @@ class ItemReader:
         read, last, end = 0, run.last, self._end_before(run)
         while read < size + behind:
             most = min(size + behind - read, _MOST_AT_ONCE)
-            entries = read_newest_changes(
-                self._store, self._session_id, self._stored.name, after=run.first - 1, until=last, limit=most
+            entries = self._store.newest_changes(
+                self._session_id, self._stored.name, after=run.first - 1, until=last, limit=most
             )
             if not entries or (end is None and entries[-1].number != run.last):
                 raise self._too_few(run, read)

@@ -31,7 +31,6 @@ from handrail.session.persistence.protocol import (
     SessionStore,
 )
 from handrail.session.persistence.recorder import SessionRecorder
-from handrail.session.persistence.shared_texts import read_entries
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_as, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, Version
 from handrail.session.stored_items import StoredItems
@@ -221,7 +220,7 @@ class RecordsInStore:
             UnknownTypeError: its class is not known here.
         """
         kept, session_id = self._kept, self._kept.session_lock.session_id
-        (entry,) = read_entries(kept.store, session_id, after=number - 1, until=number)
+        (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
         # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
         kind = kept.kinds.get(entry.type_name) or find_type(entry.type_name)
         if kind is None:
@@ -286,7 +285,7 @@ def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # 
     Raises:
         StoreCorruptError: it cannot be read.
     """
-    (entry,) = read_entries(store, session_id, after=number - 1, until=number)
+    (entry,) = store.entries(session_id, after=number - 1, until=number)
     kind = find_type(entry.type_name)
     return None if kind is None else decoded_items(stored_type(kind), entry, session_id, store)[0]
 

@@ -80,8 +80,7 @@ class SessionEntry(NamedTuple):
         start: for a slice, the index in the slice at which the change begins; else 0.
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
-        items: those items as a JSON array in UTF-8; large texts in it may be references to entries before
-            (`handrail.session.persistence.shared_texts`).
+        items: those items as a JSON array in UTF-8.
     """
 
     number: int
@@ -357,10 +356,7 @@ class SessionStore(UnitStore, Protocol):
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
-        """The entries with `after < number <= until`, in order; of one type, if it is named.
-
-        As they are stored: `handrail.session.persistence.shared_texts.read_entries` puts in what they refer to.
-        """
+        """The entries with `after < number <= until`, in order; of one type, if it is named."""
         ...
 
     def newest_changes(
@@ -368,12 +364,8 @@ class SessionStore(UnitStore, Protocol):
     ) -> list[SessionEntry]:
         """The newest entries with `after < number <= until` that change the slice of a type, at most `limit`, in order.
 
-        As they are stored; those of the role `"event"` are left out.
+        Those of the role `"event"` are left out.
         """
-        ...
-
-    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
-        """The entries of these numbers, in order, as they are stored; those that are missing are left out."""
         ...
 
     def recorded_calls(

@@ -49,7 +49,6 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionStore,
 )
-from handrail.session.persistence.shared_texts import SMALLEST_TEXT, SharedTexts, UnitTexts
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -97,7 +96,6 @@ class EntryBatch(NamedTuple):
     layouts: dict[str, EntryIndex]
     noted: int
     uncovered_bytes: int
-    texts: UnitTexts | None = None
     emptied: tuple[tuple[type[Any], int], ...] = ()
 
 
@@ -125,7 +123,6 @@ class SessionRecorder:
             were read then.
         slices: those of the session; set by it when it is opened.
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
-        texts: the large texts of entries that are committed.
         masks: makes of an item what is stored of it, without secrets; by its type.
     """
 
@@ -146,7 +143,6 @@ class SessionRecorder:
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
     slices: tuple[StateSlices, LogSlices] = field(init=False)
-    texts: SharedTexts = field(default_factory=SharedTexts)
     masks: Mapping[type[Any], Callable[[Any], object]] = field(default_factory=dict[type[Any], Callable[[Any], object]])
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
@@ -344,15 +340,13 @@ class SessionRecorder:
         uncovered_bytes = self.uncovered_bytes + draft.size
         if draft.number - self.covered >= self.checkpoint_every or uncovered_bytes >= MOST_UNCOVERED_BYTES:
             checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, draft.texts, emptied)
+        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, emptied)
 
     def advance(self, plan: EntryBatch) -> None:
         """Take note of what has been committed."""
         self.head += len(plan.entries)
         self.layouts = plan.layouts
         self.uncovered_bytes = plan.uncovered_bytes
-        if plan.texts is not None:
-            self.texts.add(plan.texts)
         if plan.checkpoint is not None:
             self.covered, self.uncovered_bytes = plan.checkpoint.number, 0
         # Only the planned items: LOGs may have got others since, which go with the next unit.
@@ -479,7 +473,6 @@ class _Draft:
         self.number = kept.head
         self.layouts = dict(kept.layouts)
         self.entries: list[SessionEntry] = []
-        self.texts: UnitTexts | None = None
         self.size = 0
 
     def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
@@ -517,9 +510,6 @@ class _Draft:
         self, role: Role, stored: StoredType, ref: CallRef | None, start: int, removed: int, count: int, data: bytes
     ) -> None:
         self.number += 1
-        if len(data) >= SMALLEST_TEXT:
-            self.texts = self.texts or UnitTexts(self._kept.texts)
-            data = self.texts.share(self.number, data)
         self.size += len(data)
         reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
         entry = SessionEntry(

@@ -27,7 +27,7 @@ from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
 from handrail.store.sql.group_writer import MOST_ENTRIES, row_statement
-from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns
+from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, entry_columns
 from handrail.store.sql.unit_writer import change_statement
 from handrail.transaction import RecordCommit
 
@@ -63,7 +63,7 @@ def _of_claim(writes: Sequence[object]) -> Statement | None:
             newest = newest_number(lock.session_id, head, entries)
             parameters: list[object] = [*held, *effect_columns(row), newest, *held]
             for entry in entries:
-                parameters += (lock.session_id, *entry)
+                parameters += entry_columns(lock.session_id, entry)
             if checkpoint is not None:
                 parameters += (lock.session_id, *checkpoint)
             return Statement(_claim_sql(len(entries), checkpoint is not None), parameters)
@@ -89,7 +89,7 @@ def _of_session(writes: Sequence[object]) -> Statement | None:
     for change in changes:
         parameters += change_statement(change).parameters
     for entry in entries:
-        parameters += (session_id, *entry)
+        parameters += entry_columns(session_id, entry)
     if checkpoint is not None:
         parameters += (session_id, *checkpoint)
     parameters += (commit.journal_id for commit in commits)

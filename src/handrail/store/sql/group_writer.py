@@ -19,7 +19,7 @@ from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement, StatementParameters
-from handrail.store.sql.rows import effect_columns
+from handrail.store.sql.rows import effect_columns, entry_columns
 from handrail.store.sql.unit_writer import INSERT_ENTRY, change_statement
 from handrail.transaction import RecordCommit
 
@@ -119,7 +119,7 @@ def _write_commits(link: GroupConnection, writes: Sequence[object]) -> bool:
                 case SessionAppend(lock, head, added, checkpoint):
                     session_id = lock.session_id
                     heads.append((newest_number(session_id, head, added), session_id, head, lock.token))
-                    entries += [(session_id, *entry) for entry in added]
+                    entries += [entry_columns(session_id, entry) for entry in added]
                     checkpoints += () if checkpoint is None else ((session_id, *checkpoint),)
                 case EffectChange(_, EffectRow()) as change:
                     effects.append(change_statement(change).parameters)

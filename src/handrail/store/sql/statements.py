@@ -169,9 +169,6 @@ NEWEST_CHANGES = (
 )
 """The newest entries of a session that change the slice of a type, the newest first."""
 
-ENTRIES_AT = f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number IN ({{}}) ORDER BY number"
-"""Entries of a session with certain numbers, in order; takes a `?` for each."""
-
 # Not the items, which may be large: their length is read without them.
 POSITIONS = (
     f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "

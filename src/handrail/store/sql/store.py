@@ -505,19 +505,6 @@ class SqlStore:
         found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
         return [entry_of(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
 
-    def entries_at(self, session_id: str, numbers: Sequence[int]) -> Iterator[SessionEntry]:
-        """The entries of these numbers, in order; those that are missing are left out.
-
-        Raises:
-            StoreCorruptError: one of them cannot be read.
-        """
-        wanted = sorted(numbers)
-        for first in range(0, len(wanted), statements.ENTRIES_PER_PAGE):
-            page = wanted[first : first + statements.ENTRIES_PER_PAGE]
-            sql = statements.ENTRIES_AT.format(", ".join("?" * len(page)))
-            for columns in self._database.query(sql, (session_id, *page)):
-                yield entry_of(columns, session_id=session_id, store=self._database.url)
-
     def recorded_calls(
         self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
     ) -> list[tuple[CallRef, int]]:

@@ -11,7 +11,14 @@ from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite
 from handrail.store.sql import statements
 from handrail.store.sql.driver import DriverConnection, Statement, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import ENTRY_COLUMNS, answer_columns, applied_columns, effect_columns, effect_of
+from handrail.store.sql.rows import (
+    ENTRY_COLUMNS,
+    answer_columns,
+    applied_columns,
+    effect_columns,
+    effect_of,
+    entry_columns,
+)
 from handrail.store.sql.version import GET_VERSION, TABLES_VERSION
 from handrail.transaction import RecordCommit
 
@@ -145,7 +152,7 @@ def _append(link: DriverConnection, append: SessionAppend) -> None:
     lock, head, entries, checkpoint = append
     session_id = lock.session_id
     newest = session_locks.newest_number(session_id, head, entries)
-    added = [(session_id, *entry) for entry in entries]
+    added = [entry_columns(session_id, entry) for entry in entries]
     if not link.insert_if(statements.SET_HEAD, (newest, session_id, head, lock.token), _ENTRIES, added):
         raise session_locks.session_lost(lock, head, holder(link, lock))
     if checkpoint is not None:

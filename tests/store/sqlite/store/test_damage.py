@@ -251,6 +251,7 @@ def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> No
     "sql",
     [
         pytest.param("UPDATE handrail_entries SET items = 'text' WHERE number = 3", id="items"),
+        pytest.param("UPDATE handrail_entries SET items = x'7801' WHERE number = 3", id="compressed"),
         pytest.param("UPDATE handrail_entries SET role = 'king' WHERE number = 3", id="role"),
         pytest.param("UPDATE handrail_entries SET start = 'x' WHERE number = 3", id="start"),
         pytest.param("DELETE FROM handrail_entries WHERE number = 3", id="an entry is missing"),
