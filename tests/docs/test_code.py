@@ -7,14 +7,10 @@ saves and starts is run by `test_typed_pages.py`.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import shlex
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +19,7 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 
 import handrail.prompt
 from handrail import tool
-from handrail.store.sql.migrations import MIGRATIONS
 from tests.architecture.sources import ROOT
-from tests.docs.console import typed
 from tests.docs.typed_pages import typed_pages
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
@@ -122,29 +116,3 @@ def test_the_example_of_the_readme_has_at_most_25_lines() -> None:
     """With its imports."""
     (example,) = with_code()[README]
     assert len(example.source.splitlines()) <= 25
-
-
-def upgrade_commands() -> list[str]:
-    """The commands that the page on stores gives for the upgrade of a store."""
-    page = (ROOT / "docs" / "how-to" / "upgrade-a-store.md").read_text(encoding="utf-8")
-    return re.findall(r"`(python -c .*?)`", page)
-
-
-def version_of(path: Path) -> int:
-    """The version of the tables of a SQLite store."""
-    with closing(sqlite3.connect(path)) as connection:
-        (version,) = connection.execute("SELECT version FROM handrail_schema").fetchone()
-    return int(version)
-
-
-def test_the_command_of_the_upgrade_makes_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the folder of the store."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "desk.db"
-    (command,) = upgrade_commands()
-    python, *words = shlex.split(command)
-    assert python == "python"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run([sys.executable, *words], check=True, env=environment, timeout=60)
-    assert version_of(path) == len(MIGRATIONS)
-    assert typed("handrail sessions list --store sqlite:///desk.db")[0] == 0

@@ -1,4 +1,4 @@
-"""What only the store on a server promises: its clock, restarts, lost connections, several migrations at once."""
+"""What only the store on a server promises: its clock, restarts, lost connections, several that make its tables."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ import handrail.store
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError, StoreVersionError
 from handrail.session import Session
 from handrail.store import SqliteStore
-from handrail.store.sql.version import TABLES_VERSION
+from handrail.store.sql.statements import TABLES_VERSION
 from tests.architecture.sources import ROOT
 from tests.store.ledger_stores import running_row
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
@@ -330,8 +330,8 @@ class Note:
     """What a session stores."""
 
 
-def migrated(url: str) -> None:
-    """A newer Handrail migrates the store; only the version changes, as it did once."""
+def change_version(url: str) -> None:
+    """Another Handrail changes the tables, and so their version."""
     sql = f"UPDATE handrail_schema SET version = {TABLES_VERSION + 1}"  # noqa: S608 - a number
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
@@ -341,8 +341,8 @@ def migrated(url: str) -> None:
             server.execute(sql.encode())
 
 
-def test_a_process_that_is_older_than_the_tables_writes_nothing(url: str, tmp_path: Path, wording: Wording) -> None:
-    """Once a newer one has migrated them: neither calls nor sessions, claims, leases and commit records."""
+def test_nothing_is_written_to_tables_whose_version_has_changed(url: str, tmp_path: Path, wording: Wording) -> None:
+    """While the store was open: neither calls nor sessions, claims, leases and commit records."""
     world = tmp_path / "world"
     with handrail.store.open(url) as store, Session.open(store, "desk") as session:
         executor = desk(session, world)
@@ -351,7 +351,7 @@ def test_a_process_that_is_older_than_the_tables_writes_nothing(url: str, tmp_pa
         assert held_before is not None
         row = running_row(CLOCK)
         assert insert(store, row) is None
-        migrated(url)
+        change_version(url)
         assert refusals(pay_all(executor, SECOND)) == wording
         writes: list[Callable[[], object]] = [
             lambda: store.create(session_row(CLOCK, "new")),

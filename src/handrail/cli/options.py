@@ -93,7 +93,7 @@ class StoreOptions:
         except StoreReadOnlyError as error:
             if writing:
                 raise
-            # Opening for reading writes nothing, unless the tables have to be made or migrated.
+            # Opening for reading writes nothing, unless the tables have to be made.
             text = (
                 "has no tables of this version of Handrail yet, and a command that only reads makes none. Open it with"
             )

@@ -26,7 +26,7 @@
     │   ├── StoreClosedError         (also a DeveloperMistake) the program has closed it, and uses it again
     │   ├── StoreCorruptError        what it holds cannot be read
     │   ├── StoreReadOnlyError       it cannot be written to
-    │   └── StoreVersionError        it was written by a newer Handrail
+    │   └── StoreVersionError        its tables have another version
     ├── ResourceError                developer: see `handrail.resources`
     │   ├── UnboundResourceError     (also a DeveloperMistake) nothing is bound for a type
     │   ├── CircularResourceError    (also a DeveloperMistake) providers need each other

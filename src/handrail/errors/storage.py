@@ -63,14 +63,14 @@ class StoreReadOnlyError(StoreError):
 
 
 class StoreVersionError(StoreError):
-    """The store was written by a newer Handrail.
+    """The tables of the store have another version than those of this Handrail.
 
     Attributes:
-        found: the version of the store's schema.
-        known: the newest version that this Handrail knows.
+        found: the version of the tables.
+        known: that of the tables of this Handrail.
     """
 
-    text_for_model: ClassVar[str] = "the store is of a newer version"
+    text_for_model: ClassVar[str] = "the store is of another version"
 
     def __init__(self, message: str, *, store: str, found: int, known: int) -> None:
         super().__init__(message, store=store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -236,13 +236,6 @@ def still_open(
     """
     found: dict[CallRef, OpenCall] = {}
     for each in (*claimed, *sorted(listed, key=lambda one: one.state == "unrecorded")):
-        before = _without_reply(each)
-        older = None if before is None else found.get(before)
-        if before is not None and older is not None and older.tool == each.tool:
-            # A version without replies recorded the claim under the id alone; the conversation knows the reply of the
-            # call.
-            del found[before]
-            found[each.call] = replace(older, call=each.call)
         standing = found.get(each.call)
         if standing is None or _weight(each) > _weight(standing):
             found[each.call] = each
@@ -253,15 +246,9 @@ def still_open(
         # It is made with the outermost call, which alone has a record that answers it.
         if any(is_settled(call) for call in each.call.ancestors):
             return False
-        before = _without_reply(each)
-        return not is_settled(each.call) and (before is None or not is_settled(before))
+        return not is_settled(each.call)
 
     return tuple(each for each in found.values() if is_open(each))
-
-
-def _without_reply(each: OpenCall) -> CallRef | None:
-    """How a version that did not know replies has named a call that a conversation lists; else `None`."""
-    return CallRef(None, each.call.call_id) if each.state == "unrecorded" and each.call.reply is not None else None
 
 
 def _weight(call: OpenCall) -> tuple[int, float]:

@@ -246,11 +246,9 @@ class PostgresDriver:
         """Whether there is a table of that name."""
         return bool(statements.query(_HAS_TABLE, (name,)))
 
-    def exclude_migrations(self, link: DriverConnection) -> None:
-        """Take the lock for making or changing the tables, and wait for the units that have seen their version."""
+    def lock_tables(self, link: DriverConnection) -> None:
+        """Takes the lock for making the tables."""
         link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
-        if self.has_table(link, "handrail_schema"):
-            link.execute("LOCK TABLE handrail_schema IN ACCESS EXCLUSIVE MODE")
 
     def close(self) -> None:
         """Close all connections; idempotent. In a forked process nothing is closed."""

@@ -6,6 +6,5 @@
 - `call_connections`, `call_place`, `recorded_reads`: which calls have one, who waits for it, and what it has read.
 - `store`: `SqlStore`: every statement on effects, sessions and commit records.
 - `rows`: values to columns and back; what a damaged row says.
-- `migrations`: tables, versions, migrations.
-- `version`: the version that each unit of work compares.
+- `tables`: the tables and their version.
 """

@@ -6,11 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from handrail.crash_points import reached
-from handrail.errors import StoreUnavailableError
+from handrail.errors import StoreCorruptError, StoreUnavailableError, StoreVersionError
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.call_connections import CallConnections
-from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementParameters
-from handrail.store.sql.version import GET_VERSION, check_found
+from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementExecutor, StatementParameters
+from handrail.store.sql.statements import GET_VERSION, TABLES_VERSION
 from handrail.transaction import UnitStore
 
 
@@ -71,7 +71,7 @@ class Database:
             any_version: whether the tables may have another version than that of this Handrail.
 
         Raises:
-            StoreVersionError: a newer Handrail has migrated the tables.
+            StoreVersionError: the tables have another version.
             StoreError: it cannot be begun or committed; nothing counts, unless the connection was lost in the very
                 moment of the commit.
         """
@@ -128,7 +128,7 @@ class _OwnTransaction:
             if self._any_version:
                 link.begin()
             else:
-                check_found(link.begin_with(GET_VERSION), self._driver.url)
+                _check_version(link.begin_with(GET_VERSION), self._driver.url)
         except BaseException:
             self._driver.release(link)
             raise
@@ -140,3 +140,32 @@ class _OwnTransaction:
 
     def rollback(self) -> None:
         self._driver.release(self.link)
+
+
+def check_version(executor: StatementExecutor, store: str) -> None:
+    """Refuses tables of another version: a Handrail of another version has made or changed them.
+
+    Args:
+        executor: executes the question.
+        store: the URL of the store.
+
+    Raises:
+        StoreVersionError: they have another version.
+        StoreCorruptError: they have none.
+        StoreError: the store does not answer.
+    """
+    _check_version(executor.query(GET_VERSION), store)
+
+
+def _check_version(rows: Rows, store: str) -> None:
+    versions = [version for (version,) in rows]
+    if versions == [TABLES_VERSION]:
+        return
+    if len(versions) != 1 or type(versions[0]) is not int:
+        msg = f"{store} does not say which version its tables have; restore it from a copy"
+        raise StoreCorruptError(msg, store=store)
+    msg = (
+        f"the tables of {store} have version {versions[0]}, and those of this Handrail have version {TABLES_VERSION}. "
+        "Use a Handrail with tables of that version; nothing was written"
+    )
+    raise StoreVersionError(msg, store=store, found=versions[0], known=TABLES_VERSION)

@@ -363,8 +363,8 @@ class Driver(StatementExecutor, Protocol):
         """Whether there is a table of that name."""
         ...
 
-    def exclude_migrations(self, link: DriverConnection) -> None:
-        """Keep other processes from making or changing tables until the transaction ends."""
+    def lock_tables(self, link: DriverConnection) -> None:
+        """Keeps other processes from making the tables until the transaction ends."""
         ...
 
     def close(self) -> None:

@@ -16,7 +16,15 @@ from handrail.store.sql.rows import (
     POSITION_COLUMNS,
     SESSION_COLUMNS,
 )
-from handrail.store.sql.version import IS_CURRENT
+
+TABLES_VERSION = 1
+"""The version of the tables that these statements are written for."""
+
+GET_VERSION = "SELECT version FROM handrail_schema"
+"""The version of the tables."""
+
+IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"
+"""Whether the tables have that version."""
 
 _MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
 _SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])

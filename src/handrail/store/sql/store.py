@@ -46,9 +46,8 @@ from handrail.store.protocol import (
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
 from handrail.store.sql.call_place import loop_would_wait
-from handrail.store.sql.database import Database
+from handrail.store.sql.database import Database, check_version
 from handrail.store.sql.driver import Driver
-from handrail.store.sql.migrations import migrate, read_hash_key
 from handrail.store.sql.rows import (
     answer_of,
     checkpoint_of,
@@ -60,9 +59,9 @@ from handrail.store.sql.rows import (
     session_of,
     to_micros,
 )
+from handrail.store.sql.tables import make_tables, read_hash_key
 from handrail.store.sql.unit_applier import UnitApplier
 from handrail.store.sql.unit_writer import holder
-from handrail.store.sql.version import check_version
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -80,7 +79,7 @@ class SqlStore:
         new_token: makes the tokens of locks.
 
     Raises:
-        StoreError: the tables cannot be created or migrated.
+        StoreError: the tables cannot be created.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class SqlStore:
         self._watchers = Watchers()
         self._new_token = new_token
         try:
-            migrate(self._database)
+            make_tables(self._database)
         except BaseException:
             driver.close()
             raise

@@ -30,9 +30,8 @@ from handrail.store.protocol import (
 from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
-from handrail.store.sql.database import Database
+from handrail.store.sql.database import Database, check_version
 from handrail.store.sql.unit_writer import RefusedError, holder, insert_row, replace_row, write_with
-from handrail.store.sql.version import check_version
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import run_in_thread

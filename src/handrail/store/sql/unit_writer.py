@@ -19,7 +19,6 @@ from handrail.store.sql.rows import (
     effect_of,
     entry_columns,
 )
-from handrail.store.sql.version import GET_VERSION, TABLES_VERSION
 from handrail.transaction import RecordCommit
 
 _ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
@@ -105,7 +104,7 @@ def insert_row(
         # The key is free: the row was removed since, the session is not held, or the tables have another version.
         if held is not None:
             check_held(executor, held)
-        if executor.query(GET_VERSION) != [(TABLES_VERSION,)]:
+        if executor.query(statements.GET_VERSION) != [(statements.TABLES_VERSION,)]:
             return RefusedWrite(insert)
     return None
 

@@ -239,7 +239,7 @@ class SqliteDriver:
         """Whether there is a table of that name."""
         return bool(statements.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
-    def exclude_migrations(self, link: DriverConnection) -> None:
+    def lock_tables(self, link: DriverConnection) -> None:
         """No other transaction can write meanwhile."""
 
     def close(self) -> None:

@@ -1,25 +1,21 @@
-"""The tables of a store, their version, and how older ones are migrated.
+"""The tables of a store, and the key that is in them.
 
 The tables carry the prefix `handrail_`, because the program may have tables in the same database. Their version is in
-`handrail_schema`, in one row. A migration is a list of statements that lead from one version to the next; opening a
-store migrates it in one transaction, and refuses one that is newer than this list.
+`handrail_schema`, in one row. Every unit of work compares it, and nothing is written to tables of another version: a
+statement that stands alone has the condition `statements.IS_CURRENT`, and a transaction asks for the version as it
+begins (`Database.transaction`). No unit takes a round trip more.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable
 
-from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
-from handrail.store.sql.database import Database
-from handrail.store.sql.driver import DriverConnection, StatementExecutor
-from handrail.store.sql.version import GET_VERSION
+from handrail.errors import StoreCorruptError, StoreReadOnlyError
+from handrail.store.sql.database import Database, check_version
+from handrail.store.sql.statements import TABLES_VERSION
 
-Migration: TypeAlias = Sequence[str]
-"""The statements that lead from one version to the next, with fields of `ColumnTypes` in braces."""
-
-_FIRST: Migration = (
+TABLES: tuple[str, ...] = (
     # The key is for hashes that cannot be computed without this store.
     "CREATE TABLE handrail_schema (version INTEGER NOT NULL, hash_key {bytes})",
     # The owner is the call that has claimed the effect: its session, its reply, its id, its process.
@@ -59,54 +55,39 @@ _FIRST: Migration = (
         PRIMARY KEY (session_id, reply, call_id)
     ){clustered}""",
 )
-
-MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
-"""How version n + 1 is made of version n, at index n; version 0 is a database without our tables."""
+"""The statements that make them, with fields of `ColumnTypes` in braces."""
 
 
-def migrate(
-    database: Database,
-    migrations: Sequence[Migration] = MIGRATIONS,
-    *,
-    new_key: Callable[[], bytes] = lambda: os.urandom(32),
-) -> None:
-    """Make the tables of the newest version, or migrate older ones; writes nothing if there is nothing to do.
+def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os.urandom(32)) -> None:
+    """Makes the tables in a database that has none, in one transaction.
 
     Args:
-        database: where the tables are.
-        migrations: all that there are.
+        database: where they are to be.
         new_key: makes the key of a store, for hashes that must not be guessed.
 
     Raises:
-        StoreVersionError: the tables are newer than the newest migration. They are unchanged.
-        StoreReadOnlyError: there is something to do, and nothing can be written.
+        StoreVersionError: there are tables of another version.
+        StoreReadOnlyError: there are none, and nothing can be written.
         StoreCorruptError: the version cannot be read.
         StoreError: the database cannot be read or written; it is unchanged.
     """
-    known = len(migrations)
-    if _version(database, database.driver, known) == known:
+    driver = database.driver
+    if driver.has_table(driver, "handrail_schema"):
+        check_version(driver, database.url)
         return
     try:
         with database.transaction(any_version=True) as link:
-            database.driver.exclude_migrations(link)
-            _migrate(database, link, migrations, new_key)
+            driver.lock_tables(link)
+            if driver.has_table(link, "handrail_schema"):  # another process has made them meanwhile
+                check_version(link, database.url)
+                return
+            for statement in TABLES:
+                link.execute(statement.format_map(driver.types._asdict()))
+            row = (TABLES_VERSION, new_key())
+            link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
     except StoreReadOnlyError as error:
-        msg = f"{database.url} was made by an older Handrail, or is empty; open it once for writing to migrate it"
+        msg = f"{database.url} has no tables of Handrail; open it once for writing"
         raise StoreReadOnlyError(msg, store=database.url) from error
-
-
-def _migrate(
-    database: Database, link: DriverConnection, migrations: Sequence[Migration], new_key: Callable[[], bytes]
-) -> None:
-    known = len(migrations)
-    found = _version(database, link, known)
-    for migration in migrations[found:]:
-        for statement in migration:
-            link.execute(_in_words_of(database, statement))
-    if found == 0:
-        link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", (known, new_key()))
-    else:
-        link.execute("UPDATE handrail_schema SET version = ?", (known,))
 
 
 def read_hash_key(database: Database) -> bytes:
@@ -122,25 +103,3 @@ def read_hash_key(database: Database) -> bytes:
         msg = f"{database.url} has no key for the hashes of secrets; something other than Handrail has changed it"
         raise StoreCorruptError(msg, store=database.url)
     return key
-
-
-def _in_words_of(database: Database, statement: str) -> str:
-    return statement.format_map(database.driver.types._asdict())
-
-
-def _version(database: Database, statements: StatementExecutor, known: int) -> int:
-    """The version of the tables; 0 if there are none."""
-    if not database.driver.has_table(statements, "handrail_schema"):
-        return 0
-    rows = statements.query(GET_VERSION)
-    found = rows[0][0] if len(rows) == 1 else None
-    if type(found) is not int or found < 1:
-        msg = f"{database.url} does not say which version its tables have; restore it from a copy"
-        raise StoreCorruptError(msg, store=database.url)
-    if found > known:
-        msg = (
-            f"{database.url} was written by a newer Handrail: its tables have version {found}, and this one knows "
-            f"versions up to {known}. Install that Handrail; nothing was changed"
-        )
-        raise StoreVersionError(msg, store=database.url, found=found, known=known)
-    return found
