@@ -1,7 +1,7 @@
 """What a call costs with what protects its store and its texts, beside the same call without.
 
 Before each unit of work a store compares the files of its database with what the folder names
-(`handrail.store.sqlite.opened_files`), and texts of failures are searched for secrets (`handrail.redaction`). The cases
+(`handrail.store.sqlite.file`), and texts of failures are searched for secrets (`handrail.redaction`). The cases
 without have neither; all else is the same, and both are prepared in the same way before each call.
 """
 
@@ -20,7 +20,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.redaction import Redaction, current_redaction, use_redaction
 from handrail.runtime import Session, ToolCall
-from handrail.store.sqlite.opened_files import OpenedFiles
+from handrail.store.sqlite.file import OpenedFiles
 
 Effect = Literal["state", "external"]
 

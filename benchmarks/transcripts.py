@@ -21,7 +21,7 @@ from handrail import store
 from handrail.cli import main
 from handrail.prompt import ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.session.conversation_parts import REPLY_KEY, ConversationPart, RequestedCall
+from handrail.session.conversation import REPLY_KEY, ConversationPart, RequestedCall
 from handrail.session.persistence.protocol import SessionAppend, SessionEntry
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store

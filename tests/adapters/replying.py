@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
-from handrail.session.conversation_parts import REPLY_KEY
+from handrail.session.conversation import REPLY_KEY
 from tests.adapters.notes import Note
 
 

@@ -13,7 +13,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.postponed_calls import PostponedCall
+from handrail.session.open_calls import PostponedCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Decides, Note, call, executor, tool

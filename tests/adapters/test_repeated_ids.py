@@ -25,7 +25,7 @@ from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from tests.adapters.notes import Note

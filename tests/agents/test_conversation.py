@@ -18,7 +18,7 @@ from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
 from handrail.errors import AgentError, StoreCorruptError
 from handrail.runtime import Session
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, desk, play, returns
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, change_conversation, desk_in

@@ -13,7 +13,7 @@ from handrail.crash_points import POINTS
 from handrail.errors import AgentError
 from handrail.prompt import CompletionContext
 from handrail.runtime.hooks import SentBack
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step
 from tests.store.postgres_server import fresh_url

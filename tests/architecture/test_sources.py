@@ -22,7 +22,6 @@ SHORT_MODULES = {
     "agents/error_text.py": "one question, asked by exports, runs and the command line",
     "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
-    "session/outside_writes.py": "one rule about who writes, below the session",
     "clock.py": "one protocol, below everything",
     "closing.py": "one rule, below sessions and stores",
     "crash_points.py": "one list, below everything",

@@ -18,7 +18,7 @@ from handrail.agents.run.options import DEFAULT_OPTIONS
 from handrail.agents.run.run_command import RunCommand, record_command
 from handrail.cli import main
 from handrail.runtime import Session
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.closed_ports import closed_port, openai_at
 from tests.docs.agent_faults import DESK, TOOLS

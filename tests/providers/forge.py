@@ -27,7 +27,7 @@ from chaos.worker import wait_for_threads
 from handrail import store
 from handrail.crash_points import arm
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.threads import THREADS
 from tests.architecture.sources import ROOT
 from tests.crash.forge import forked

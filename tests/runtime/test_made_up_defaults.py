@@ -14,7 +14,7 @@ from handrail.errors import CallPostponed
 from handrail.prompt import IdempotencyConfig
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session.call_ref import CallRef
-from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
+from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
 from tests.runtime.bench import ASKS, executor
 

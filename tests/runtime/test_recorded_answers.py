@@ -17,9 +17,15 @@ from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
-from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
+from handrail.session.open_calls import (
+    CallAnswer,
+    GivenAnswer,
+    PostponedCall,
+    RecordedAnswer,
+    answer_row,
+    postponed_call,
+)
 from handrail.session.persistence.protocol import AnswerChange, SessionEntry
-from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork

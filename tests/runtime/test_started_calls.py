@@ -27,7 +27,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.calls import Step
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
-from handrail.session.postponed_calls import CallAnswer, PostponedCall, postponed_call
+from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
 from tests.runtime.bench import ASKS, Decides, Note, tool
 from tests.runtime.shops import MINUTE, Shop, ask
 from tests.store.units import replace

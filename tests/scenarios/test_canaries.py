@@ -30,8 +30,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.call_ref import CallRef
 from handrail.store import Store
 from handrail.taint import Tainted
-from handrail.taint.delimiter import delimiter_of
-from handrail.taint.state import DelimiterSecret
+from handrail.taint.state import DelimiterSecret, delimiter_of
 from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write

@@ -13,7 +13,7 @@ from pydantic_ai import ModelHTTPError
 from handrail.cli import main as command
 from handrail.errors import RecordingError
 from handrail.runtime import Session, ToolCall
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.store import MemoryStore, SqliteStore
 from handrail.testing import Crashed
 from tests.cli.agent_folders import script

@@ -19,7 +19,7 @@ from handrail.agents import RunOptions, load_agent
 from handrail.cli.sessions.filter import SessionState, states_in_store
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore, Store
 from tests.agents.folders import write
 

@@ -1,4 +1,4 @@
-"""`handrail.serde.near_paths`: the path that was probably meant."""
+"""`handrail.serde.formatting`: the path that was probably meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
+from handrail.serde.formatting import did_you_mean, files_in, nearest_path
 from tests.wording import Wording
 
 FILES = ("desk.agent", "desk.py", "refunds/night.agent", "refunds/day.agent", "other/x.txt")

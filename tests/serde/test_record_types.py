@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, digest, dump, masked_json, masking_of, result_codec, stored_codec
-from handrail.serde.record_types import is_record
+from handrail.serde.annotations import is_record
 from tests.serde import refused
 from tests.wording import Wording
 

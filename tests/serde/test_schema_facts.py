@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field, field_validator
 
 from handrail.serde.adapter import closed_adapter
-from handrail.serde.json_schema import json_schema
-from handrail.serde.schema_facts import SchemaFacts, facts_of, is_surely_simple, simple_facts
+from handrail.serde.json_schema import SchemaFacts, facts_of, is_surely_simple, json_schema, simple_facts
 
 
 class Shade(enum.Enum):

@@ -13,7 +13,7 @@ from handrail.redaction import MASK
 from handrail.serde import masking_of, schema_masking
 from handrail.session.call_masking import CallMasking, masked_call, masked_words
 from handrail.session.call_ref import ToolCall
-from handrail.session.conversation_parts import ConversationPart, RequestedCall
+from handrail.session.conversation import ConversationPart, RequestedCall
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
 from handrail.session.call_ref import ToolCall
-from handrail.session.conversation import Conversation
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import Conversation, ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Note, echo, executor, tool

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart, OpenReply, RequestedCall, last_turns, open_reply
+from handrail.session.conversation import ConversationPart, OpenReply, RequestedCall, last_turns, open_reply
 
 A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})
 ASKS = ConversationPart(({"role": "assistant"},), "r1", (A, B))

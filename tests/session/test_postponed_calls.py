@@ -9,7 +9,7 @@ import pytest
 
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.postponed_calls import (
+from handrail.session.open_calls import (
     CallAnswer,
     CallQuestion,
     PostponedCall,

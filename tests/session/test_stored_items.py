@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import StoreUnavailableError
-from handrail.session.stored_items import StoredItems
+from handrail.session.slices import StoredItems
 
 
 class Reading:

@@ -26,8 +26,7 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult,
 from handrail.session import Session, SlicePolicy
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.open_calls import open_calls_in_store
-from handrail.session.postponed_calls import PostponedCall
+from handrail.session.open_calls import PostponedCall, open_calls_in_store
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock

@@ -1,4 +1,4 @@
-"""`handrail.taint.delimiter`: untrusted content cannot end the part in which it is rendered."""
+"""`handrail.taint.state`: untrusted content cannot end the part in which it is rendered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.call_ref import CallRef
 from handrail.taint import Tainted, TaintPolicy, taints_of
-from handrail.taint.delimiter import delimiter_of
-from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, taint
+from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, delimiter_of, taint
 from tests.taint.desk import MAIL, call, desk
 from tests.wording import Wording
 

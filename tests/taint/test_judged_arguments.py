@@ -1,4 +1,4 @@
-"""`handrail.taint.judged_arguments`: what of the arguments of a call the policy about taint compares."""
+"""`handrail.taint.policy`: what of the arguments of a call the policy about taint compares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from handrail.redaction import MASK
 from handrail.serde import dump, parse, schema
-from handrail.taint.judged_arguments import JudgedArguments
+from handrail.taint.policy import JudgedArguments
 
 DEFAULT = SecretStr("default")
 

@@ -1,4 +1,4 @@
-"""`handrail.taint.policy` and `handrail.taint.sanitized`: what a tainted session may do."""
+"""`handrail.taint.policy` and `handrail.taint.policy`: what a tainted session may do."""
 
 from __future__ import annotations
 

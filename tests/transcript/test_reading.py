@@ -15,8 +15,7 @@ from handrail.errors import StoreCorruptError
 from handrail.prompt import ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation import Conversation
-from handrail.session.conversation_parts import ConversationPart, RequestedCall
+from handrail.session.conversation import Conversation, ConversationPart, RequestedCall
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import EffectStatus, Store

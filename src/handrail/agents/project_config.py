@@ -25,7 +25,7 @@ from handrail.agents.config_values import leaves_folder, shown_setting, unknown_
 from handrail.agents.shell_config import ShellConfig, read_shell_config
 from handrail.errors import DocumentError, ProjectError
 from handrail.serde.document import read_document
-from handrail.serde.near_paths import nearest_path
+from handrail.serde.formatting import nearest_path
 
 FILE = "pyproject.toml"
 """The file that may hold the configuration."""

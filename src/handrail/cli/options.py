@@ -13,7 +13,7 @@ from cyclopts import CycloptsError, Group, Parameter, validators
 from handrail.cli.paths import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug, Screen
 from handrail.errors import StoreError, StoreReadOnlyError
-from handrail.serde.near_paths import did_you_mean
+from handrail.serde.formatting import did_you_mean
 from handrail.store import Store
 from handrail.store import open as open_store
 

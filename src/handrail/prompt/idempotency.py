@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
 from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of, tag_fields
-from handrail.serde.record_types import is_record
+from handrail.serde.annotations import is_record
 from handrail.serde.supported_types import record_types
 from handrail.session.call_ref import CallRef
 

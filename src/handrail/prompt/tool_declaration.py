@@ -15,7 +15,7 @@ from handrail.prompt.tool_result import check_value
 from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import Codec, codec, stored_codec
-from handrail.serde.record_types import is_record
+from handrail.serde.annotations import is_record
 from handrail.serde.schema_codec import schema_codec
 
 MIN_RESULT_CHARS = 1_000

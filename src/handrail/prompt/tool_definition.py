@@ -136,7 +136,7 @@ class Tool(Generic[P, R]):
         untrusted: whether third parties write what it returns: a web page, a mail. A call of it taints the session; see
             `handrail.taint`.
         sanitizes: whether it extracts values that may be used in a tainted session without asking; see
-            `handrail.taint.sanitized`.
+            `handrail.taint.policy`.
         external: the declaration of the external effect, combined from `effect`, `reconcile` and `idempotency`; `None`
             for a tool without one.
         declares_effect: whether `effect` was given.

@@ -43,7 +43,7 @@ from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.recorded_answers import question_of, recorded_answer
 from handrail.runtime.waiting_calls import waits_for_approval
-from handrail.session.postponed_calls import note_postponed
+from handrail.session.open_calls import note_postponed
 
 _log = redacted_logger("handrail.runtime")
 

@@ -42,7 +42,7 @@ from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
 from handrail.store.protocol import ClaimOwner
-from handrail.taint.delimiter import ContentMarks
+from handrail.taint.state import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
 
@@ -76,7 +76,7 @@ class ToolMessage(NamedTuple):
             `ToolValidationError`, and a `ModelRetry` or `ToolFailed`. `None` for other failures, and in an answer from
             a record.
         marks: of untrusted content, the lines with which `content` and `parts` begin and end; see
-            `handrail.taint.delimiter`.
+            `handrail.taint.state`.
         pending: whether the call waits, for an approval mostly: nothing of it has run or is recorded, `success` is
             false, and `content` says that it waits. Its result is in the message of the call that is made again.
     """

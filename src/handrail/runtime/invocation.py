@@ -66,7 +66,7 @@ from handrail.runtime.masked_records import has_same_secrets, masked_record, mas
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.taint.delimiter import marks_of
+from handrail.taint.state import marks_of
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls, return_to
 

@@ -5,7 +5,7 @@ question that was not shown with it. It is used by the next attempt of that call
 further one is asked about anew, as it is by an approver.
 
 An answer that was given while this process held the session is a row of the store
-(`handrail.session.given_answers`), and is appended to the session here.
+(`handrail.session.open_calls`), and is appended to the session here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
 from handrail.session.call_ref import ToolCall
-from handrail.session.given_answers import find_answer
-from handrail.session.postponed_calls import (
+from handrail.session.open_calls import (
     CallAnswer,
     CallQuestion,
     PostponedCall,
     call_answer,
+    find_answer,
     postponed_call,
     recorded_as,
 )

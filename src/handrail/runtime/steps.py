@@ -65,7 +65,7 @@ from handrail.runtime.policy_checks import ask_policy
 from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
-from handrail.taint.sanitized import note_sanitized
+from handrail.taint.policy import note_sanitized
 from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 

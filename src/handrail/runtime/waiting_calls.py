@@ -21,7 +21,7 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.session import Session
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.postponed_calls import PostponedCall, last_postponed, own_items
+from handrail.session.open_calls import PostponedCall, last_postponed, own_items
 from handrail.transaction import current
 
 _log = redacted_logger("handrail.runtime")

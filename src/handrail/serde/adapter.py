@@ -51,7 +51,6 @@ from pydantic_core import (
 from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
-from handrail.serde.attempts import bounded
 from handrail.serde.core_schemas import (
     Core,
     choices_of,
@@ -67,7 +66,7 @@ from handrail.serde.core_schemas import (
 from handrail.serde.formatting import quote
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
 from handrail.serde.member_names import is_labelled, label_of
-from handrail.serde.recursive_unions import deciding, is_bounded
+from handrail.serde.recursive_unions import bounded, deciding, is_bounded
 
 BYTES_AS: Final = "base64"
 """How `bytes` are written in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""

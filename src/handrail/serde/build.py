@@ -23,23 +23,25 @@ from pydantic_core import to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
-from handrail.serde.annotations import is_union, quoted_alias, strip_annotated
+from handrail.serde.annotations import is_record, is_union, quoted_alias, strip_annotated
 from handrail.serde.applicable import CONSTRAINING, check_applicable
 from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
 from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import (
     Node,
+    SchemaFacts,
     SchemaMode,
     core_json_schema,
+    facts_of,
     inlined,
+    is_surely_simple,
     json_schema,
+    simple_facts,
 )
 from handrail.serde.location import MEMBERS
-from handrail.serde.marked_places import masking_adapter
 from handrail.serde.member_names import is_labelled, label_of
-from handrail.serde.record_types import is_record
-from handrail.serde.schema_facts import SchemaFacts, facts_of, is_surely_simple, simple_facts
+from handrail.serde.secret_types import masking_adapter
 from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import SameShape, same_name, same_shape, whole

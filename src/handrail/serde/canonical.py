@@ -39,10 +39,10 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from handrail.errors import DumpError
+from handrail.serde.annotations import field_values
 from handrail.serde.formatting import format_path, quote
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
-from handrail.serde.record_types import field_values
 from handrail.serde.secret_types import is_secret_value
 from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
 from handrail.serde.unions import TYPE, VALUE

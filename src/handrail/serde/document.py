@@ -16,8 +16,7 @@ from typing import NoReturn, TypeVar
 from handrail.errors import DocumentError
 from handrail.loop_guard import check_blocking
 from handrail.serde import yaml_tree
-from handrail.serde.formatting import nearest, shorten
-from handrail.serde.near_paths import did_you_mean, files_in
+from handrail.serde.formatting import did_you_mean, files_in, nearest, shorten
 from handrail.serde.yaml_tree import ErrorFactory, YamlMapping, YamlNode, YamlScalar
 
 LARGEST = 1_000_000

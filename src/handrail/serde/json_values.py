@@ -29,11 +29,11 @@ from pydantic_core import PydanticSerializationError, from_json, to_json, to_jso
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS
+from handrail.serde.annotations import field_values
 from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, fault_message
 from handrail.serde.formatting import format_path, shorten, type_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
-from handrail.serde.record_types import field_values
 
 Text = str | bytes | bytearray
 """JSON, as a string or in UTF-8."""

@@ -39,17 +39,21 @@ from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import (
     bindings_by_class,
+    is_model,
+    is_record,
     is_union,
     known_type,
+    model_fault,
+    model_hints,
     options_around,
     strip_annotated,
     substitute_variables,
+    typed_dict_hints,
 )
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import ConstraintFault, joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates
-from handrail.serde.record_types import is_model, is_record, model_fault, model_hints, typed_dict_hints
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
 _HASHED = (str, bytes, frozenset)

@@ -28,7 +28,7 @@ from handrail.redaction import MASK, Redaction, current_redaction
 from handrail.serde import Masking
 from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_ref import ToolCall
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 
 _NAMES: Final = ("tool_name", "name")
 _ARGUMENTS: Final = ("args", "arguments", "input")

@@ -24,11 +24,9 @@ from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation
-from handrail.session.identity import check_identity, check_relatives, check_stored_id, no_database
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
-from handrail.session.opening import OpenOptions, open_on_thread
-from handrail.session.outside_writes import OutsideWrites
+from handrail.session.opening import OpenOptions, check_identity, check_relatives, check_stored_id, open_on_thread
 from handrail.session.persistence.loading import (
     LoadedSession,
     RecordsInStore,
@@ -55,7 +53,7 @@ from handrail.session.slices import (
     filled,
     versions_of,
 )
-from handrail.session.state import LogSlices, StateSlices
+from handrail.session.state import LogSlices, OutsideWrites, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn
 from handrail.waiting import asynchronous
@@ -273,7 +271,10 @@ class Session:
             SessionError: the session is kept in no database, or no call runs here.
         """
         if self.recorder is None:
-            raise no_database()
+            raise SessionUseError(
+                "this session is kept in no database; open it with Session.open(handrail.store.open('sqlite:///...'), "
+                "session_id)"
+            )
         return self.recorder.store.connection()
 
     def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:

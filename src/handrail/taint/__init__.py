@@ -3,14 +3,13 @@
 A tool, a toolset or a section is marked `untrusted` where what it returns was written by a third party: a web page, a
 mail, a file that was received. Once a handler of such a tool has ended, its session is tainted, and stays so.
 
-- `state`: the record of what a session has read, and from where.
-- `delimiter`: how untrusted content is marked in a message, so that it cannot end the mark.
-- `sanitized`: values that a tool of the program has extracted, which may be used without asking.
-- `policy`: the policy that asks about the calls of a tainted session, or denies them.
+- `state`: the record of what a session has read, and how untrusted content is marked in a message, so that it cannot
+  end the mark.
+- `policy`: the policy that asks about the calls of a tainted session, or denies them, and the values that a tool of the
+  program has extracted, which may be used without asking.
 """
 
-from handrail.taint.policy import TaintPolicy
-from handrail.taint.sanitized import Sanitized
+from handrail.taint.policy import Sanitized, TaintPolicy
 from handrail.taint.state import Provenance, Tainted, taint_by_answer, taints_of
 
 __all__ = ["Provenance", "Sanitized", "TaintPolicy", "Tainted", "taint_by_answer", "taints_of"]

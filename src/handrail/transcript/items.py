@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import Speaker
+from handrail.session.conversation import Speaker
 
 BlockKind: TypeAlias = Literal["text", "thinking", "refusal", "data"]
 """What a block of a message is: text, the reasoning of the model, its refusal to answer, or JSON of another form."""

@@ -32,11 +32,11 @@ from handrail.runtime import ToolInvoked
 from handrail.serde.json_schema import is_array
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart
-from handrail.session.persistence.item_reader import corrupt, decoded_items
+from handrail.session.conversation import ConversationPart
+from handrail.session.open_calls import PostponedCall
+from handrail.session.persistence.entry_index import corrupt, decoded_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
-from handrail.session.postponed_calls import PostponedCall
 from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report
 from handrail.transcript.items import (
     ConversationId,

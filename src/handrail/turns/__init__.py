@@ -25,9 +25,8 @@ that run are released, in whatever order.
 
 | module | what is in it |
 |---|---|
-| `queue` | the queue of one turn, in groups: no ticket is connected with each that it waits for |
+| `queue` | the queue of one turn, in groups; and the search for circles, which most tickets do not need |
 | `ticket` | turns and tickets: which tickets run, and which are first |
-| `circles` | the search for circles, which needs none where no nested ticket waits and no call waits on another |
 | `owners` | whose turn it is: participants that carry their own, and turns that are kept for those that do not |
 
 Threads and tasks can both wait: a waiter is a `concurrent.futures.Future`, on which a thread blocks and which a task

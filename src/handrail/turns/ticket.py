@@ -26,8 +26,7 @@ from itertools import count
 from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
-from handrail.turns.circles import CircleSearch, Leading
-from handrail.turns.queue import TurnQueue
+from handrail.turns.queue import CircleSearch, Leading, TurnQueue
 
 _LOCK = threading.Lock()
 

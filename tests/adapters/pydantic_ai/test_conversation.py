@@ -26,7 +26,7 @@ from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import AgentError, SessionError
 from handrail.runtime import Session
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model

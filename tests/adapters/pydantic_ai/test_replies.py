@@ -33,7 +33,7 @@ from handrail.adapters.pydantic_ai.replies import asked, name_in_history, stampe
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import REPLY_KEY
+from handrail.session.conversation import REPLY_KEY
 from handrail.store import SqliteStore
 from handrail.testing import FakeClock
 from tests.adapters.notes import Note

@@ -23,7 +23,7 @@ from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, T
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_records import OpenCall
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model

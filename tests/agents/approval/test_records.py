@@ -11,7 +11,7 @@ from handrail import store
 from handrail.agents import Answer, GatedCall, RunOptions
 from handrail.agents.approval.records import ApprovalRecord
 from handrail.runtime import Session
-from handrail.session.postponed_calls import PostponedCall
+from handrail.session.open_calls import PostponedCall
 from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
 from tests.wording import Wording
 

@@ -20,7 +20,7 @@ from handrail.cli.approvals.answer import AnswerOptions, GivenVerdict, answer_qu
 from handrail.cli.options import StoreOptions
 from handrail.errors import SessionError
 from handrail.session import Session
-from handrail.session.persistence.stored_logs import held_session
+from handrail.session.persistence.loading import held_session
 from tests.agents.stored_desks import Asked, Clerk, Desk, Doomed, Reader, Replies
 from tests.cli.approvals.loops import Loop, pay_call
 from tests.cli.desk import Command, Terminal

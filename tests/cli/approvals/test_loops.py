@@ -19,8 +19,7 @@ from handrail.errors import SessionError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
-from handrail.session.given_answers import GivenAnswer
-from handrail.session.postponed_calls import PostponedCall
+from handrail.session.open_calls import GivenAnswer, PostponedCall
 from tests.cli.approvals.loops import AsksAboutPayments, Loop, Order, pay_call
 from tests.cli.desk import Command
 from tests.wording import Wording

@@ -25,10 +25,9 @@ from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.given_answers import GivenAnswer, RecordedAnswer
+from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer
+from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionRow
-from handrail.session.persistence.stored_logs import append_to_logs, held_session
-from handrail.session.postponed_calls import PostponedCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.runtime.bench import Decides, Note, call, echo, executor, tool

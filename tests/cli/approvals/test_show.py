@@ -18,7 +18,7 @@ from handrail.cli.approvals.questions import StoredQuestion
 from handrail.cli.approvals.show import text_of_reply
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation_parts import ConversationPart, RequestedCall
+from handrail.session.conversation import ConversationPart, RequestedCall
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore

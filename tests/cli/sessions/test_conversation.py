@@ -15,8 +15,7 @@ from rich.cells import cell_len
 
 from handrail.cli.sessions.conversation import item_json
 from handrail.runtime import ToolCall
-from handrail.session.conversation import Conversation
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import Conversation, ConversationPart
 from handrail.transcript import MessageBlock, TranscriptItem, TranscriptMessage
 from tests.cli.desk import Command, Terminal
 from tests.cli.sessions.transcript_items import CLERK, CONTROLS, EVERYTHING, HOSTILE, LOOP, called, printed, said

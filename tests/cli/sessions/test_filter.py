@@ -12,8 +12,8 @@ from handrail.cli.sessions.filter import last_used
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation
+from handrail.session.open_calls import note_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.postponed_calls import note_postponed
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock

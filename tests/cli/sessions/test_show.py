@@ -17,8 +17,8 @@ from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.session.open_calls import note_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.postponed_calls import note_postponed
 from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write

@@ -10,8 +10,8 @@ import pytest
 
 from handrail.errors import SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.session import Session, SlicePolicy, stored_as
+from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
-from handrail.session.persistence.stored_logs import append_to_logs, held_session
 from handrail.store import Store
 from tests.store.units import append
 

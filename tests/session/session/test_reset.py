@@ -24,7 +24,7 @@ from handrail.prompt import ToolsSection as Tools
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.postponed_calls import note_postponed
+from handrail.session.open_calls import note_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished
 from tests.crash.forks import fork_to_crash

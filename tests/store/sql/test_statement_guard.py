@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import SessionError
-from handrail.store.sql.statement_guard import check_statement
+from handrail.store.sql.call_statements import check_statement
 from tests.wording import Wording
 
 

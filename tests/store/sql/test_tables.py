@@ -11,9 +11,8 @@ import pytest
 
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store import SqliteStore, Store
-from handrail.store.sql.database import Database
+from handrail.store.sql.database import TABLES, Database, make_tables
 from handrail.store.sql.statements import TABLES_VERSION
-from handrail.store.sql.tables import TABLES, make_tables
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from tests.wording import Wording

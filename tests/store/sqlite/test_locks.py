@@ -16,8 +16,7 @@ import pytest
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.posix import fcntl
 from handrail.store.session_locks import LockBackend
-from handrail.store.sqlite.byte_locks import ByteLocks, has_byte_locks
-from handrail.store.sqlite.locks import SessionFileLocks, file_of_byte_locks, session_locks
+from handrail.store.sqlite.locks import ByteLocks, SessionFileLocks, file_of_byte_locks, has_byte_locks, session_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
 from tests.open_files import open_files
 from tests.wording import Wording

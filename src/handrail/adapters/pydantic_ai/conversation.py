@@ -47,8 +47,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation import Conversation
-from handrail.session.conversation_parts import ConversationPart, RequestedCall
+from handrail.session.conversation import Conversation, ConversationPart, RequestedCall
 
 Owner = Literal["agent", "prompt"]
 """An agent, which has one conversation in its session, or a prompt, which starts one with each evaluation."""

@@ -27,7 +27,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.waiting_calls import calls_that_wait, has_pending, record_outside_answer
 from handrail.session.call_ref import CallRef
-from handrail.session.postponed_calls import PostponedCall
+from handrail.session.open_calls import PostponedCall
 
 _log = redacted_logger("handrail.adapters")
 

@@ -20,8 +20,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, schema_masking
 from handrail.serde.json_schema import is_array
-from handrail.taint.delimiter import ContentMarks, marks_of
-from handrail.taint.state import Provenance, shown_arguments, taint
+from handrail.taint.state import ContentMarks, Provenance, marks_of, shown_arguments, taint
 
 
 class OutsideResults:

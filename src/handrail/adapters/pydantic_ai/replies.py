@@ -50,7 +50,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, distinct_id, is_reply, is_storable_id
-from handrail.session.conversation_parts import REPLY_KEY
+from handrail.session.conversation import REPLY_KEY
 
 Words = str | dict[str, Any] | None
 """The arguments of a call as the model wrote them; `None` if they are not known, or it wrote none."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from handrail.prompt.effect import Effect
 from handrail.redaction import redacted
 from handrail.session.call_ref import CallRef
-from handrail.session.postponed_calls import answer_in_words
+from handrail.session.open_calls import answer_in_words
 
 Verdict = Literal["allow", "ask", "deny"]
 """What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""

@@ -49,7 +49,7 @@ from handrail.runtime.failures import describe_error
 from handrail.serde.secrets import mask_places
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
-from handrail.session.given_answers import GivenAnswer
+from handrail.session.open_calls import GivenAnswer
 
 OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.

@@ -12,7 +12,7 @@ from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Gra
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.given_answers import GivenAnswer, find_answer
+from handrail.session.open_calls import GivenAnswer, find_answer
 
 
 @stored_as("handrail.approval")

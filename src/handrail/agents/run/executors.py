@@ -59,7 +59,7 @@ from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.relatives import reads_above
 from handrail.taint import TaintPolicy
-from handrail.taint.judged_arguments import JudgedArguments
+from handrail.taint.policy import JudgedArguments
 
 _RUN_CONTEXT: Final = ResourceRegistry.of(
     Binding(PydanticRunContext, lambda _resources: call_run_context(), Scope.TOOL_CALL)

@@ -41,7 +41,7 @@ from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.execution import ASYNC
 from handrail.session import Session
-from handrail.session.given_answers import GivenAnswer
+from handrail.session.open_calls import GivenAnswer
 from handrail.waiting import outlast, run_in_thread
 
 _log = redacted_logger("handrail.agents")

@@ -12,7 +12,7 @@ from cyclopts import CycloptsError, Group, Parameter, validators
 
 from handrail.cli.paths import EXAMPLES, folder_here, path_status
 from handrail.cli.screen import Debug
-from handrail.serde.near_paths import did_you_mean, files_in, nearest_path
+from handrail.serde.formatting import did_you_mean, files_in, nearest_path
 
 AgentPath = Annotated[Path, Parameter(metavar="AGENT_FILE", help="The agent file, such as desk.agent.")]
 """Which agent."""

@@ -64,7 +64,7 @@ from handrail.errors import (
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun, enumerated
 from handrail.session import Session
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.threads import THREADS
 from handrail.waiting import run_on_new_loop
 

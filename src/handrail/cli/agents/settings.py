@@ -23,7 +23,7 @@ from handrail.agents.run.run_command import SCRIPT_PREFIX
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.paths import EXAMPLES
 from handrail.errors import SessionLockedError, StoreError, UnknownModelError
-from handrail.serde.near_paths import did_you_mean
+from handrail.serde.formatting import did_you_mean
 from handrail.session import Session
 from handrail.store import Store
 from handrail.store.urls import harmless_text

@@ -17,7 +17,7 @@ from handrail.agents.approval.records import (
 )
 from handrail.agents.run.run_command import RunCommand
 from handrail.cli.approvals.questions import StoredQuestion
-from handrail.session.given_answers import GivenAnswer, RecordedAnswer
+from handrail.session.open_calls import GivenAnswer, RecordedAnswer
 
 RECORD = ApprovalRecord
 """The class of the records."""

@@ -43,10 +43,9 @@ from handrail.cli.screen import Screen
 from handrail.errors import HandrailError, SessionError, SessionLockedError
 from handrail.redaction import redacted
 from handrail.serde.formatting import count_noun
-from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_row
+from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer, answer_row
+from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import AnswerChange
-from handrail.session.persistence.stored_logs import append_to_logs, held_session
-from handrail.session.postponed_calls import PostponedCall
 from handrail.store import Store
 from handrail.transaction import UnitOfWork
 

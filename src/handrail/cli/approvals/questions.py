@@ -30,17 +30,19 @@ from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.serde.formatting import shorten
 from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef, storable_id
-from handrail.session.given_answers import GivenAnswer, RecordedAnswer, answer_in
-from handrail.session.persistence.loading import known_items, recorded_item
-from handrail.session.persistence.protocol import AnswerRow, SessionRow
-from handrail.session.postponed_calls import (
+from handrail.session.open_calls import (
+    GivenAnswer,
     PostponedCall,
+    RecordedAnswer,
+    answer_in,
     answer_in_words,
     call_answer,
     last_postponed,
     own_items,
     recorded_as,
 )
+from handrail.session.persistence.loading import known_items, recorded_item
+from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.store import Store
 
 _RECORDS_OF_AGENTS = "handrail.approval"

@@ -26,7 +26,7 @@ from handrail.cli.options import AS_SET, Limit, StoreOptions
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, clean, format_duration, format_when
 from handrail.errors import UnknownTypeError
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import Store
 from handrail.transcript.provider_messages import SaidPiece, message_pieces

@@ -25,7 +25,7 @@ from handrail.runtime.ledger.effects import lacks_value
 from handrail.runtime.ledger.recorded_arguments import read_arguments
 from handrail.runtime.ledger.recorded_results import split_parts
 from handrail.runtime.ledger.states import key_expired, lease_expired
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionRow
 from handrail.session.persistence.stored_types import stored_type

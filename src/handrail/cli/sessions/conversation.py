@@ -21,7 +21,7 @@ from handrail.cli.screen import Screen, clean, format_call, format_duration, for
 from handrail.errors import SessionError
 from handrail.interrupts import HeldInterrupts, allow_interrupts
 from handrail.serde.formatting import json_line, shorten
-from handrail.session.conversation_parts import Speaker
+from handrail.session.conversation import Speaker
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.transcript import (

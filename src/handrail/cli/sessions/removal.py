@@ -23,8 +23,8 @@ from handrail.cli.sessions.show import find_session
 from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
+from handrail.session.persistence.loading import held_session
 from handrail.session.persistence.protocol import SessionLock, SessionRow, SessionSize
-from handrail.session.persistence.stored_logs import held_session
 from handrail.store import Store
 
 _HELD = "a process has it open"

@@ -1,10 +1,15 @@
-"""Opening a session that is in a store: what is read at once, and what only when it is asked for."""
+"""Opening a session that is in a store: what is read at once, and what only when it is asked for.
+
+`Session.open` needs every class of which the session holds a value. A command that records what a person has decided
+knows only its own classes: it acquires the session, reads what it needs (`known_items`), and appends.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,20 +26,20 @@ from handrail.errors import (
 from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.session.call_ref import CallRef, shown_id, storable_id
-from handrail.session.persistence.entry_index import EntryIndex, index_of, load_indexes
-from handrail.session.persistence.item_reader import ItemReader, decoded_items
+from handrail.session.persistence.entry_index import EntryIndex, ItemReader, decoded_items, index_of, load_indexes
 from handrail.session.persistence.protocol import (
     EntryPosition,
+    SessionAppend,
     SessionContents,
+    SessionEntry,
     SessionLock,
     SessionRow,
     SessionStore,
 )
 from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_as, stored_type, unknown_type
-from handrail.session.slices import SliceOwner, SlicePolicy, Version
-from handrail.session.stored_items import StoredItems
-from handrail.transaction import current
+from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
+from handrail.transaction import UnitOfWork, current
 
 _log = redacted_logger("handrail.session")
 
@@ -443,3 +448,53 @@ def release_with(session: object, store: SessionStore, lock: SessionLock) -> Non
 def _release(store: SessionStore, lock: SessionLock) -> None:
     # In a thread of its own, because the thread that collects garbage may hold any lock, also the one of the store.
     threading.Thread(target=store.release, args=(lock,), name="handrail-release", daemon=True).start()
+
+
+@contextmanager
+def held_session(store: SessionStore, session_id: str, *, wait: timedelta) -> Generator[SessionLock]:
+    """Hold a session for the time of the block; no other process can open it.
+
+    Raises:
+        SessionNotFoundError: it does not exist.
+        SessionLockedError: another process holds it, and does so for longer than `wait`.
+    """
+    lock = store.acquire(session_id, wait=wait)
+    try:
+        # What an opener does: after the release it could not be seen any more that the process before has died.
+        if not lock.was_released:
+            store.end_leases_of_dead(session_id)
+        yield lock
+    finally:
+        store.release(lock)
+
+
+def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[object]) -> None:
+    """Append items to the LOGs of a session that is held, in one unit; they belong to no call.
+
+    Args:
+        store: the store.
+        lock: the right to write to the session.
+        items: in order, each of a class whose slice is a LOG.
+
+    Raises:
+        SessionError: an item cannot be stored, or the session has passed to another process. Nothing was written.
+        StoreUnavailableError: the store does not answer.
+    """
+    row = store.find(lock.session_id)
+    if row is None:  # deleted by a holder before the lock was acquired
+        raise SessionNotFoundError(
+            f"{store.url} has no session {lock.session_id!r}; `handrail sessions list` shows those that it has",
+            session_id=lock.session_id,
+        )
+    indexes: dict[str, EntryIndex] = slice_indexes(store, row)
+    entries: list[SessionEntry] = []
+    for number, item in enumerate(items, row.head + 1):
+        stored = stored_type(type(item))
+        index = index_of(indexes, stored.name, "log")
+        # Without a call: an entry of a LOG that names one is its record.
+        entry = SessionEntry(
+            number, "", "", "log", stored.name, stored.version, index.length, 0, 1, stored.dump((item,))
+        )
+        entries.append(entry)
+        indexes[stored.name] = index.after(entry)
+    store.apply(UnitOfWork((SessionAppend(lock, row.head, tuple(entries)),)))

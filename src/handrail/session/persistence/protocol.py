@@ -196,7 +196,7 @@ class AnswerRow(NamedTuple):
         reply: the reply whose call it is; `""` where none was stated.
         call_id: the id of the call.
         given_at: when it was given, aware and in UTC.
-        answer: the answer as JSON in UTF-8; see `handrail.session.given_answers`.
+        answer: the answer as JSON in UTF-8; see `handrail.session.open_calls`.
     """
 
     session_id: str

@@ -50,9 +50,8 @@ from handrail.session.persistence.protocol import (
     SessionStore,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import Version, VersionView
+from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
-from handrail.session.stored_items import StoredItems
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, CommitOutcome, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal

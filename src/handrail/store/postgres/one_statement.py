@@ -26,9 +26,8 @@ from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.group_writer import MOST_ENTRIES, row_statement
 from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, entry_columns
-from handrail.store.sql.unit_writer import change_statement
+from handrail.store.sql.unit_writer import MOST_ENTRIES, change_statement, row_statement
 from handrail.transaction import RecordCommit
 
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"

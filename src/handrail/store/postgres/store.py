@@ -49,8 +49,8 @@ from handrail.store.sql.driver import (
     StatementParameters,
 )
 from handrail.store.sql.fair_semaphore import FairSemaphore
-from handrail.store.sql.group_writer import may_group
 from handrail.store.sql.store import SqlStore
+from handrail.store.sql.unit_writer import may_group
 
 _ROWS_AT_ONCE = 1000
 

@@ -11,7 +11,7 @@ commits of those that have one, and other calls, find a connection and can write
 
 Where one transaction writes at a time, a call that has only read so far has no place, and keeps no other one from
 writing: its transaction may only read, until a statement is refused because it writes
-(`handrail.store.sql.recorded_reads`).
+(`handrail.store.sql.call_statements`).
 
 A task waits for the place without holding its event loop, and its statements are executed in another thread
 (`execute_async`).
@@ -24,7 +24,7 @@ no unit, and is returned when the handler has ended. In a call that reads inside
 to reading on the connection of the outer one, so it finds what that one has written.
 
 A handler may not execute statements that begin or end a transaction, because the transaction is its call's
-(`handrail.store.sql.statement_guard`). Through the driver's own connection it could
+(`handrail.store.sql.call_statements`). Through the driver's own connection it could
 (`driver_connection`). So that connection is used by no other call again, and when the handler has ended it is compared
 whether the transaction is the one that was begun: it has the first savepoint of the call. If it has not, what the
 handler wrote may be committed without the call, so the effect of the call is unknown.
@@ -47,10 +47,9 @@ from handrail.errors import (
 )
 from handrail.loop_guard import check_blocking
 from handrail.store.sql.call_place import CallPlace
+from handrail.store.sql.call_statements import RecordedReads, check_statement
 from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
 from handrail.store.sql.driver_proxy import DriverProxy
-from handrail.store.sql.recorded_reads import RecordedReads
-from handrail.store.sql.statement_guard import check_statement
 from handrail.transaction import OutcomeRecord, Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 from handrail.waiting import outlast, run_in_thread

@@ -46,7 +46,7 @@ from handrail.store.protocol import (
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
 from handrail.store.sql.call_place import loop_would_wait
-from handrail.store.sql.database import Database, check_version
+from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.rows import (
     answer_of,
@@ -59,7 +59,6 @@ from handrail.store.sql.rows import (
     session_of,
     to_micros,
 )
-from handrail.store.sql.tables import make_tables, read_hash_key
 from handrail.store.sql.unit_applier import UnitApplier
 from handrail.store.sql.unit_writer import holder
 from handrail.store.watchers import Watchers

@@ -1,7 +1,7 @@
 """How units of work are applied to a database: in a group where that is possible, and alone otherwise.
 
 A unit is written alone, by its caller, if it is a part of the transaction that a handler has open, or of a kind that is
-not written in groups (`handrail.store.sql.group_writer`). All others go to the `Committer`.
+not written in groups (`handrail.store.sql.unit_writer`). All others go to the `Committer`.
 
 A unit whose answer was lost, with the connection or with the transaction of its group, is looked up on the next
 connection: what it writes is there, under ids, numbers and tokens that no other unit writes.

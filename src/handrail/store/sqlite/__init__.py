@@ -1,9 +1,7 @@
 """The store in a file.
 
 - `store`: `SqliteStore`, its driver and its connections.
-- `file`: the file: opening, WAL, its errors.
-- `opened_files`: the database and its log, compared with those that were opened.
-- `byte_locks`: locks of single bytes of a file.
+- `file`: the file: opening, WAL, its errors, and the database and its log compared with those that were opened.
 - `locks`: session locks between processes, each a byte or a file.
 - `process_locks`: the processes that claim effects in a file: each holds the lock of one file until it ends.
 """

@@ -29,7 +29,7 @@ from pathlib import Path
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.posix import fcntl
 from handrail.process_identity import own_name
-from handrail.store.sqlite.byte_locks import forbids_writing, is_at
+from handrail.store.sqlite.locks import forbids_writing, is_at
 
 _PREFIX = "process-"
 _DIGITS = 32

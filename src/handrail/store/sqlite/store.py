@@ -45,11 +45,10 @@ from handrail.store.sql.driver import (
     StatementParameters,
 )
 from handrail.store.sql.fair_semaphore import FairSemaphore
-from handrail.store.sql.group_writer import may_group, write_group
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile, is_read_only
+from handrail.store.sql.unit_writer import may_group, write_group
+from handrail.store.sqlite.file import OpenedFiles, SqliteFile, is_read_only
 from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
-from handrail.store.sqlite.opened_files import OpenedFiles
 from handrail.store.sqlite.process_locks import ProcessLocks
 
 _ALL = 10

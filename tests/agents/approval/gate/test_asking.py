@@ -14,7 +14,7 @@ from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.errors import AgentError, BudgetExceededError
 from handrail.session.call_ref import CallRef
-from handrail.session.given_answers import GivenAnswer
+from handrail.session.open_calls import GivenAnswer
 from tests.agents.approval.calls import Person, Thinker, gated
 from tests.wording import Wording
 

@@ -11,7 +11,7 @@ import pytest
 
 from handrail import store as stores
 from handrail.cli.ledger.show import newest, with_agents
-from handrail.session.conversation_parts import ConversationPart
+from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import Store

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.session.persistence.recorder import SliceDifference, order_differences, slice_difference
-from handrail.session.slices import SliceOwner, Version
-from handrail.session.stored_items import StoredItems
+from handrail.session.slices import SliceOwner, StoredItems, Version
 from tests.session.samples import NOTES, A, Add, B, C, Note
 
 OWNER = SliceOwner("s")

@@ -13,7 +13,7 @@ import pytest
 from handrail.errors import StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store.protocol import EffectInsert
-from handrail.store.sql import recorded_reads
+from handrail.store.sql import call_statements
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
@@ -101,12 +101,12 @@ def test_call_that_has_read_writes_on_what_it_has_read(store: SqlStore, unrelate
     assert items(store) == ["tea", "coffee"]
 
 
-@pytest.mark.parametrize("most", [recorded_reads.MOST_ROWS, 1])
+@pytest.mark.parametrize("most", [call_statements.MOST_ROWS, 1])
 def test_call_whose_reading_is_outdated_writes_nothing(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, wording: Wording, most: int
 ) -> None:
     """It would write what follows from rows that are not there any more; so also if it has read more than is kept."""
-    monkeypatch.setattr(recorded_reads, "MOST_ROWS", most)
+    monkeypatch.setattr(call_statements, "MOST_ROWS", most)
     with call() as transaction:
         pieces = count(store.connection())
         change(store, "DELETE FROM orders" if most > 1 else "CREATE TABLE other (n INTEGER)")
@@ -129,7 +129,7 @@ def test_call_that_no_other_writer_has_overtaken_reads_nothing_again(
         store.connection().execute("SELECT random()")
         add(store.connection(), "milk")
         transaction.commit()
-    monkeypatch.setattr(recorded_reads, "MOST_ROWS", 1)
+    monkeypatch.setattr(call_statements, "MOST_ROWS", 1)
     with call() as transaction:
         assert count(store.connection()) == 2
         add(store.connection(), "coffee")

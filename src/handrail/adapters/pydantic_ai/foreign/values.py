@@ -30,7 +30,7 @@ from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.serde.secret_types import SecretValue, is_secret_value
 from handrail.serde.secrets import schema_masking
-from handrail.taint.delimiter import ContentMarks
+from handrail.taint.state import ContentMarks
 
 NO_VALUE: Final = object()
 """The placeholder for a value that JSON cannot represent."""

@@ -1,16 +1,24 @@
-"""Which statements a handler may not execute: those that would begin, end or change the transaction of its call.
+"""The statements of a call: which of them it may not execute, and what those that read have found.
 
-To find the first word of a statement is to skip comments, and the databases do not agree where those end: in PostgreSQL
-there are comments in comments, and a line ends at a carriage return too. A statement passes if it may in both.
+A handler may not begin, end or change the transaction of its call. To find the first word of a statement is to skip
+comments, and the databases do not agree where those end: in PostgreSQL there are comments in comments, and a line ends
+at a carriage return too. A statement passes if it may in both.
+
+Where one transaction writes at a time, a call begins with a transaction that reads, so that it keeps no other call
+from writing. When it is about to write, that transaction ends, and one that may write begins, when it is the call's
+turn. If the database was changed in between, what was read is read again: the call continues if it is the same, and
+else it fails. So the call has the outcome of one that had the database alone from its first statement on.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from string import ascii_letters
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from handrail.errors import SessionError
+from handrail.store.sql.driver import DriverConnection, FetchedRows, Rows
 
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
@@ -86,3 +94,50 @@ def _comment_end(sql: str, start: int, *, nests: bool) -> int:
         if depth == 0:
             return edge.end()
     return len(sql)
+
+
+MOST_ROWS = 10_000
+"""The most rows that are kept for one call. If it has read more, any change counts as one of what it has read."""
+
+
+class _Read(NamedTuple):
+    """A statement, and what it has found."""
+
+    sql: str
+    parameters: Sequence[Any] | Mapping[str, Any]
+    rows: Rows
+
+
+class RecordedReads:
+    """The statements with which a call has read.
+
+    Attributes:
+        is_outdated: whether they were executed in an earlier transaction than the present one.
+    """
+
+    __slots__ = ("_kept", "_reads", "_too_many", "is_outdated")
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._reads: list[_Read] = []
+        self._kept = 0
+        self._too_many = False
+        self.is_outdated: bool = False
+
+    def read(self, link: DriverConnection, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+        """Execute a statement that reads; raises what the driver raises."""
+        found = link.execute_native(sql, parameters)
+        rows = found.fetchall()
+        self._kept += len(rows) + 1
+        self._too_many = self._too_many or self._kept > MOST_ROWS
+        if self._too_many:
+            self._reads.clear()
+        else:
+            self._reads.append(_Read(sql, parameters, rows))
+        return FetchedRows(rows, found.rowcount)
+
+    def are_found_again(self, link: DriverConnection) -> bool:
+        """Whether each statement finds what it has found before; raises what the driver raises."""
+        return not self._too_many and all(
+            link.execute_native(read.sql, read.parameters).fetchall() == read.rows for read in self._reads
+        )
