@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
-from handrail.agents.exports.importing import ProjectModule, import_modules
+from handrail.agents.exports.modules import ProjectModule, import_modules
 from handrail.errors import DiscoveryError
 
 IMPORTS = """

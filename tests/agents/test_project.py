@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent import load_agent
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin
-from handrail.agents.exports.importing import forget_modules
+from handrail.agents.exports.modules import forget_modules
 from handrail.agents.project import Project, project_folder_of
 from handrail.errors import (
     AgentError,

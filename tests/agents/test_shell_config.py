@@ -1,4 +1,4 @@
-"""`handrail.agents.shell_config`: what `[tool.handrail.shell]` may say, and every fault of it at once."""
+"""`handrail.agents.project_config`: what `[tool.handrail.shell]` may say, and every fault of it at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import ProjectConfig, read_config
-from handrail.agents.shell_config import READY_RULES, ShellConfig
+from handrail.agents.project_config import READY_RULES, ProjectConfig, ShellConfig, read_config
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from tests.agents.folders import write
 from tests.wording import Wording

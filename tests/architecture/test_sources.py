@@ -18,16 +18,12 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
-    "agents/config_values.py": "values and paths of a configuration, for the modules that read one table each",
-    "agents/error_text.py": "one question, asked by exports, runs and the command line",
-    "agents/toolsets/disclosed_toolset.py": "one wrapper, below the check of names and the run",
     "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
     "clock.py": "one protocol, below everything",
     "closing.py": "one rule, below sessions and stores",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
     "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
-    "prompt/tool_texts.py": "what the APIs of models take as texts, below the two forms of a tool",
     "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }

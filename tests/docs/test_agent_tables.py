@@ -19,9 +19,9 @@ from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, Rule
 from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
+from handrail.agents.project_config import KEYS as SHELL_KEYS
 from handrail.agents.project_config import ProjectConfig
 from handrail.agents.run.events import RunEvent
-from handrail.agents.shell_config import KEYS as SHELL_KEYS
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection

@@ -1,4 +1,4 @@
-"""`handrail.prompt.disclosure`: a rendering depends on the template, the parameters and the open sections alone."""
+"""`handrail.prompt.prompt`: a rendering depends on the template, the parameters and the open sections alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
-from handrail.prompt.disclosure import SectionTools, free_name
+from handrail.prompt.prompt import SectionTools, free_name
 from tests.wording import Wording
 
 

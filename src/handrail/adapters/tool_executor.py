@@ -22,8 +22,8 @@ from handrail.errors.developer import check_argument, first_mistake, mistakes_in
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
-from handrail.prompt.parameter_types import check_injected
 from handrail.prompt.policies.policy import check_approver
+from handrail.prompt.template import check_injected
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger

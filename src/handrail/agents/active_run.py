@@ -16,7 +16,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.shell_config import ShellConfig
+from handrail.agents.project_config import ShellConfig
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool

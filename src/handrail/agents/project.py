@@ -10,9 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.exports.discovery import discover, package_offers
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
-from handrail.agents.exports.importing import forget_modules, import_modules
+from handrail.agents.exports.modules import discover, forget_modules, import_modules, package_offers
 from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAgent, resolve
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.toolsets.builtin import BUILT_INS

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING
 
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.lazy_exports import lazy_exports
-from handrail.prompt.completion import (
+from handrail.prompt.content_parts import BinaryPart, TextPart
+from handrail.prompt.context import ToolContext
+from handrail.prompt.effect import Effect, External
+from handrail.prompt.function_tools import FunctionTool, tool
+from handrail.prompt.hooks import (
     AllOf,
     AnyOf,
     CompletionCheck,
     CompletionChecker,
     CompletionContext,
+    Feedback,
+    FeedbackContext,
+    FeedbackProvider,
+    FeedbackTrigger,
     FilesExist,
 )
-from handrail.prompt.content_parts import BinaryPart, TextPart
-from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import Effect, External
-from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger
-from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.known_files import FileShown, TextReplaced
 from handrail.prompt.overrides import OverridesReport, PromptText, template_texts

@@ -31,13 +31,19 @@ from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.arguments import ArgumentField, arguments_class, arguments_dataclass, is_copied
+from handrail.prompt.arguments import (
+    ArgumentField,
+    Description,
+    arguments_class,
+    arguments_dataclass,
+    description_in,
+    is_copied,
+)
 from handrail.prompt.content_parts import TextPart, is_file_type
 from handrail.prompt.context import ToolContext
-from handrail.prompt.docstrings import Description, description_in
 from handrail.prompt.signature import AnyCallable, annotation_names, callable_signature
+from handrail.prompt.tool_declaration import description_fault, name_fault, near_name
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.resources import Resource
 from handrail.serde import codec, stored_codec
 from handrail.serde.annotations import is_union, known_type, options_around

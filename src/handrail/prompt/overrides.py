@@ -34,8 +34,8 @@ from handrail.errors import OverridesError, PromptValidationError
 from handrail.loop_guard import check_blocking
 from handrail.prompt.section import MarkdownSection, PlaceholderText, Section, ToolsSection, plain_text
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate
+from handrail.prompt.tool_declaration import description_fault
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.tool_texts import description_fault
 from handrail.redaction import redacted_logger
 from handrail.serde import result_codec
 from handrail.serde.formatting import nearest

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from handrail.errors import InvalidArgumentError
 from handrail.limits import BudgetTracker
-from handrail.prompt.feedback import Feedback, FeedbackContext, FeedbackTrigger
+from handrail.prompt.hooks import Feedback, FeedbackContext, FeedbackTrigger
 
 _WRAP_UP = ("Do what matters most first.", "Leave a summary of what is done and of what is not.")
 

@@ -1,22 +1,55 @@
-"""The checks of the declaration of a tool: they are pure, and each raises `PromptValidationError` or does nothing."""
+"""The checks of the declaration of a tool: they are pure, and each raises `PromptValidationError` or does nothing.
+
+The name of a tool and its descriptions are held to what the APIs of models take.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NoReturn, cast, get_origin
+from typing import Any, Final, NoReturn, cast, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.effect import DeclaredEffect, Effect, External, Reconcile
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.signature import HandlerContract, apply_fault, handler_fault, reconcile_fault
 from handrail.prompt.tool_result import check_value
-from handrail.prompt.tool_texts import description_fault, name_fault, near_name
 from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
+from handrail.serde.json_values import escape_surrogates
 from handrail.serde.schema_codec import schema_codec
+
+# What the APIs of OpenAI and Anthropic take.
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+LONGEST_DESCRIPTION: Final = 8_000
+"""Characters of the description of a tool or of an example."""
+
+
+def name_fault(name: object) -> str:
+    """Why it cannot be the name of a tool, as text that follows the name; empty if it can."""
+    is_name = isinstance(name, str) and _NAME.fullmatch(name)
+    return "" if is_name else "is not 1 to 64 letters, digits, '_' and '-'"
+
+
+def near_name(name: object) -> str:
+    """A similar name that can be that of a tool; empty if there is none."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", str(name)).strip("_")[:64]
+
+
+def description_fault(text: str) -> str:
+    """Why a text cannot be the description of a tool, as text that follows what it is; empty if it can."""
+    # The APIs take UTF-8: one lone surrogate would fail every request of the run.
+    if escape_surrogates(text) is not text:
+        return "has a lone surrogate, which is not Unicode; leave it out"
+    length = len(text.strip())
+    if not 1 <= length <= LONGEST_DESCRIPTION:
+        return f"has {length} characters; it must have 1 to {LONGEST_DESCRIPTION}"
+    return ""
+
 
 MIN_RESULT_CHARS = 1_000
 """The least that `max_result_chars` may be: what is said about a cut takes up to 800 characters."""

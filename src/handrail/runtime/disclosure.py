@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from handrail.errors import ToolValidationError, VisibilityExpansionRequired
 from handrail.prompt import Prompt, RenderedPrompt, Tool, ToolContext, ToolResult
-from handrail.prompt.disclosure import SectionTools, SummarizedSection, closed_above, section_hint, with_ancestors
+from handrail.prompt.prompt import SectionTools, SummarizedSection, closed_above, section_hint, with_ancestors
 from handrail.runtime.calls import ToolMessage
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as

@@ -14,8 +14,8 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
-from handrail.prompt.disclosure import free_name
-from handrail.prompt.run_view import RunView
+from handrail.prompt.hooks import RunView
+from handrail.prompt.prompt import free_name
 from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.execution import ExecutionMode

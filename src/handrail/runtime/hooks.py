@@ -35,8 +35,7 @@ from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineE
 from handrail.errors.developer import DeveloperMistake
 from handrail.limits import seconds_left
 from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
-from handrail.prompt.completion import CompletionCheck, CompletionContext
-from handrail.prompt.run_view import RunView
+from handrail.prompt.hooks import CompletionCheck, CompletionContext, RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError

@@ -9,7 +9,7 @@ from pydantic_ai import Tool as PydanticTool
 
 from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters
 from handrail.agents import Project, load_agent
-from handrail.agents.exports.discovery import exports
+from handrail.agents.exports.modules import exports
 from handrail.errors import DiscoveryError, HandrailError, PromptValidationError, SchemaError
 from handrail.prompt import Tool
 from tests.agents.folders import module_of, write

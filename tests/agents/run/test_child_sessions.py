@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.agents.run.child_sessions import open_child_session
+from handrail.agents.run.run_group import open_child_session
 from handrail.loop_guard import asynchronous_entry
 from handrail.session import Session
 from handrail.session.call_ref import CallRef

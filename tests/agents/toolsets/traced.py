@@ -18,7 +18,7 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import FactoryFunction, Origin, toolset_factory
-from handrail.agents.shell_config import ShellConfig
+from handrail.agents.project_config import ShellConfig
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter

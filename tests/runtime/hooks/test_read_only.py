@@ -19,7 +19,7 @@ from handrail.errors import CompletionCheckError, ModelVisibleError, ReadOnlyVio
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Deadline
 from handrail.prompt import Feedback, FeedbackTrigger, Prompt, PromptTemplate, ToolContext, ToolsSection
-from handrail.prompt.run_view import RunFilesystem, RunView
+from handrail.prompt.hooks import RunFilesystem, RunView
 from handrail.runtime import Session, ToolCall
 from handrail.runtime.hooks import read_only_transaction
 from handrail.testing import FakeClock

@@ -1,21 +1,41 @@
-"""What a registry holds: tools and toolsets by name, each with where it comes from.
+"""What a module, a package or a program exports, made into entries; and what of it cannot be registered, and why.
 
-A tool is one of PydanticAI's or of Handrail's; a plain function becomes one of Handrail's. A toolset is one of
-PydanticAI's, a section of Handrail's, a factory of either, or an agent. What a program registers is kept as it is, the
-very same object, unless it is a function.
+A list, a tuple or a mapping holds tools (`TOOLS`) or toolsets (`TOOLSETS`). Every offender is found, not only one.
+
+- A tool is registered under its own name, as the model sees it; a key that is another name is an offence.
+- A plain function becomes a tool here, once, as by the decorator `tool`; what cannot be one is an offence.
+- A toolset is registered under its key; in a list under its `id`, a section's key, or the name of its factory.
+
+| object | is |
+|---|---|
+| a `Tool` of PydanticAI or of Handrail | a tool |
+| a toolset of PydanticAI, a section, a factory with its settings, an agent by its name | a toolset |
+| a function that is annotated to return a toolset or a section | a factory of toolsets |
+| any other function, or object that can be called | a tool in `TOOLS`, in `TOOLSETS` a factory |
+| a class, a module, an agent of PydanticAI, what cannot be called | neither |
+
+Nothing is registered that a module does not list, so a `tools.py` without `TOOLS` exports nothing, whatever it defines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import FunctionType, MethodType
+from typing import Any, Literal, cast, get_origin
 
 from pydantic_ai import RunContext
 from pydantic_ai import Tool as PydanticTool
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
+from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters, functions_of
+from handrail.errors import SchemaError, ToolSignatureError
 from handrail.prompt import Section, Tool
+from handrail.prompt.function_tools import ToolMethod, function_tool
+from handrail.prompt.signature import calling_fault, return_fault, returned_type
+from handrail.serde.formatting import shorten
 
 Kind = Literal["tool", "toolset"]
 """The two namespaces: one name may be in both for different things."""
@@ -123,3 +143,245 @@ class Entry:
     def label(self) -> str:
         """In words, for messages: `tool ping (tools.py)`, `toolset files (built-in)`."""
         return f"{self.kind} {self.name} ({self.origin})"
+
+
+AnyFunction = Callable[..., object]
+"""A function, of which it is not known what it takes."""
+
+EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the names of tools, toolsets and agents are made of; all of a name must match."""
+
+Keyed = tuple[str | None, object]
+"""What is exported, with its key; in a list without one."""
+
+_NO_OBJECT = "is a method without its object; export that of an object, as shop.charge"
+_FIELDS: Mapping[Kind, str] = {"tool": "TOOLS", "toolset": "TOOLSETS"}
+_CURES: Mapping[Kind, str] = {
+    "tool": "and no tool; export functions and Tool objects",
+    "toolset": "and no toolset; export an instance, or a factory",
+}
+_LONGEST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFault:
+    """Why something cannot be registered.
+
+    Attributes:
+        name: what it is called where it is exported, or its place if it has no name.
+        fault: what is wrong with it, and the cure.
+    """
+
+    name: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.fault}"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectedEntries:
+    """What was exported in one place.
+
+    Attributes:
+        entries: what can be registered, each name once.
+        offences: what cannot.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    offences: tuple[ExportFault, ...] = ()
+
+
+class _Refused(Exception):
+    """Something cannot be registered; its argument says why."""
+
+
+def collect_entries(kind: Kind, value: object, origin: Origin, *, field: str = "") -> CollectedEntries:
+    """The entries of a list, a tuple or a mapping of tools, or of toolsets.
+
+    Args:
+        kind: which of the two it holds.
+        value: the list, tuple or mapping; what it holds is neither called nor changed.
+        origin: where it stands.
+        field: what it is called there; `TOOLS` or `TOOLSETS` if nothing is said.
+    """
+    field = field or _FIELDS[kind]
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[object, object]", value).items()
+        wrong = [
+            ExportFault(repr(key), f"a key of {field} is a name, a string")
+            for key, _ in pairs
+            if not isinstance(key, str)
+        ]
+        found = exported_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin)
+        return CollectedEntries(found.entries, (*wrong, *found.offences))
+    if isinstance(value, list | tuple):
+        return exported_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
+    described = "None" if value is None else f"of type {type(value).__name__}"
+    fault = f"is {described}, but must be a list, tuple or dict; write {field} = [] for none"
+    return CollectedEntries(offences=(ExportFault(field, fault),))
+
+
+def exported_items(kind: Kind, items: Iterable[Keyed], origin: Origin) -> CollectedEntries:
+    """The entries of what is exported one by one. A name that comes a second time is an offence."""
+    entries: dict[str, Entry] = {}
+    offences: list[ExportFault] = []
+    for place, (key, item) in enumerate(items, start=1):
+        try:
+            entry = _entry(kind, key, item, origin)
+        # A broken item does not hide the others: its fault is reported with theirs.
+        except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
+            fault = f"cannot be looked at ({type(error).__name__}: {error_message(error).partition(chr(10))[0]})"
+            text = str(error) if isinstance(error, _Refused) else fault
+            offences.append(ExportFault(shorten(key or _name_for_messages(item, place), _LONGEST_SHOWN), text))
+            continue
+        if entry.name in entries:
+            offences.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
+        # The first one stays registered, so that names which refer to it are not reported as missing too.
+        entries.setdefault(entry.name, entry)
+    return CollectedEntries(tuple(entries.values()), tuple(offences))
+
+
+def bullet_list(what: str, faults: Sequence[object]) -> str:
+    """A message of one fault on one line, or of several, one a line."""
+    return f"{what}: {faults[0]}" if len(faults) == 1 else "\n  - ".join((f"{what}:", *map(str, faults)))
+
+
+def factory_fault(factory: ToolsetFactory) -> str | None:
+    """What keeps a factory from being called with a run context, with the cure; `None` if nothing does."""
+    function = cast("object", factory.function)
+    if isinstance(function, type) or not callable(function):
+        return f"{_described(function)} cannot be a factory; write a function, def make(ctx)"
+    try:
+        fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
+    except Exception:  # noqa: BLE001 - annotations are the program's own expressions, and may raise anything
+        return None
+    cure = "a factory takes the run context and returns a toolset: write def make(ctx)"
+    return fault and f"the factory {factory.qualname} {fault}; {cure}"
+
+
+def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
+    if kind == "tool":
+        tool = _tool(item)
+        name = _checked(tool.name)
+        if key is not None and key != name:
+            raise _Refused(
+                f"is exported as {key!r}, but the tool is called {name!r}, and models see its own name; make them "
+                f"the same, e.g. by Tool(function, name={key!r})"
+            )
+        if isinstance(tool, PydanticTool):
+            _check_parameters(tool, "its parameters have no schema")
+        return Entry(name, kind, tool, origin)
+    toolset = _toolset(item)
+    name = _checked(_toolset_name(toolset) if key is None else key)
+    for tool in functions_of(toolset) if isinstance(toolset, AbstractToolset) else ():
+        _check_parameters(tool, f"its function {tool.name} has parameters without a schema")
+    return Entry(name, kind, toolset, origin)
+
+
+def _check_parameters(tool: PydanticTool[Any], fault: str) -> None:
+    try:
+        check_parameters(tool)
+    except SchemaError as error:
+        raise _Refused(f"{fault}: {error}") from error
+
+
+def _tool(item: object) -> ToolDef:
+    described = _described(item)
+    if isinstance(item, PydanticTool | Tool):
+        tool: ToolDef = cast("Any", item)  # whatever its parameters are
+        return tool
+    if isinstance(item, ToolMethod):
+        raise _Refused(_NO_OBJECT)
+    if _is_toolset(item) or (callable(item) and _makes_toolset(item)):
+        raise _Refused(f"is {described}, which is a toolset; put it in TOOLSETS, and name it in `toolsets:`")
+    if not callable(item) or isinstance(item, type | AbstractAgent):
+        raise _Refused(f"is {described}, {_CURES['tool']}")
+    function: Any = item
+    if not isinstance(function, FunctionType | MethodType) or function.__name__ == "<lambda>":
+        raise _Refused(
+            f"is {described}, which has no name or no annotations; write a function with def, or Tool(..., name='...')"
+        )
+    try:
+        made: Tool[Any, Any] | ToolMethod = function_tool(function, {})
+    except ToolSignatureError as error:
+        separator = " " if len(error.faults) == 1 else "\n      "
+        raise _Refused(f"cannot be a tool:{''.join(f'{separator}{fault}' for fault in error.faults)}") from error
+    if isinstance(made, ToolMethod):
+        raise _Refused(_NO_OBJECT)
+    return made
+
+
+def _toolset(item: object) -> ToolsetDef:
+    described = _described(item)
+    if _is_toolset(item) and not isinstance(item, ToolsetFactory):
+        return cast("ToolsetDef", item)
+    if isinstance(item, PydanticTool | Tool):
+        raise _Refused(f"is {described}; put it in TOOLS, and name it in `tools:`")
+    if not isinstance(item, ToolsetFactory) and (not callable(item) or isinstance(item, type | AbstractAgent)):
+        raise _Refused(f"is {described}, {_CURES['toolset']}")
+    factory = item if isinstance(item, ToolsetFactory) else ToolsetFactory(cast("Any", item))
+    if fault := factory_fault(factory):
+        raise _Refused(f"is not a toolset: {fault}. If it is a tool, put it in TOOLS, and name it in `tools:`")
+    return factory
+
+
+def _is_toolset(item: object) -> bool:
+    return isinstance(item, AbstractToolset | Section | ToolsetFactory | AgentReference)
+
+
+def _makes_toolset(function: AnyFunction) -> bool:
+    """Whether a function is annotated to return a toolset, and so is a factory."""
+    try:
+        returned = returned_type(function)
+    except Exception:  # noqa: BLE001 - as in `factory_fault`
+        return False
+    kind = get_origin(returned) or returned
+    return isinstance(kind, type) and issubclass(kind, AbstractToolset | Section)
+
+
+def _toolset_name(toolset: ToolsetDef) -> str:
+    """What a toolset in a list calls itself."""
+    if isinstance(toolset, Section):
+        return toolset.key
+    if isinstance(toolset, AgentReference):
+        return toolset.name
+    factory = toolset.function if isinstance(toolset, ToolsetFactory) else None
+    name = getattr(factory, "__name__", None) if isinstance(toolset, ToolsetFactory) else toolset.id
+    if not isinstance(name, str) or name == "<lambda>":
+        raise _Refused(
+            f"is {_described(toolset)} without an id or a name; write TOOLSETS = {{'name': ...}}, or give it one"
+        )
+    return name
+
+
+def _checked(name: object) -> str:
+    if not isinstance(name, str) or EXPORT_NAME_PATTERN.fullmatch(name) is None:
+        shown = shorten(repr(name), _LONGEST_SHOWN)
+        raise _Refused(
+            f"has the name {shown}; a name is 1 to 64 letters, digits, '_' and '-' (^[A-Za-z0-9_-]{{1,64}}$)"
+        )
+    return name
+
+
+def _name_for_messages(item: object, place: int) -> str:
+    """What something without a key is called in a message: its name, or its place in the list."""
+    try:
+        name = getattr(item, "__name__", None) or getattr(item, "name", None) or getattr(item, "id", None)
+    except Exception:  # noqa: BLE001 - as where it is looked at
+        name = None
+    return name if isinstance(name, str) and name.strip() else f"item {place}"
+
+
+def _described(item: object) -> str:
+    if item is None:
+        return "None"
+    return f"the class {item.__name__}" if isinstance(item, type) else f"of type {type(item).__name__}"
+
+
+def error_message(error: BaseException) -> str:
+    """The message of an error; its class may fail to say one."""
+    try:
+        return str(error).strip() or "no message"
+    except Exception as failed:  # noqa: BLE001 - a program's class may raise anything here
+        return f"its message cannot be had, because __str__ raises {type(failed).__name__}"

@@ -16,8 +16,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.classify import EXPORT_NAME_PATTERN, bullet_list, collect_entries, factory_fault
-from handrail.agents.exports.entries import Entry, Kind, Origin, ToolsetFactory
+from handrail.agents.exports.entries import (
+    EXPORT_NAME_PATTERN,
+    Entry,
+    Kind,
+    Origin,
+    ToolsetFactory,
+    bullet_list,
+    collect_entries,
+    factory_fault,
+)
 from handrail.errors import DiscoveryError, RegistryError, ResolutionError
 from handrail.serde.formatting import enumerated, nearest, shorten
 

@@ -1,7 +1,7 @@
 """The sections that stand for the toolsets that an agent file discloses by their summaries.
 
 Each has the summary, and no tools of its own: the toolset brings them when the section is open
-(`handrail.agents.toolsets.disclosed_toolset`).
+(`handrail.agents.toolsets.labelled_toolset`).
 """
 
 from __future__ import annotations

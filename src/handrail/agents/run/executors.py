@@ -31,9 +31,8 @@ from handrail.agents.approval.gate import GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.run.bound_filesystems import behind_filter, bound_resources, given_filesystem
 from handrail.agents.run.disclosed_sections import disclosed_sections
-from handrail.agents.run.folder_paths import FolderPaths, RunRules
+from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filter, bound_resources, given_filesystem
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.live_output import ToolNames
@@ -44,10 +43,9 @@ from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
 from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext, ToolPolicy
 from handrail.prompt.effect import Effect, effect_hints
-from handrail.prompt.parameter_types import unbound_parameters
-from handrail.prompt.run_view import RunFilesystem
+from handrail.prompt.hooks import RunFilesystem
 from handrail.prompt.section import section_registry
-from handrail.prompt.template import PlacedSection
+from handrail.prompt.template import PlacedSection, unbound_parameters
 from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked

@@ -8,15 +8,19 @@
 Toolsets are made one after the other, some of them while others are in use. So what is kept back of files that toolsets
 share grows, and is looked up when it is asked for. Another toolset does not ask what a rule on these tools would have
 asked: for it such a rule denies.
+
+The filesystems that the tools of a run find are behind its path filter, wherever they were bound: the `Filesystem`,
+whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a shell. What a
+provider makes under another type than `Filesystem` is the program's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import FILE_TOOLS, path_filter_of
@@ -25,7 +29,65 @@ from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathSet, excluding
 from handrail.prompt import PromptTemplate
+from handrail.resources import Binding, ResourceRegistry
+from handrail.resources.binding import GivenInstance, Resolver
 from handrail.turns import Turn
+
+Behind = Callable[[Filesystem], Filesystem]
+"""Puts a filesystem behind a filter."""
+
+
+@runtime_checkable
+class _Unfiltered(Filesystem, Protocol):
+    """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
+
+
+def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
+    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
+    registry = template.registry
+    for root in template.tree:
+        for placed in root.walk():
+            registry = registry.merge(placed.section.registry)
+    return registry.merge(given)
+
+
+def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
+    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
+    given = (each.provider for each in bound if each.protocol is Filesystem)
+    found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
+    return found if isinstance(found, Filesystem) else None
+
+
+def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
+    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
+
+    Args:
+        bound: all that the tools find.
+        behind: puts a filesystem behind the filter.
+    """
+    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
+
+
+def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
+    if isinstance(binding.provider, GivenInstance):
+        filesystem = _filtered(binding.provider.value, behind)
+        return () if filesystem is None else (Binding.instance(binding.protocol, filesystem),)
+    if binding.protocol is not Filesystem:
+        return ()
+
+    def provide(resources: Resolver) -> Filesystem | None:
+        return _filtered(resources.get(_Unfiltered), behind)
+
+    return (
+        Binding(_Unfiltered, binding.provider, binding.scope, binding.eager),
+        Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide), binding.scope),
+    )
+
+
+def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
+    """A filesystem behind a filter; `None` where a provider returns none."""
+    return behind(filesystem) if isinstance(filesystem, Filesystem) else None
+
 
 Files: TypeAlias = Path | Turn
 """What identifies the same files behind several filters: their folder on disk, or else their turn."""

@@ -15,8 +15,14 @@ from handrail.agents.approval.decisions import ApprovalMode, Asker
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.run.events import Listener
 from handrail.limits import Deadline, Heartbeat, RunContext
-from handrail.prompt.completion import CompletionCheck, CompletionChecker, CompletionFunction, completion_of
-from handrail.prompt.feedback import FeedbackProvider, checked_providers
+from handrail.prompt.hooks import (
+    CompletionCheck,
+    CompletionChecker,
+    CompletionFunction,
+    FeedbackProvider,
+    checked_providers,
+    completion_of,
+)
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
 

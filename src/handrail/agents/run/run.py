@@ -41,15 +41,14 @@ from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.error_text import error_location
+from handrail.agents.exports.modules import error_location
 from handrail.agents.exports.registry import ResolvedAgent, resolve
+from handrail.agents.project_config import ShellConfig
 from handrail.agents.run.agent_texts import AgentTexts
 from handrail.agents.run.capability import AgentCapability
-from handrail.agents.run.child_sessions import open_child_session
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors, ToolReport
-from handrail.agents.run.run_group import RunGroup
-from handrail.agents.shell_config import ShellConfig
+from handrail.agents.run.run_group import RunGroup, open_child_session
 from handrail.agents.toolsets.build import build_toolsets
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (

@@ -32,8 +32,8 @@ from pydantic_ai.toolsets import (
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.build import AgentToolset, Task
-from handrail.agents.toolsets.disclosed_toolset import DisclosedToolset
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
+from handrail.agents.toolsets.labelled_toolset import DisclosedToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.prompt import Section, Tool
 

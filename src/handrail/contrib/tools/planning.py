@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
-from handrail.prompt.completion import CompletionContext
+from handrail.prompt.hooks import CompletionContext
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Replace, Session, SliceView, replace_latest, stored_as
 

@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.discovery` and `declared`: what a module exports, and every reason why it cannot."""
+"""`handrail.agents.exports.modules` and `declared`: what a module exports, and every reason why it cannot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from pydantic_ai import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.discovery import discover, exports
 from handrail.agents.exports.entries import Entry, Origin, ToolsetFactory
+from handrail.agents.exports.modules import discover, exports
 from handrail.errors import DiscoveryError
 from handrail.prompt.function_tools import FunctionTool
 from tests.agents.folders import imported, module_of, write

@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.discovery`: what installed packages offer, found by their entry points."""
+"""`handrail.agents.exports.modules`: what installed packages offer, found by their entry points."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.discovery import package_offers
 from handrail.agents.exports.entries import BUILT_IN, Entry
+from handrail.agents.exports.modules import package_offers
 from handrail.agents.exports.registry import PackageExport
 from handrail.agents.project import Project
 from handrail.errors import DiscoveryError, ResolutionError

@@ -23,7 +23,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.active_run import CurrentRun, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, ToolsetFactory
-from handrail.agents.shell_config import ShellConfig
+from handrail.agents.project_config import ShellConfig
 from handrail.agents.toolsets.builtin import built_ins, files_toolset, shell_toolset
 from handrail.contrib.tools import Plan, ShellRule
 from handrail.errors import AgentError, PromptValidationError

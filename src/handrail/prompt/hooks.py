@@ -1,0 +1,453 @@
+"""Two hooks of a run: feedback providers, which advise after a call, and completion checkers, which accept an answer.
+
+A policy decides whether a call runs. Feedback only advises: it is text for the model, added to the message of the call
+after which it is due, in a part of its own. The result of the call, and its record, do not contain it.
+
+A completion checker says what is missing, in sentences that the model reads; nothing missing is complete. When the
+model gives its answer, it is asked, and the model is sent back with what is missing.
+
+`handrail.runtime.hooks` asks both. What they see of a run is a `RunView`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError, UnboundResourceError
+from handrail.filesystem import Filesystem
+from handrail.filesystem.paths import normalise
+from handrail.limits import BudgetTracker, Deadline
+from handrail.prompt.context import resource_for_call
+from handrail.resources import Resolver
+from handrail.resources.context import BoundResources
+from handrail.serde.formatting import enumerated, shorten
+from handrail.session import Session
+from handrail.session.bound_session import bound_session
+from handrail.session.call_ref import ToolCall
+from handrail.transaction import Transaction, view_for_call
+
+V = TypeVar("V", bound="RunView")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilesystem:
+    """Finds the files of a run whose prompt binds none; a resource of the prompts of a run that has several.
+
+    Attributes:
+        find: the `Filesystem` of another prompt of the run, if there is one.
+    """
+
+    find: Callable[[], Filesystem | None]
+
+    def view_for_call(self, call: Transaction, /) -> RunFilesystem:
+        """The same for a call; what it finds is a view that is bound to the call."""
+
+        def find() -> Filesystem | None:
+            found = self.find()
+            return None if found is None else view_for_call(found, call)
+
+        return RunFilesystem(find)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run between two calls of the model: its session, its resources and its limits. It is read, not changed.
+
+    A provider or checker is given views of session and resources, as a handler is: what is written through them is
+    refused, also when the provider or checker has been left behind.
+
+    Attributes:
+        prompt: the name of the prompt.
+        session: the session of the run.
+        resources: the resources that all calls of the prompt share.
+        deadline: the moment by which the run must have ended, if there is one.
+        budget_tracker: the tracker of the run's tokens, if there is one.
+        clock: the source of the time.
+    """
+
+    prompt: str
+    session: Session
+    resources: Resolver
+    deadline: Deadline | None = None
+    budget_tracker: BudgetTracker | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    def within(self, transaction: Transaction, kind: type[V], /, **more: Any) -> V:  # noqa: ANN401 - of any class
+        """The same for a hook, with views of session and resources that are bound to the transaction of the hook.
+
+        Args:
+            transaction: that transaction.
+            kind: the class of what the hook sees.
+            more: its other fields.
+        """
+        return kind(
+            prompt=self.prompt,
+            session=bound_session(self.session, transaction),
+            resources=BoundResources(self.resources, transaction, view_for_call=resource_for_call),
+            deadline=self.deadline,
+            budget_tracker=self.resources.get(BudgetTracker, self.budget_tracker),
+            clock=self.clock,
+            **more,
+        )
+
+    @property
+    def filesystem(self) -> Filesystem | None:
+        """The bound `Filesystem`, or that of another prompt of the run; `None` if there is none."""
+        bound = self.resources.get(Filesystem, None)
+        if bound is not None:
+            return bound
+        beside = self.resources.get(RunFilesystem, None)
+        return None if beside is None else beside.find()
+
+
+MAX_FEEDBACK_CHARS = 2_000
+"""The longest text of one feedback, in characters; a longer one is cut."""
+
+_NO_TIME = timedelta(0)
+_PATH = 'a path or a glob pattern: "reports/*.md"'
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """Advice to the model.
+
+    Attributes:
+        text: what the model reads, in one or two sentences.
+        suggestions: what it may do about it, each in one sentence.
+
+    Raises:
+        InvalidArgumentError: the text or a suggestion is not text, or is empty.
+    """
+
+    text: str
+    suggestions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for argument, given in (("text", self.text), *(("suggestions", each) for each in self.suggestions)):
+            if not isinstance(given, str) or not given.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
+                expected = "text that is not empty"
+                raise InvalidArgumentError(function="Feedback", argument=argument, given=given, expected=expected)
+
+    def render(self, name: str) -> str:
+        """The feedback as the model reads it: a line that marks it, the text, a line for each suggestion.
+
+        Args:
+            name: the name of its provider.
+        """
+        text = "\n".join((self.text, *(f"- {each}" for each in self.suggestions)))
+        return f"[Feedback ({name}), not part of the result]\n{shorten(text, MAX_FEEDBACK_CHARS)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackContext(RunView):
+    """What a provider sees: the run, and the call that has just ended.
+
+    Attributes:
+        call: the call to whose message the feedback is added.
+        success: whether it succeeded.
+        calls: how many calls there have been since the last feedback of the provider, with this one.
+        files: the paths that have appeared, if the provider watches for them, sorted.
+    """
+
+    call: ToolCall
+    success: bool = True
+    calls: int = 1
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackTrigger:
+    """When a provider is asked; at least one condition. Several are alternatives: any of them suffices.
+
+    Each provider counts for itself, from its last feedback in the session, or else from the first call. Nested calls
+    count, and have no feedback. A provider that has nothing to say is asked again after the next call.
+
+    Attributes:
+        every_calls: after so many calls, at least 1.
+        every: at the first call that ends when so much time has passed.
+        on_file: when the bound `Filesystem` has a file or folder whose path matches, once for each path; a path, or a
+            glob pattern. A deleted path that appears again does not count again.
+        on_repeated_failure: when the same call, with the same tool and arguments, has failed so many times since it
+            succeeded last, at least 2.
+
+    Raises:
+        InvalidArgumentError: there is no condition, or one has a wrong value.
+    """
+
+    every_calls: int | None = None
+    every: timedelta | None = None
+    on_file: str | None = None
+    on_repeated_failure: int | None = None
+
+    def __post_init__(self) -> None:
+        if all(each is None for each in (self.every_calls, self.every, self.on_file, self.on_repeated_failure)):
+            raise InvalidArgumentError(
+                function="FeedbackTrigger",
+                argument="every_calls",
+                given=None,
+                expected="a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)",
+            )
+        _check_number("every_calls", self.every_calls, least=1)
+        _check_number("on_repeated_failure", self.on_repeated_failure, least=2)
+        every, on_file = self.every, self.on_file
+        if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
+            _refuse("every", every, "a positive span with its unit: timedelta(minutes=5)")
+        if on_file is not None and (not isinstance(on_file, str) or not on_file):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            _refuse("on_file", on_file, _PATH)
+        try:
+            normalise(on_file or ".", noun="path or pattern")
+        except PathEscapeError as error:
+            _refuse("on_file", on_file, f"{_PATH}; {error}")
+
+
+class FeedbackProvider(Protocol):
+    """Something that may have feedback for the model."""
+
+    @property
+    def name(self) -> str:
+        """The name, unique in the prompt. It is shown to the model."""
+        ...
+
+    @property
+    def trigger(self) -> FeedbackTrigger:
+        """When the provider is asked."""
+        ...
+
+    def provide(self, context: FeedbackContext, /) -> Feedback | Awaitable[Feedback | None] | None:
+        """The feedback that is due; `None` for nothing. It may be `async`.
+
+        It is called when the call has ended, and may be called from several threads. The message of the call waits for
+        it. An exception is logged, and the call has no feedback of this provider. It reads: what it writes to the
+        session or to a resource raises `ReadOnlyViolation`, and `TransactionClosedError` once its call was cancelled.
+        """
+        ...
+
+
+def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
+    """The providers of a prompt, if they are valid.
+
+    Raises:
+        PromptValidationError: one is not a provider, or two have one name.
+    """
+    if not isinstance(providers, Iterable) or isinstance(providers, str):
+        raise PromptValidationError(f"feedback is of type {type(providers).__name__}; write feedback=[...].")
+    checked: dict[str, FeedbackProvider] = {}
+    for each in cast("Iterable[object]", providers):
+        name, trigger = getattr(each, "name", None), getattr(each, "trigger", None)
+        if not isinstance(name, str) or not name or "\n" in name or not callable(getattr(each, "provide", None)):
+            raise PromptValidationError(
+                f"feedback holds {shorten(repr(each), 80)}, which is not a FeedbackProvider: it has a name of one "
+                "line, a trigger, and a method provide."
+            )
+        if not isinstance(trigger, FeedbackTrigger):
+            raise PromptValidationError(
+                f"the trigger of feedback {name!r} is of type {type(trigger).__name__}; write "
+                "FeedbackTrigger(every_calls=10)."
+            )
+        if name in checked:
+            raise PromptValidationError(f"two providers of feedback have the name {name!r}. Give one another name=.")
+        checked[name] = cast("FeedbackProvider", each)
+    return tuple(checked.values())
+
+
+def _check_number(argument: str, given: object, *, least: int) -> None:
+    if given is not None and (type(given) is not int or given < least):
+        _refuse(argument, given, f"a number of at least {least}")
+
+
+def _refuse(argument: str, given: object, expected: str) -> None:
+    raise InvalidArgumentError(function="FeedbackTrigger", argument=argument, given=given, expected=expected)
+
+
+MOST_SENT_BACK = 3
+"""How often the model is sent back at most, unless the prompt says something else."""
+
+_LONGEST_LIST = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionContext(RunView):
+    """What a checker sees: the run, and the answer that the model has given.
+
+    Attributes:
+        answer: the answer, as the prompt declares it: text, or a dataclass.
+    """
+
+    answer: Any = None
+
+
+class CompletionChecker(Protocol):
+    """Says what is missing."""
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """What is missing, each in one sentence for the model; empty if it is complete.
+
+        It may be called on another thread than that of the run. It reads: what it writes to the session or to a
+        resource raises `ReadOnlyViolation`, and `TransactionClosedError` once the deadline has passed, or the check was
+        cancelled. An exception ends the run: it is a mistake of the program.
+        """
+        ...
+
+
+CompletionFunction: TypeAlias = Callable[[CompletionContext], str | Sequence[str] | None]
+"""A function in the place of a checker: what is missing, or `None` if it is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesExist:
+    """Files that the bound `Filesystem` must have.
+
+    Attributes:
+        paths: their paths. They are not patterns: `*.md` is the name of a file.
+
+    Raises:
+        InvalidArgumentError: `paths` is one text, and not several.
+    """
+
+    paths: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.paths, str):
+            expected = 'a sequence of paths: ["report.md"]'
+            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=expected)
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """The files that do not exist, in one sentence.
+
+        Raises:
+            UnboundResourceError: no `Filesystem` is bound, so that nothing can be said of files.
+        """
+        if not self.paths:
+            return ()
+        filesystem = context.filesystem
+        if filesystem is None:
+            raise UnboundResourceError(Filesystem)
+        absent = [path for path in self.paths if not filesystem.exists(path)]
+        if not absent:
+            return ()
+        return (f"These files do not exist: {enumerated(absent, limit=_LONGEST_LIST)}.",)
+
+
+class AllOf:
+    """Complete if all of its checkers say so; what any of them misses is missing.
+
+    Args:
+        checkers: checkers or functions. With none, it is complete.
+
+    Raises:
+        PromptValidationError: one is neither.
+    """
+
+    __slots__ = ("checkers",)
+
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """What all of them miss, in their order."""
+        return tuple(each for checker in self.checkers for each in checker.missing(context))
+
+
+class AnyOf:
+    """Complete if one of its checkers says so; those after it are not asked.
+
+    Args:
+        checkers: checkers or functions. With none, it is complete.
+
+    Raises:
+        PromptValidationError: one is neither.
+    """
+
+    __slots__ = ("checkers",)
+
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """What each of them misses, and that one of these suffices."""
+        found: list[str] = []
+        for checker in self.checkers:
+            missing = checker.missing(context)
+            if not missing:
+                return ()
+            found.append(" ".join(missing))
+        return [f"One of these suffices: {' Or: '.join(found)}"] if len(found) > 1 else found
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionCheck:
+    """When an answer is accepted.
+
+    Attributes:
+        checker: says what is missing.
+        most_sent_back: how often the model is sent back at most; then its answer is accepted as it is. 0 for never.
+
+    Raises:
+        PromptValidationError: the checker is neither a checker nor a function.
+        InvalidArgumentError: the number is not one, or negative.
+    """
+
+    checker: CompletionChecker | CompletionFunction
+    most_sent_back: int = MOST_SENT_BACK
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "checker", checker_of(self.checker))
+        if type(self.most_sent_back) is not int or self.most_sent_back < 0:
+            raise InvalidArgumentError(
+                function="CompletionCheck",
+                argument="most_sent_back",
+                given=self.most_sent_back,
+                expected="a number of at least 0",
+            )
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        """What the checker misses."""
+        return cast("CompletionChecker", self.checker).missing(context)  # made one above
+
+
+class _ByFunction:
+    """A function as a checker."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: CompletionFunction) -> None:
+        self._function = function
+
+    def __repr__(self) -> str:
+        return getattr(self._function, "__qualname__", repr(self._function))
+
+    def missing(self, context: CompletionContext, /) -> Sequence[str]:
+        found = self._function(context)
+        if found is None:
+            return ()
+        # Anything else than texts is refused by the caller, who knows the prompt.
+        return (found,) if isinstance(found, str) else found
+
+
+def checker_of(given: object) -> CompletionChecker:
+    """A checker, also of a function.
+
+    Raises:
+        PromptValidationError: it is neither.
+    """
+    if callable(getattr(given, "missing", None)) and not isinstance(given, type):
+        return cast("CompletionChecker", given)
+    if callable(given) and not isinstance(given, type):
+        return _ByFunction(cast("CompletionFunction", given))
+    raise PromptValidationError(
+        f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
+        "function that takes a CompletionContext and returns what is missing, or None."
+    )
+
+
+def completion_of(given: object) -> CompletionCheck | None:
+    """When the answers of a prompt are accepted, from what it was given; `None` for always.
+
+    Raises:
+        PromptValidationError: it was given something else.
+    """
+    return given if given is None or isinstance(given, CompletionCheck) else CompletionCheck(checker_of(given))
