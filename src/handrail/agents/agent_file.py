@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from handrail.errors import AgentFileError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
@@ -57,11 +57,6 @@ _NAME = re.compile(NAME_PATTERN[1:-1])
 _FENCE = re.compile(r"---[ \t]*")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
-
-_COMMENT = (
-    "For the front matter of Handrail's agent files, without the lines --- around it. Editors with the YAML language "
-    "server take it from a first line '# yaml-language-server: $schema=<path or URL of this file>' in the front matter."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,75 +370,3 @@ def _kind(tree: YamlNode) -> str:
     if isinstance(tree.value, bool):
         return "a boolean"
     return "a text" if isinstance(tree.value, str) else "a number"
-
-
-def agent_file_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the front matter."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": _COMMENT,
-        "title": "Front matter of a Handrail agent file",
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["name"],
-        "properties": {
-            "name": {
-                "description": "Names the agent; other agents list it under `toolsets`. 1 to 64 of A-Z a-z 0-9 _ -",
-                "type": "string",
-                # `_name` removes blanks around a name before it checks it, so the schema permits them.
-                "pattern": NAME_PATTERN.replace("^", r"^\s*").replace("$", r"\s*$"),
-                "examples": ["refund-desk"],
-            },
-            "description": {
-                "description": "What the agent is for. Other agents that may call it read this.",
-                "type": "string",
-            },
-            "model": {
-                "description": "The model, as PydanticAI names it; without it, the project or the caller says which.",
-                "type": "string",
-                "pattern": r"\S",
-                "examples": ["openai:gpt-5.2"],
-            },
-            "tools": _names_schema("tools: what a module of the project lists in TOOLS or __all__"),
-            "toolsets": _names_schema("toolsets: what is built in, what a module lists in TOOLSETS, and other agents"),
-            "disclose": {
-                "description": "Toolsets that are closed when a run begins, each with the summary that the model reads "
-                "until it opens them; `summary` stands for what the toolset says of itself.",
-                "type": "object",
-                "additionalProperties": {"type": "string"},
-                "examples": [{"shell": "Runs programs in the folder.", "files": "summary"}],
-            },
-            **_files_schema(),
-            "overrides": {
-                "description": "The file of the overrides of the agent's texts, from the project folder.",
-                "type": "string",
-                "pattern": r"\S",
-                "examples": ["texts/desk.json"],
-            },
-        },
-    }
-
-
-def _files_schema() -> dict[str, Any]:
-    return {
-        "exclude": {
-            "description": "Patterns of paths that do not exist for the agent's file tools; one without a slash "
-            "fits a name in any folder. `.git` is excluded anyway.",
-            "type": "array",
-            "items": {"type": "string", "minLength": 1},
-            "examples": [[".env", "*.key", "secrets/**"]],
-        },
-        "show_git": {
-            "description": "Whether `.git` exists for the agent's file tools; it does not without this.",
-            "type": "boolean",
-        },
-    }
-
-
-def _names_schema(what: str) -> dict[str, Any]:
-    return {
-        "description": f"Names of {what}. Names only; their settings are made in Python.",
-        "type": "array",
-        "items": {"type": "string", "pattern": r"\S"},
-        "uniqueItems": True,
-    }
