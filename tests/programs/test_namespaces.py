@@ -67,6 +67,13 @@ def test_processes_inside_are_found_without_the_first(space: Space) -> None:
     assert namespace_processes(space.first._replace(started=1)) == set()
 
 
+def test_nothing_is_found_in_the_own_namespace() -> None:
+    """All processes of the machine are in it: a container that shares it must not have them killed."""
+    own = look(os.getpid())
+    assert own is not None
+    assert namespace_processes(own) == set()
+
+
 def test_only_what_was_not_there_before_the_program_is_killed_at_its_end(space: Space, tmp_path: Path) -> None:
     """What was there before belongs to the container; what the program has left there has cleared its environment."""
     found = namespace_processes(space.first)

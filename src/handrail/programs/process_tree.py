@@ -84,14 +84,15 @@ def call_processes(call: str, since: int = 0, also: int = 0) -> set[Process]:
 def namespace_processes(first: Process) -> set[Process]:
     """The processes in the PID namespace of its first process, and their descendants, without that one.
 
-    The kernel ends all of them when the first one ends.
+    The kernel ends all of them when the first one ends. None in the namespace of this process, where others work, too.
     """
-    namespace = _namespace(first.pid)
-    if not namespace or look(first.pid) != first:
+    namespace, among = _namespace(first.pid), running()
+    if namespace in {"", _namespace(os.getpid())}:
         return set()
-    among = running()
     there = {process for process in among if _namespace(process.pid) == namespace}
-    return (there | descendants((process.pid for process in there), among)) - {first}
+    inside = (there | descendants((process.pid for process in there), among)) - {first}
+    # Last: once the first one has ended, the kernel may give the name of the namespace to another one.
+    return inside if look(first.pid) == first else set()
 
 
 def kill_all(find: Callable[[], set[Process]], *, pause: Callable[[float], object] = time.sleep) -> set[Process]:

@@ -235,7 +235,7 @@ class RunningPodman:
         yield from ("--rm", "--interactive", "--name", self.name, "--pidfile", os.fspath(self._folder / "pid"))
         yield from ("--label", f"{OWNER_LABEL}={own_name(os.getpid())}", "--pull", "never", "--log-driver", "none")
         yield from ("--network", engine.network, "--hostname", "sandbox", "--http-proxy=false", "--no-healthcheck")
-        yield from ("--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
+        yield from ("--pid", "private", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
         yield from ("--security-opt", "no-new-privileges", "--security-opt", "label=disable")
         masked = (*(f"/proc/{name}" for name in UNREADABLE), *workspace.hidden)
         yield from ("--security-opt", f"mask={':'.join(masked)}")
