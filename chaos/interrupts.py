@@ -1,6 +1,6 @@
 """A call is interrupted at every line that it executes, and what became of its effect is counted.
 
-A tracer counts the lines of Handrail and of the handler that a call executes, in all threads. The call is made anew for
+A tracer notes the lines of Handrail and of the handler that a call executes, in all threads. The call is made anew for
 each of them, and at that line it is interrupted in one of three ways:
 
 | way | what happens | where |
@@ -24,13 +24,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import handrail
 from handrail import store as stores
@@ -52,9 +52,6 @@ _LONGEST = timedelta(seconds=4)
 
 _SHORT, _MOMENT = 0.002, 0.2
 """Seconds: what a signal or a thread takes at the most, mostly and always."""
-
-_SPARED = {"__del__", "run_to_completion"}
-"""Functions: Python ignores what a finalizer raises; the other one has the message, and holds Ctrl-C back."""
 
 _LEASE = timedelta(seconds=0.1)
 
@@ -103,34 +100,48 @@ class Count:
     faults: list[str] = field(default_factory=list[str])
 
 
+class Place(NamedTuple):
+    """A line of a file, when it is executed for the `turn`th time of a call."""
+
+    file: str
+    line: int
+    turn: int
+
+    def __str__(self) -> str:
+        return f"{os.path.relpath(self.file, _SOURCE)}:{self.line}"
+
+
 class Tracer:
-    """Counts the lines that are executed in all threads, and acts at one of them.
+    """Notes the lines that are executed in all threads, and acts at one of them.
 
     Attributes:
-        lines: how many lines have been executed.
-        where: the line at which it has acted; empty before.
+        passed: the lines that have been executed, in their order.
+        is_over: whether it has acted.
         act: called at the line, in its thread.
     """
 
-    def __init__(self, at: int, act: Callable[[], object], *, raises: bool) -> None:
-        """Act at the line with that number.
+    def __init__(self, at: Place | None, act: Callable[[], object], *, raises: bool) -> None:
+        """Act at a line.
 
         Args:
-            at: the number of the line; 0 for none.
+            at: the line; `None` for none.
             act: called at the line, in its thread.
             raises: whether only lines count at which an exception may be raised.
         """
-        self.lines = 0
-        self.where = ""
-        self._at = at
+        self.passed: list[Place] = []
+        self.is_over = False
         self.act = act
+        self._at = at
+        self._turns: Counter[tuple[str, int]] = Counter()
         self._raises = raises
+        self._has_message = False
         self._thread = threading.get_ident()
 
     def trace(self, frame: FrameType) -> Callable[..., Any] | None:
         """Trace the lines of a frame, if it is one of Handrail or of the handler; see `sys.settrace`."""
         name = frame.f_code.co_filename
-        if frame.f_code.co_name in _SPARED or not (name.startswith(_SOURCE) or name == __file__):
+        # Python ignores what a finalizer raises.
+        if frame.f_code.co_name == "__del__" or not (name.startswith(_SOURCE) or name == __file__):
             return None
         if name == __file__ and frame.f_code.co_name not in {"pay", "pay_async"}:
             return None
@@ -146,10 +157,16 @@ class Tracer:
         return line
 
     def _line(self, frame: FrameType) -> None:
-        if not self._raises or threading.get_ident() == self._thread:
-            self.lines += 1
-            if self.lines == self._at:
-                self.where = f"{os.path.relpath(frame.f_code.co_filename, _SOURCE)}:{frame.f_lineno}"
+        if _is_last(frame):
+            self._has_message = True
+        elif not self._has_message and (not self._raises or threading.get_ident() == self._thread):
+            line = (frame.f_code.co_filename, frame.f_lineno)
+            self._turns[line] += 1
+            place = Place(*line, self._turns[line])
+            if self._at is None:
+                self.passed.append(place)
+            elif place == self._at:
+                self.is_over = True
                 self.act()
 
 
@@ -175,6 +192,13 @@ def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, t
         return "paid"
 
     return pay_async
+
+
+def _is_last(frame: FrameType) -> bool:
+    """Whether a line returns the message: what interrupts the call from here on interrupts its caller, who has it."""
+    code = frame.f_code
+    is_step = code.co_name == "message_with_feedback"
+    return is_step and linecache.getline(code.co_filename, frame.f_lineno).strip() == "return message"
 
 
 def _is_idle(frame: FrameType, entered: set[int]) -> bool:
@@ -207,6 +231,7 @@ class World:
         """
         self.paid: Counter[str] = Counter()
         self._case = case
+        self._url = url
         self._number = 0
         self.store = stores.open(url)
         self._open_session()
@@ -233,17 +258,21 @@ class World:
         return ToolExecutor(prompt=Prompt(template), session=self.session, deadline=deadline)
 
     def call(self) -> ToolCall:
-        """A call of its own order, in its own session."""
+        """A call of its own order, in its own session, and in memory in its own store, which looks at all its rows."""
         self._number += 1
-        self._open_anew()
+        self.session.close()
+        if self._url == "memory:":
+            self.store.close()
+            self.store = stores.open(self._url)
+        self._open_session()
         return ToolCall("call", "pay", {"order": f"order {self._number}"})
 
-    def interrupted(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+    def interrupted(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
         """Make a call, interrupt it at a line, and return the tracer, and whether the call ended by an exception."""
         run = self._blocking if self._case.entry == "blocking" else self._asyncio
         return run(call, at)
 
-    def _blocking(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+    def _blocking(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
         def act() -> None:
             sys.settrace(None)
             if self._case.way == "Ctrl-C":
@@ -254,7 +283,7 @@ class World:
         tracer = Tracer(at, act, raises=self._case.way != "Ctrl-C")
         return tracer, _traced(tracer, lambda: self.executor.execute(call, reply=_reply(call)))
 
-    def _asyncio(self, call: ToolCall, at: int) -> tuple[Tracer, bool]:
+    def _asyncio(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
         async def main() -> None:
             loop = asyncio.get_running_loop()
             task = asyncio.ensure_future(self.executor.execute_async(call, reply=_reply(call)))
@@ -343,7 +372,7 @@ def _traced(tracer: Tracer, act: Callable[[], object]) -> bool:
     sys.settrace(_trace)
     try:
         act()
-        if tracer.where:
+        if tracer.is_over:
             time.sleep(_SHORT)  # a signal that another thread has sent comes a moment later
     except BaseException:  # noqa: BLE001 - that is what it is interrupted for
         return True
@@ -367,12 +396,12 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
     threading.settrace(_trace)
     count, world = Count(), World(url, case)
     try:
-        tracer, _ = world.interrupted(first := world.call(), 0)
-        if not world.has_happened(first):
-            count.faults.append("nothing was interrupted: the first call, which nobody interrupts, has paid nothing")
-        for at in _lines(tracer.lines, stride):
-            raised = _interrupt(world, at, count, as_new=False)
-            if raised:
+        world.interrupted(world.call(), None)  # the first one makes what later ones find
+        tracer, _ = world.interrupted(whole := world.call(), None)
+        if not world.has_happened(whole):
+            count.faults.append("nothing was interrupted: a call that nobody interrupts has paid nothing")
+        for at in tracer.passed[::stride]:
+            if _interrupt(world, at, count, as_new=False):
                 _interrupt(world, at, count, as_new=True)
         time.sleep(_MOMENT)  # handlers that have started late
         count.faults += [f"{order} happened {times} times" for order, times in world.paid.items() if times > 1]
@@ -382,18 +411,14 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
     return count
 
 
-def _interrupt(world: World, at: int, count: Count, *, as_new: bool) -> bool:
+def _interrupt(world: World, at: Place, count: Count, *, as_new: bool) -> bool:
     """Interrupt a call at a line, and make it or an equal one again; returns whether it ended by an exception."""
     call = world.call()
     tracer, raised = world.interrupted(call, at)
-    if tracer.where:
-        count.lines += 1
-        count.raised += raised
-        if fault := world.fault(call, as_new=as_new and raised):
-            count.faults.append(f"{tracer.where}: {fault}")
-    return raised and bool(tracer.where)
-
-
-def _lines(number: int, stride: int) -> Iterator[int]:
-    # Some more than were counted: the number of lines differs a little from call to call.
-    yield from range(1, number + 20, stride)
+    if not tracer.is_over:  # threads do not always execute the same lines
+        return False
+    count.lines += 1
+    count.raised += raised
+    if fault := world.fault(call, as_new=as_new and raised):
+        count.faults.append(f"{at}: {fault}")
+    return raised

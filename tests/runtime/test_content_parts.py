@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,7 +97,7 @@ def test_a_long_text_is_cut_and_its_files_stay() -> None:
 
 
 @pytest.mark.anyio
-async def test_pydantic_ai_gets_the_files_and_the_store_holds_each_once(tmp_path: Path) -> None:
+async def test_pydantic_ai_gets_the_files_of_a_result(tmp_path: Path) -> None:
     """In the tool return, in their order; the transcript names them."""
     file = tmp_path / "s.db"
     with handrail.store.open(f"sqlite:///{file}") as store, Session.open(store, "s") as session:
@@ -110,9 +109,6 @@ async def test_pydantic_ai_gets_the_files_and_the_store_holds_each_once(tmp_path
         assert part.content == ["a chart of sales", "by day:", image]
         (loaded,) = _returns(StoredHistory(session, "charts").history)
         assert loaded.content == part.content
-        entries = [entry.items for entry in store.entries("s")]
-        encoded = json.dumps(IMAGE.base64.replace("+", "-").replace("/", "_")).encode()[1:-1]
-        assert sum(items.count(encoded) for items in entries) == 1
         reader = TranscriptReader(store, "s")
         items = [*reader.read(), *reader.finish()]
         (call,) = [item for item in items if isinstance(item, TranscriptCall)]

@@ -33,7 +33,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
-from handrail.interrupts import HeldInterrupts, allow_interrupts
+from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
 from handrail.runtime.handler_loop import run_on_handler_loop
@@ -396,6 +396,19 @@ def _capped(seconds: float | None) -> float | None:
 def is_being_cancelled() -> bool:
     """Whether the task that runs here is being cancelled; a `CancelledError` may also be that of what it awaits."""
     return _cancellations() > 0
+
+
+async def raise_interrupt(mode: ExecutionMode) -> None:
+    """Raise what has interrupted a call since it last waited.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was held back.
+        CancelledError: its task was cancelled.
+    """
+    if mode.inline:
+        raise_held_interrupt()
+    elif is_being_cancelled():
+        await asyncio.sleep(0)
 
 
 def is_cancelled_elsewhere(error: BaseException) -> bool:

@@ -46,7 +46,14 @@ from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
 from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.effect_keys import has_started
-from handrail.runtime.execution import ExecutionTimeoutError, Late, await_result, drop_unawaited, run_to_end
+from handrail.runtime.execution import (
+    ExecutionTimeoutError,
+    Late,
+    await_result,
+    drop_unawaited,
+    raise_interrupt,
+    run_to_end,
+)
 from handrail.runtime.failures import (
     SECRETS_GONE,
     CallRefusedError,
@@ -558,5 +565,5 @@ async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> Too
         message = with_feedback(
             message, await feedback.after_call(run.call, run.ref, run.mode, success=message.success)
         )
-    raise_held_interrupt()  # while it can still be said that the message was not given
+    await raise_interrupt(run.mode)  # while it can still be said that the message was not given
     return message
