@@ -16,7 +16,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.open_calls import PostponedCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.bench import Decides, Note, call, executor, tool
+from tests.kit import Decides, Note, call, executor, tool
 from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())

@@ -17,7 +17,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, FakeClock, Reply, ScriptedModel
 from tests.adapters.notes import WAIT, Note, World, noted, notes_prompt
-from tests.runtime.bench import soon
+from tests.kit import soon
 from tests.wording import Wording
 
 ONE_NOTE = Reply(calls=[Call("add_note", {"text": "milk"})])

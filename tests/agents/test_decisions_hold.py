@@ -24,7 +24,7 @@ from handrail.testing import Call, Outcome, Reply
 from tests.adapters.notes import Note
 from tests.agents.desks import DONE, Person, called, desk, inside, play, returns
 from tests.agents.folders import agent
-from tests.runtime.bench import soon
+from tests.kit import soon
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

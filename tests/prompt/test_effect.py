@@ -20,7 +20,7 @@ from handrail.errors import (
     RunAbortedError,
 )
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from tests.runtime.bench import Note, echo
+from tests.kit import Note, echo
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)

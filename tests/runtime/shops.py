@@ -24,7 +24,7 @@ from handrail.runtime import (
 )
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 
 SHARED = IdempotencyConfig(scope="shop")
 

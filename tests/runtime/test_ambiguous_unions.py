@@ -14,7 +14,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.session.persistence.stored_types import stored_as
 from handrail.store import SqliteStore
-from tests.runtime.bench import executor
+from tests.kit import executor
 from tests.serde.members import PAIRS, Approve, Decision, Reject, When
 from tests.wording import Wording
 

@@ -38,7 +38,7 @@ from handrail.runtime.environment import session_ledger
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import Decides, Note, Run, both_ways, call, executor, tool
+from tests.kit import Decides, Note, Run, both_ways, call, executor, tool
 from tests.runtime.shops import MINUTE, SHARED, Booked, Shop, ask
 from tests.store.units import delete, replace
 from tests.wording import Wording

@@ -22,7 +22,7 @@ from handrail.runtime import EffectLedger
 from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import ASKS, Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.kit import ASKS, Kept, Note, Run, both_ways, call, events, executor, soon, tool
 from tests.wording import Wording
 
 BOUNDS: dict[str, dict[str, Any]] = {"unbounded": {}, "bounded": {"timeout": timedelta(minutes=1)}}

@@ -16,7 +16,7 @@ from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.runtime.bench import Decides, Kept, Note, prompt, tool
+from tests.kit import Decides, Kept, Note, prompt, tool
 from tests.store.stores import STORES
 from tests.wording import Wording
 

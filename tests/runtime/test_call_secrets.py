@@ -24,7 +24,7 @@ from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, T
 from handrail.redaction import MASK, CallSecrets, current_call_secrets
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.store import MemoryStore, SqliteStore
-from tests.runtime.bench import Decides, prompt
+from tests.kit import Decides, prompt
 from tests.runtime.worlds import World
 
 SECRETS = ("argpw-11223", "result-44556", "4711")

@@ -11,7 +11,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 
 WRITES, READS = tool("write"), tool("look", effect="read")
 

@@ -26,8 +26,8 @@ from handrail.prompt import (
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import Call, Reply, ScriptedModel
 from handrail.transcript import TranscriptCall, TranscriptReader
-from tests.runtime.bench import Note, executor
-from tests.runtime.bench import tool as noting_tool
+from tests.kit import Note, executor
+from tests.kit import tool as noting_tool
 from tests.wording import Wording
 
 IMAGE = BinaryPart(bytes(range(256)) * 200, "image/png")

@@ -18,7 +18,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 

@@ -29,7 +29,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, prompt, scribble, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, prompt, scribble, tool
 from tests.wording import Wording
 
 

@@ -18,7 +18,7 @@ from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolInvoked
 from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import digest
-from tests.runtime.bench import Kept, Note, call, echo, events, executor, soon, tool
+from tests.kit import Kept, Note, call, echo, events, executor, soon, tool
 from tests.store.units import replace
 from tests.wording import Wording
 

@@ -20,7 +20,7 @@ from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, both_ways, call, executor, soon, tool
+from tests.kit import Note, both_ways, call, executor, soon, tool
 from tests.store.stores import STORES
 from tests.wording import Wording
 

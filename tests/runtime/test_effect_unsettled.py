@@ -7,7 +7,7 @@ from typing import Any
 from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectUnsettled, ToolInvoked
-from tests.runtime.bench import Note, both_ways, call, executor, tool
+from tests.kit import Note, both_ways, call, executor, tool
 
 
 def heard_by(door: Any) -> list[object]:

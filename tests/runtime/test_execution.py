@@ -26,7 +26,7 @@ from handrail.runtime.execution import (
 )
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import Note, call, executor, tool
+from tests.kit import Note, call, executor, tool
 from tests.wording import Wording
 
 

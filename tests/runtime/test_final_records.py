@@ -21,7 +21,7 @@ from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
-from tests.runtime.bench import Note, call, events, executor, tool
+from tests.kit import Note, call, events, executor, tool
 from tests.runtime.ledger_calls import prove_nothing
 from tests.runtime.worlds import EFFECTS, World
 

@@ -16,8 +16,8 @@ import pytest
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
+from tests.kit import Note, call, executor, tool
 from tests.open_files import open_files
-from tests.runtime.bench import Note, call, executor, tool
 
 _NAME: ContextVar[str] = ContextVar("name", default="")
 

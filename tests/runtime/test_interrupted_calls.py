@@ -22,7 +22,7 @@ from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_int
 from handrail.prompt.effect import Effect
 from handrail.runtime import Session, ToolCall
 from tests.extent import step
-from tests.runtime.bench import echo, executor, tool
+from tests.kit import echo, executor, tool
 
 pytestmark = [
     pytest.mark.usefixtures("ctrl_c"),

@@ -19,7 +19,7 @@ from handrail.runtime import invoke as pipeline
 from handrail.runtime.invocation import Invocation
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.runtime.bench import (
+from tests.kit import (
     Kept,
     Note,
     Run,

@@ -20,7 +20,7 @@ from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow, Store
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.kit import Note, Run, both_ways, call, executor, tool
 from tests.session.faulty_stores import faulty
 from tests.store.stores import STORES
 from tests.wording import Wording

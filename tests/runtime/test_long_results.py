@@ -22,9 +22,9 @@ from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text, h
 from handrail.session.call_ref import CallRef
 from handrail.transcript import TranscriptCall, TranscriptReader
 from tests.crash.forks import fork_to_crash
+from tests.kit import Decides, Note, executor
+from tests.kit import tool as noting_tool
 from tests.long_logs import LOG, fetch
-from tests.runtime.bench import Decides, Note, executor
-from tests.runtime.bench import tool as noting_tool
 from tests.wording import Wording
 
 IDS = (f"read-{number}" for number in count())

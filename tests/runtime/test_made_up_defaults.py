@@ -16,7 +16,7 @@ from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
-from tests.runtime.bench import ASKS, executor
+from tests.kit import ASKS, executor
 
 _numbers = count()
 

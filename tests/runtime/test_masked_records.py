@@ -27,7 +27,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, Store
-from tests.runtime.bench import Decides, prompt
+from tests.kit import Decides, prompt
 from tests.wording import Wording
 
 

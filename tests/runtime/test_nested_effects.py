@@ -19,7 +19,7 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.runtime import EffectLedger, Session
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, sync, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, sync, tool
 from tests.session.faulty_stores import faulty
 from tests.wording import Wording
 

@@ -16,7 +16,7 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.runtime.policy_checks import ForeseenCall, foresee_call
 from handrail.transaction import current
-from tests.runtime.bench import Note, call, echo, events, executor, prompt, tool
+from tests.kit import Note, call, echo, events, executor, prompt, tool
 from tests.wording import Wording
 
 

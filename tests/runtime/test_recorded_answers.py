@@ -29,7 +29,7 @@ from handrail.session.persistence.protocol import AnswerChange, SessionEntry
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.runtime.bench import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
+from tests.kit import ASKS, Decides, Note, Run, both_ways, call, echo, executor, tool
 from tests.runtime.shops import Shop
 from tests.wording import Wording
 

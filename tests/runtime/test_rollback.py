@@ -18,7 +18,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session import Append, SliceView
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
+from tests.kit import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
 from tests.wording import Wording
 
 

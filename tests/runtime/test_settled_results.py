@@ -38,7 +38,7 @@ from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotAppl
 from handrail.runtime.settlement import SettledCall
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import open_calls_in_store
-from tests.runtime.bench import Decides, Note, call, executor, tool
+from tests.kit import Decides, Note, call, executor, tool
 from tests.runtime.shops import MINUTE, Booked, Shop, ask
 from tests.wording import Wording
 

@@ -18,7 +18,7 @@ from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_ref import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 from tests.store.units import delete, replace
 from tests.wording import Wording
 

@@ -15,7 +15,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.testing import FakeClock
-from tests.runtime.bench import Handler, Kept, Note, call, echo, events, executor, files, scribble, soon, tool
+from tests.kit import Handler, Kept, Note, call, echo, events, executor, files, scribble, soon, tool
 from tests.wording import Wording
 
 Outer = Callable[[Note, ToolContext, ToolExecutor], ToolResult[Note]]

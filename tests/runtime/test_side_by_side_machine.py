@@ -15,7 +15,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolMessage
 from tests.extent import examples
-from tests.runtime.bench import Kept, Note, call, events, executor, files, tool
+from tests.kit import Kept, Note, call, events, executor, files, tool
 
 KINDS = ("write", "read", "concurrent")
 FATES = ("succeed", "fail", "raise")

@@ -28,7 +28,7 @@ from handrail.runtime.calls import Step
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
-from tests.runtime.bench import ASKS, Decides, Note, tool
+from tests.kit import ASKS, Decides, Note, tool
 from tests.runtime.shops import MINUTE, Shop, ask
 from tests.store.units import replace
 from tests.wording import Wording

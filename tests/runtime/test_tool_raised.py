@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolInvoked, ToolRaised
-from tests.runtime.bench import Kept, Note, both_ways, call, executor, tool
+from tests.kit import Kept, Note, both_ways, call, executor, tool
 from tests.wording import Wording
 
 

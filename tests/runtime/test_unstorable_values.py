@@ -14,7 +14,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DeveloperMistake, SessionUseError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolMessage
-from tests.runtime.bench import Kept, Note, call, events, executor, tool
+from tests.kit import Kept, Note, call, events, executor, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.filterwarnings("error")

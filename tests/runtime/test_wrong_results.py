@@ -14,7 +14,7 @@ import pytest
 from handrail import store
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
-from tests.runtime.bench import Note, call, executor
+from tests.kit import Note, call, executor
 from tests.wording import Wording
 
 

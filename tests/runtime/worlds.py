@@ -10,7 +10,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 
 EFFECTS = ("look", "change", "send", "pay")
 """The names of the tools."""

@@ -14,7 +14,7 @@ from handrail.prompt import PolicyDecision, ToolContext, ToolExample, ToolResult
 from handrail.runtime import EffectApplied, EffectLedger, IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import EffectRow
 from handrail.testing import Call, Reply, Script
-from tests.runtime.bench import Kept, Note, executor, scribble, tool
+from tests.kit import Kept, Note, executor, scribble, tool
 from tests.scenarios.doors import Answer, Waiting
 
 

@@ -26,7 +26,7 @@ from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import Claim
 from handrail.runtime.ledger.effects import Claimed
 from handrail.turns import Ticket, Turn
-from tests.runtime.bench import Note, call, executor, files, scribble, tool
+from tests.kit import Note, call, executor, files, scribble, tool
 
 PASSING: tuple[type[Any], ...] = (Transaction, Ticket, Invocation, Claim, Claimed, Turn, asyncio.Future)
 """What is made for a call and must go with it."""

@@ -23,7 +23,7 @@ from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.agents.folders import write
-from tests.runtime.bench import Decides
+from tests.kit import Decides
 
 CALLS = [("c1", "pay", "tea"), ("c2", "note", "a"), ("c3", "send", "b")]
 """The first one is asked about."""

@@ -14,7 +14,7 @@ from handrail.prompt import ToolContext, tool
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import Store
 from handrail.store.sqlite.store import SqliteStore
-from tests.runtime.bench import executor
+from tests.kit import executor
 
 pytestmark = pytest.mark.anyio
 

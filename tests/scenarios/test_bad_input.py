@@ -16,7 +16,7 @@ from handrail.limits import TokenUsage
 from handrail.prompt import ToolExample
 from handrail.runtime import Step, ToolCall, ToolMessage
 from handrail.testing import Call, Reply, Script
-from tests.runtime.bench import Kept, Note, both_ways, events, executor, files, scribble, tool
+from tests.kit import Kept, Note, both_ways, events, executor, files, scribble, tool
 from tests.scenarios.doors import Door, every_door
 from tests.wording import Wording
 

@@ -35,7 +35,7 @@ from handrail.testing import ScriptedModel
 from handrail.testing.script import Call, Reply, Script
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command
-from tests.runtime.bench import Decides, prompt
+from tests.kit import Decides, prompt
 from tests.scenarios.canaries import PLAIN, Canaries, LogSurface, Surfaces
 from tests.store.postgres_server import fresh_url
 

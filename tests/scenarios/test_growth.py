@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.runtime.bench import Note, call
+from tests.kit import Note, call
 from tests.scenarios.growth import Growth, world
 
 CALL_MADE = {"Transaction", "Ticket", "Invocation", "EffectClaim", "Claimed", "Turn"}

@@ -19,7 +19,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolInvoked, ToolMessage
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
+from tests.kit import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
 from tests.scenarios.watchdog import in_time
 from tests.wording import Wording
 

@@ -18,7 +18,7 @@ from handrail.resources import Binding, Scope
 from handrail.runtime import IdempotencyConfig, Session, Step, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.transaction import current
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
 
 PLACES = ("policy", "approver", "key", "provider", "handler", "on_result", "reducer", "subscriber", "close", "render")
 

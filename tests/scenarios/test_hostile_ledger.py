@@ -16,7 +16,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
-from tests.runtime.bench import Handler, Kept, Note, Run, both_ways, call, events, executor, tool
+from tests.kit import Handler, Kept, Note, Run, both_ways, call, events, executor, tool
 from tests.store.units import WriteByWrite, replace
 from tests.wording import Wording
 

@@ -16,7 +16,7 @@ from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked, ToolMessage
-from tests.runtime.bench import (
+from tests.kit import (
     Kept,
     Note,
     Run,

@@ -23,7 +23,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage, ToolVa
 from handrail.store import SqliteStore
 from handrail.testing import Call
 from tests.adapters.foreign_desk import called, pipeline, play, returns
-from tests.runtime.bench import executor
+from tests.kit import executor
 
 BAD = "a smile: \ud83d"
 SHOWN = r"a smile: \ud83d"

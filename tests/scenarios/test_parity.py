@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.runtime import ToolInvoked
-from tests.runtime.bench import Note
+from tests.kit import Note
 from tests.scenarios.desk import CANCELLED, SCRIPT, Desk, outcomes
 from tests.scenarios.doors import DOORS, Door, every_door
 

@@ -16,7 +16,7 @@ from handrail.loop_guard import check_blocking
 from handrail.prompt import IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
-from tests.runtime.bench import Kept, Note, call, events, executor, tool
+from tests.kit import Kept, Note, call, events, executor, tool
 from tests.session.faulty_stores import FaultyStore, Point, faulty
 from tests.session.samples import Happened
 from tests.store.stores import STORES

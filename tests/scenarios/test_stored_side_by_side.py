@@ -17,7 +17,7 @@ from handrail.runtime import Session, ToolInvoked
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import current
-from tests.runtime.bench import Kept, Note, call, executor, on_loop, scribble, tool
+from tests.kit import Kept, Note, call, executor, on_loop, scribble, tool
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.transaction.notebooks import PATIENCE, Receipt

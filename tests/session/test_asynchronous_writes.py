@@ -22,7 +22,7 @@ from handrail.store import MemoryStore
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
-from tests.runtime import bench
+from tests import kit
 from tests.session.samples import Happened, Note
 from tests.store.calls import call
 from tests.store.orders import add, items, with_orders
@@ -100,8 +100,8 @@ WRITES: dict[str, tuple[Act, Awaited]] = {
     "a reset": (lambda on: on.reset(), lambda on: on.reset_async()),
     "a fork": (fork, fork_async),
     "a call": (
-        lambda on: bench.executor(bench.tool("note"), session=on).execute(bench.call("note"), reply="r"),
-        lambda on: bench.executor(bench.tool("note"), session=on).execute_async(bench.call("note"), reply="r"),
+        lambda on: kit.executor(kit.tool("note"), session=on).execute(kit.call("note"), reply="r"),
+        lambda on: kit.executor(kit.tool("note"), session=on).execute_async(kit.call("note"), reply="r"),
     ),
 }
 """Each write, and its asynchronous form."""
@@ -218,13 +218,13 @@ async def test_record_of_a_call_on_the_thread_of_a_loop_waits_for_others(desk: D
 
     with ThreadPoolExecutor(1) as pool, Session.open(desk.store, "desk") as session:
 
-        def wait(params: bench.Note, *, context: ToolContext) -> ToolResult[bench.Note]:
+        def wait(params: kit.Note, *, context: ToolContext) -> ToolResult[kit.Note]:
             pool.submit(Context().run, write)
             taken.wait()
             return ToolResult.ok(params)
 
-        made = bench.executor(bench.tool("wait", wait, effect="external"), session=session)
-        assert made.execute(bench.call("wait"), reply="r").success
+        made = kit.executor(kit.tool("wait", wait, effect="external"), session=session)
+        assert made.execute(kit.call("wait"), reply="r").success
 
 
 async def test_refusal_after_the_message_was_taken_says_that_it_is_stored_later(

@@ -15,7 +15,7 @@ from handrail.session.call_ref import ToolCall
 from handrail.session.conversation import Conversation, ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.bench import Note, echo, executor, tool
+from tests.kit import Note, echo, executor, tool
 from tests.session.faulty_stores import FaultyStore
 from tests.wording import Wording
 

@@ -31,8 +31,8 @@ from handrail.store.sql.driver import Durability
 from handrail.store.sql.unit_writer import insert_row
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
+from tests.kit import Note, executor, tool
 from tests.open_files import open_files
-from tests.runtime.bench import Note, executor, tool
 from tests.store.calls import Record, call
 from tests.store.ledger_stores import running_row
 from tests.store.orders import add, items, with_orders

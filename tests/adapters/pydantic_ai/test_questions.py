@@ -37,7 +37,7 @@ from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
 from handrail.testing import Call, FakeClock, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.runtime.bench import Decides
+from tests.kit import Decides
 from tests.wording import Wording
 
 ASKS_ABOUT_PAY = Decides(lambda tool, _: PolicyDecision.ask("sure?") if tool.name == "pay" else PolicyDecision.allow())

@@ -19,7 +19,7 @@ from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import called, cut_off, desk, lines, outcomes, play, texts, write_line
 from tests.agents.toolsets.traced import Trace
-from tests.runtime.bench import soon
+from tests.kit import soon
 from tests.wording import Wording
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A-28")]

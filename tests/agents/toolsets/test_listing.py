@@ -15,7 +15,7 @@ from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
 from handrail.prompt import MarkdownSection, Section
-from tests.runtime.bench import tool
+from tests.kit import tool
 
 PROGRAM = Origin("program")
 

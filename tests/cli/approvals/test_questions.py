@@ -30,7 +30,7 @@ from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.runtime.bench import Decides, Note, call, echo, executor, tool
+from tests.kit import Decides, Note, call, echo, executor, tool
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)

@@ -25,7 +25,7 @@ from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
-from tests.runtime.bench import ASKS, Decides, Kept, Note, call, events, executor, tool
+from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording

@@ -12,7 +12,7 @@ import pytest
 from handrail import store
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from tests.runtime.bench import Note, executor
+from tests.kit import Note, executor
 
 
 @dataclass(frozen=True)

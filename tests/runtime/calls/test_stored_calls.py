@@ -15,7 +15,7 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.calls import Step, load_tool_invoked
 from handrail.session import stored_as
 from handrail.session.persistence.stored_types import stored_type
-from tests.runtime.bench import Note
+from tests.kit import Note
 from tests.wording import Wording
 
 

@@ -17,7 +17,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
 from handrail.testing import FakeClock
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, soon, tool
 from tests.runtime.ledger_calls import prove_nothing
 from tests.wording import Wording
 

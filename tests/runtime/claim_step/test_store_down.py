@@ -10,7 +10,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.store.memory import MemoryStore
 from handrail.store.protocol import EffectRow
-from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.kit import Note, Run, both_ways, call, executor, tool
 from tests.store.units import WriteByWrite
 from tests.wording import Wording
 

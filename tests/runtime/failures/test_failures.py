@@ -21,7 +21,7 @@ from handrail.errors import (
 )
 from handrail.prompt import ToolContext, ToolResult
 from tests.handler_threads import HandlerThreads
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, scribble, soon, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, scribble, soon, tool
 from tests.wording import Wording
 
 

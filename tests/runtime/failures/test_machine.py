@@ -29,7 +29,7 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
 from tests.extent import examples
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 from tests.store.stores import STORES, MakeStore
 
 EXAMPLES = {"memory": 60, "sqlite": 25, "postgres": 10}  # a step costs that much more

@@ -28,7 +28,7 @@ from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow
-from tests.runtime.bench import Note, Run, both_ways, call, echo, executor, tool
+from tests.kit import Note, Run, both_ways, call, echo, executor, tool
 from tests.runtime.payments import later
 from tests.wording import Wording
 

@@ -21,7 +21,7 @@ from handrail.errors import (
 )
 from handrail.prompt import TextPart, ToolContext, ToolResult
 from handrail.redaction import MASK, Redaction, use_redaction
-from tests.runtime.bench import Decides, Note, Run, both_ways, call, events, executor, tool
+from tests.kit import Decides, Note, Run, both_ways, call, events, executor, tool
 
 PLACE = "postgresql://ada@db.internal:5432/desk"
 ENVIRONMENT = {"STRIPE_API_KEY": "stripe-key-of-the-shop", "LANG": "en_GB.UTF-8"}

@@ -23,7 +23,7 @@ from handrail.events import Dispatcher
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding
 from handrail.runtime import EffectLedger, Session, ToolCall
-from tests.runtime.bench import Kept, Note, Run, both_ways, call, events, executor, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, tool
 from tests.wording import Wording
 
 Wrap = Callable[[DeveloperMistake], Exception]

@@ -28,7 +28,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
-from tests.runtime.bench import Note, tool
+from tests.kit import Note, tool
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, claimed, prove_nothing
 from tests.session.faulty_stores import FaultyStore, faulty
 

@@ -24,7 +24,7 @@ from handrail.runtime.ledger.recorded_arguments import (
     started_params,
 )
 from handrail.serde import MASK, Masking, masking_of, parse
-from tests.runtime.bench import Note
+from tests.kit import Note
 from tests.wording import Wording
 
 

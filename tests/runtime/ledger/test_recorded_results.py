@@ -13,7 +13,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig
 from handrail.session.persistence.stored_types import stored_as
 from handrail.store import LedgerStore
-from tests.runtime.bench import Note, Run, both_ways, call, events, executor
+from tests.kit import Note, Run, both_ways, call, events, executor
 from tests.store.units import replace
 from tests.wording import Wording
 

@@ -16,7 +16,7 @@ from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import canonical_json, digest
 from handrail.store import EffectRow, LedgerStore, MemoryStore
-from tests.runtime.bench import Note, executor, tool
+from tests.kit import Note, executor, tool
 
 AUTO = IdempotencyConfig()
 BY_USER = IdempotencyConfig(strategy="params", param_keys=("user",))

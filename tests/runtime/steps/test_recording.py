@@ -13,7 +13,7 @@ from handrail.prompt import ApprovalRequest, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.session import Append, SliceView
 from handrail.store import SqliteStore
-from tests.runtime.bench import ASKS, BOTH_WAYS, Kept, Note, Run, call, echo, events, executor, soon, tool
+from tests.kit import ASKS, BOTH_WAYS, Kept, Note, Run, call, echo, events, executor, soon, tool
 from tests.wording import Wording
 
 

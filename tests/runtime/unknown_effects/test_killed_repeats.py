@@ -15,8 +15,8 @@ from handrail.session import stored_as
 from handrail.testing import Finished
 from tests.crash.forks import fork_to_crash
 from tests.crash.pages import REPEAT, rows
+from tests.kit import executor
 from tests.runtime import payments
-from tests.runtime.bench import executor
 
 
 @stored_as("tests.killed_repeats.payment")

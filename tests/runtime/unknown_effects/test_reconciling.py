@@ -14,7 +14,7 @@ from handrail.errors import InvalidReturnError
 from handrail.prompt import External, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolMessage
 from handrail.store import EffectRow
-from tests.runtime.bench import Note, Run, both_ways, call, executor, tool
+from tests.kit import Note, Run, both_ways, call, executor, tool
 from tests.runtime.payments import Card, ask, later, paying
 from tests.runtime.shops import MINUTE, Shop
 from tests.wording import Wording

@@ -25,8 +25,8 @@ from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
 from handrail.testing import FakeClock
+from tests.kit import executor
 from tests.runtime import payments
-from tests.runtime.bench import executor
 from tests.runtime.payments import Card, later
 from tests.session.faulty_stores import faulty
 from tests.wording import Wording

@@ -19,8 +19,8 @@ from handrail.prompt import PolicyDecision, Tool, tool
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.store import Store
+from tests.kit import executor
 from tests.runtime import payments
-from tests.runtime.bench import executor
 from tests.wording import Wording
 
 Ends = Callable[[], object]

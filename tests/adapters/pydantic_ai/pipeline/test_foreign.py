@@ -20,7 +20,7 @@ from handrail.runtime import Session, Step
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.foreign_desk import call_by_hand, called, context, events, outcomes, pipeline, play, returns, write
 from tests.adapters.notes import noted
-from tests.runtime.bench import soon
+from tests.kit import soon
 from tests.wording import Wording
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the pipeline are built on: a few tools, a session with files, and the two entries."""
+"""What tests are built on: an executor over tools, calls, policies and files, and the two entries."""
 
 from __future__ import annotations
 
