@@ -6,10 +6,8 @@ import json
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from itertools import chain
 from time import sleep
 from typing import Annotated, Any, cast
@@ -19,7 +17,6 @@ from cyclopts import CycloptsError, Parameter
 from handrail.cli.options import StoreOptions
 from handrail.cli.screen import Screen, clean, format_call, format_duration, format_when
 from handrail.errors import SessionError
-from handrail.interrupts import HeldInterrupts, allow_interrupts
 from handrail.serde.formatting import json_line, shorten
 from handrail.session.conversation import Speaker
 from handrail.session.persistence.protocol import SessionRow
@@ -109,9 +106,19 @@ def show_conversation(
         SessionError: an agent or prompt is named that has no conversation in it.
         StoreError: the store cannot be read.
     """
-    # Ctrl-C comes while more is waited for, and not while something is printed: what is open is printed last.
-    with HeldInterrupts() if how.follow else nullcontext():
+    try:
         return _show(store, row, how, options, full=full)
+    except KeyboardInterrupt:
+        if how.follow:
+            # Read again: the reader may have been interrupted.
+            reader = TranscriptReader(store, row.session_id)
+            deque(reader.read(following=True), maxlen=0)
+            open_calls = filter(how.wants, reader.finish())
+            if options.as_json:
+                _print_json_lines(Screen(), open_calls)
+            else:
+                print_conversation(Screen(), open_calls, full=full)
+        raise
 
 
 def _show(store: Store, row: SessionRow, how: ConversationOptions, options: StoreOptions, *, full: bool) -> int:
@@ -131,8 +138,7 @@ def _show(store: Store, row: SessionRow, how: ConversationOptions, options: Stor
         return 0
     if options.as_json:
         screen.json({"type": "session"} | session_json(row), lines=True)
-        for item in chain(shown, rest):
-            screen.json(item_json(item), lines=True)
+        _print_json_lines(screen, chain(shown, rest))
         return 0
     count = print_conversation(screen, chain(shown, rest), full=full)
     if not count:
@@ -155,20 +161,21 @@ def _last(items: Iterable[TranscriptItem], count: int) -> list[TranscriptItem]:
     return [item for turn in turns for item in turn]
 
 
+def _print_json_lines(screen: Screen, items: Iterable[TranscriptItem]) -> None:
+    for item in items:
+        screen.json(item_json(item), lines=True)
+
+
 def _added(store: Store, session_id: str, reader: TranscriptReader, screen: Screen) -> Iterator[TranscriptItem]:
-    """What is added until no process holds the session, or until Ctrl-C; the calls that have not ended come last."""
+    """What is added until no process holds the session; the calls that have not ended come last."""
     is_held = True
-    try:
-        while is_held:
-            # Looked at first: what its holder has written before the release is read below.
-            is_held = session_id in store.held_sessions()
-            yield from reader.read(following=True)
-            if is_held:
-                screen.out.file.flush()
-                allow_interrupts(partial(sleep, _POLL_SECONDS))
-    except KeyboardInterrupt:
-        yield from reader.finish()
-        raise
+    while is_held:
+        # Looked at first: what its holder has written before the release is read below.
+        is_held = session_id in store.held_sessions()
+        yield from reader.read(following=True)
+        if is_held:
+            screen.out.file.flush()
+            sleep(_POLL_SECONDS)
     yield from reader.finish()
 
 
