@@ -90,15 +90,14 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     await mode.begin()
     run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        try:
-            ended = await _run(run)
-        finally:
-            run.close()
+        ended = await _run(run)
+        run.close()
         if isinstance(ended, ToolMessage):
             return ended
         run.step = RENDER
         return run.message(ended) if is_plain(run) else await message_with_feedback(run, ended)
     except BaseException as error:
+        run.close()  # once more, or for the first time
         await leave_unread_effects(run, error)
         raise
 
