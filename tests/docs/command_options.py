@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "reference" / "command-options.md"
 _HEAD = f"""# The options of all commands
 
 Made from the commands by `make reference`; `handrail COMMAND --help` prints the same. The commands are explained in
-[the command line](command-line.md), with examples. `--option VALUE` and `--option=VALUE` are the same. Every command
+[the command line](command-line.md), with examples. `--store URL` and `--store=URL` are the same. Every command
 has `--help` and `--debug`.
 
 {" ".join(EXIT_CODES.split())}

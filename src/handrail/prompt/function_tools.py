@@ -2,15 +2,10 @@
 
     @tool(effect="external")
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
-        '''Charge the card of an order.
-
-Args:
-            order: number of the order.
-            cents: amount.
-        '''
+        '''Charge the card of an order.'''
 
 The decorator makes one dataclass of the parameters that the model fills (`arguments`), one handler that calls the
-function (`function_handler`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of
+function (`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of
 the function are raised at once, when it is decorated.
 
 The tool is called as the function was: `charge("A-1", 5, context=context)`.

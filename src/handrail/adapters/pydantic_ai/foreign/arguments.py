@@ -2,7 +2,7 @@
 
 PydanticAI's validation accepts more: `"2024"` for a moment in 1970, `true` and `"7"` for an integer. So the arguments
 are first checked by a validator built from the signature; valid ones go to PydanticAI's validator, which creates the
-values. Only PydanticAI validates tools without a signature (`Tool.from_schema`, those of MCP servers), functions of
+values. Only PydanticAI validates tools without a signature (its `from_schema`, those of MCP servers), functions of
 `*args` or `**kwargs`, and the fields of pydantic models, which have their own validators.
 """
 
