@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
-import handrail.agents
-import handrail.contrib.tools  # noqa: F401 - these two have the types of the session
 from handrail import store
 from handrail.runtime import Session, ToolInvoked
 from tests.cli.agent_folders import call, script, write
@@ -61,6 +60,8 @@ def test_a_run_records_beside_its_own_store(folder: Path) -> None:
     """Tools that read the folder do not take the locks from the store, so no other process removes its log."""
     done = ran(folder, {"calls": [*LOOKS]}, {"text": "Done."})
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+    for module in ("handrail.agents", "handrail.contrib.tools"):  # they have the types of the session
+        import_module(module)
     with store.open(f"sqlite:///{folder}/desk.db") as opened, Session.open(opened, "today") as session:
         results = {each.call_id: each.result for each in session[ToolInvoked]}
     assert [results[f"c{number}"].success for number in range(1, 7)] == [True, True, True, False, True, True]
