@@ -1,4 +1,4 @@
-"""What was said and done in a stored session, read as one sequence of values, in pages and in constant memory."""
+"""What was said and done in a stored session, read as one sequence of values."""
 
 from handrail.transcript.items import (
     ApprovalWait,
