@@ -27,7 +27,7 @@ from tests.store.postgres_server import server_of_its_own
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = "3336d14"
-"""The last commit in which the id alone named a call: what naming it by session, reply and id may cost is bounded."""
+"""A commit in which the id alone names a call: what naming it by session, reply and id may cost is bounded."""
 
 _CALL_BOUND, _OPEN_BOUND = 1.03, 1.05
 _CALLS = {"memory": 500, "SQLite normal": 60, "PostgreSQL": 30}

@@ -184,7 +184,7 @@ FACES = {
 
 
 def test_names_of_stored_types_stay() -> None:
-    """A store that was written by any version can be read."""
+    """What stands in a store is found by its name."""
     named = [name for source in python_sources("src") for name in _stored_names(source)]
     assert sorted(named) == sorted(STORED)
 
