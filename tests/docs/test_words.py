@@ -1,4 +1,4 @@
-"""The text of the package and of the docs has none of the expressions that `docs/glossary-forbidden.toml` lists."""
+"""`docs/glossary.md` defines each term once, and no text has what `docs/glossary-forbidden.toml` lists."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.architecture.sources import ROOT, listed
+from tests.docs.test_tables import table_of
 
 FORBIDDEN: dict[str, Any] = tomllib.loads((ROOT / "docs" / "glossary-forbidden.toml").read_text(encoding="utf-8"))
 SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
@@ -23,6 +24,14 @@ PAGES = [
     *sorted((ROOT / "examples").rglob("README.md")),
     *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
 ]
+DEFINED = [row[0] for row in table_of("glossary.md", "term")]
+OF_HANDRAIL = (
+    *("call", "result", "message", "event", "slice", "transaction", "participant", "turn", "ticket", "effect"),
+    *("ledger", "claim", "key", "slot", "lease", "fencing token", "store", "unit of work", "journal", "before-image"),
+    *("policy", "rule", "gate", "approval", "suite", "toolset", "registry", "run"),
+)
+"""The terms that Handrail gives a meaning of its own."""
+
 _FENCE = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
@@ -120,3 +129,13 @@ def test_a_word_that_is_in_no_name(rule: dict[str, Any]) -> None:
     """Names are compared word by word: `is_told` has the word `told`."""
     found = all_names().get(rule["word"], ())
     assert not found, f"say {rule['say']}:\n" + listed([f"{name.where}: {name.text}" for name in found])
+
+
+def test_terms_are_defined_once_and_in_order() -> None:
+    """Two meanings of one word are two rows that say of what they are."""
+    assert sorted(set(DEFINED), key=str.lower) == DEFINED
+
+
+def test_the_terms_of_handrail_are_defined() -> None:
+    """All of them."""
+    assert {*OF_HANDRAIL} <= {*DEFINED}
