@@ -18,7 +18,7 @@ from handrail.errors import (
 from handrail.store import MemoryStore
 from handrail.transaction import RecordCommit, UnitStore, enlist
 from tests.session.faulty_stores import FaultyStore
-from tests.transaction.notebooks import Receipt, call
+from tests.transaction.notebooks import Notebook, Receipt, call
 from tests.wording import Wording
 
 
@@ -83,9 +83,11 @@ def test_without_a_store_it_prepares_all_the_same() -> None:
 
 @pytest.mark.parametrize("fails", ["prepare", "write"])
 def test_one_that_refuses_rolls_the_call_and_all_others_back(store: FaultyStore, fails: str) -> None:
-    """Nothing is written, and the exception fails the call."""
+    """Nothing is written, what was is undone, and the exception fails the call."""
     settled: list[str] = []
-    with call() as transaction:
+    notebook = Notebook()
+    with call(notebook) as transaction:
+        notebook.write("a")
         enlist(Shop(settled, "a ", store=store))
         enlist(Shop(settled, "b ", fails=fails))
         with pytest.raises(ValueError, match="has failed"):
@@ -93,20 +95,7 @@ def test_one_that_refuses_rolls_the_call_and_all_others_back(store: FaultyStore,
     assert settled[-2:] == ["b after_rollback", "a after_rollback"]
     assert "a after_commit" not in settled
     assert not store.is_committed("shop:a ")
-
-
-def test_a_failure_after_the_commit_is_logged(
-    store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """The call is committed, and the other participants are."""
-    settled: list[str] = []
-    with call() as transaction:
-        enlist(Shop(settled, "a ", store=store, fails="after_commit"))
-        enlist(Shop(settled, "b "))
-        transaction.commit()
-    assert transaction.committed
-    assert settled[-2:] == ["a after_commit", "b after_commit"]
-    assert caplog.messages == wording
+    assert notebook.lines == ()
 
 
 def test_a_commit_in_doubt_is_left_to_recovery(store: FaultyStore) -> None:
@@ -122,19 +111,20 @@ def test_a_commit_in_doubt_is_left_to_recovery(store: FaultyStore) -> None:
     assert settled == ["prepare", "write", "in_doubt"]
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_nested_call_commits_with_its_parent(fails: bool) -> None:
-    """If it fails, its own participants alone are rolled back."""
+@pytest.mark.parametrize("fails", ["nobody", "inner", "outer"])
+def test_a_nested_call_commits_with_its_parent(fails: str) -> None:
+    """If it fails, its own participants alone are rolled back, and if its parent fails, they are too."""
     settled: list[str] = []
     with call() as outer:
         with suppress(ValueError), call(parent=outer) as inner:
             enlist(Shop(settled))
-            if fails:
+            if fails == "inner":
                 raise ValueError
             inner.commit()
-        assert settled == ["after_rollback"] * fails
-        outer.commit()
-    assert settled == (["after_rollback"] if fails else ["prepare", "write", "after_commit"])
+        assert settled == ["after_rollback"] * (fails == "inner")
+        if fails != "outer":
+            outer.commit()
+    assert settled == (["prepare", "write", "after_commit"] if fails == "nobody" else ["after_rollback"])
 
 
 def test_what_cannot_be_enlisted_is_refused(store: FaultyStore, wording: Wording) -> None:
@@ -177,3 +167,17 @@ def test_a_participant_is_enlisted_once() -> None:
             enlist(shop)
         outer.commit()
     assert settled == ["prepare", "write", "after_commit"]
+
+
+def test_a_failure_after_the_commit_is_logged(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The call is committed, and the other participants are."""
+    settled: list[str] = []
+    with call() as transaction:
+        enlist(Shop(settled, "a ", store=store, fails="after_commit"))
+        enlist(Shop(settled, "b "))
+        transaction.commit()
+    assert transaction.committed
+    assert settled[-2:] == ["a after_commit", "b after_commit"]
+    assert caplog.messages == wording

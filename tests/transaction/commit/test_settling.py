@@ -37,13 +37,6 @@ class StoredReceipt(Receipt):
         return (RecordCommit("j1"),)
 
 
-def test_without_a_store_every_part_is_asked_once() -> None:
-    """No unit is needed."""
-    parts = [Receipt(), Receipt()]
-    run_blocking(write_participants(parts))
-    assert [part.settled for part in parts] == [["write"]] * 2
-
-
 @pytest.mark.parametrize("point", ["begin", "commit", "committed"])
 def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> None:
     """The same unit is applied once more; the parts get ready, and say what they write, only once."""
@@ -181,22 +174,6 @@ def test_an_interrupted_commit_that_cannot_be_finished_is_in_doubt(store: Faulty
         with pytest.raises(KeyboardInterrupt):
             transaction.commit()
     assert part.settled == ["prepare", "write", "in_doubt"]
-    assert not transaction.committed
-
-
-def test_a_commit_in_doubt_puts_nothing_back(store: FaultyStore) -> None:
-    """Whoever opens anew finds what the store says."""
-    part = StoredReceipt(store)
-    store.lose("committed")
-    store.at("begin", lambda: None)
-    store.go_down("begin")
-    with call() as transaction:
-        transaction.enlist(part)
-        with pytest.raises(CommitInDoubtError):
-            transaction.commit()
-    assert part.settled[-1] == "in_doubt"
-    assert "after_rollback" not in part.settled
-    assert transaction.state == "ended"
     assert not transaction.committed
 
 

@@ -20,33 +20,6 @@ def nested(outer: Transaction, tool: str = "inner") -> Transaction:
     return Transaction(tool, ticket=ticket, writes=True, parent=outer)
 
 
-def test_an_inner_rollback_leaves_what_the_outer_call_wrote() -> None:
-    """The inner transaction is a savepoint."""
-    notebook = Notebook("a")
-    with call(notebook) as outer:
-        notebook.write("b")
-        with call(notebook, parent=outer):
-            notebook.write("c")
-        savepoint = notebook.lines
-        notebook.write("d")
-        outer.commit()
-    assert savepoint == ("a", "b")
-    assert notebook.lines == ("a", "b", "d")
-
-
-def test_an_inner_commit_is_undone_with_the_outer_call() -> None:
-    """What it wrote has become a part of the outer one, also where only the inner one wrote."""
-    notebook, other = Notebook("a"), Notebook("x")
-    with call(notebook, other) as outer:
-        notebook.write("b")
-        with call(notebook, other, parent=outer) as inner:
-            notebook.write("c")
-            other.write("y")
-            inner.commit()
-        assert (notebook.lines, other.lines) == (("a", "b", "c"), ("x", "y"))
-    assert (notebook.lines, other.lines) == (("a",), ("x",))
-
-
 def test_what_joins_the_inner_call_joins_the_outer_ones_with_one_snapshot() -> None:
     """Nobody else could have written to it meanwhile."""
     notebook = Notebook("a")
@@ -68,18 +41,6 @@ def test_those_that_cannot_tell_are_kept_again_for_an_inner_call() -> None:
             shelf.things.append("c")
         assert shelf.things == ["a", "b"]
     assert shelf.things == ["a"]
-
-
-def test_an_inner_call_that_only_reads_keeps_nothing() -> None:
-    """There is nothing for it to undo."""
-    shelf, notebook = Shelf("a"), Notebook()
-    with call(shelf, notebook) as outer:
-        outer.join(shelf)
-        with call(shelf, parent=outer, writes=False) as inner:
-            assert inner.participants == ()
-            notebook_before = notebook.snapshots
-        notebook.write("a")
-        assert notebook.snapshots == notebook_before + 1
 
 
 def test_the_outer_call_writes_nothing_while_an_inner_one_does(wording: Wording) -> None:
@@ -150,35 +111,6 @@ def test_the_results_of_an_inner_reading_call_are_applied_while_the_outer_one_wa
     assert session.lines == ("a", "c")
 
 
-def test_what_an_inner_call_enlists_is_settled_with_the_outer_one() -> None:
-    """An effect inside a call that fails has not happened."""
-    committed, undone, failed = Receipt(), Receipt(), Receipt()
-    with call() as outer:
-        with call(parent=outer) as inner:
-            inner.enlist(committed)
-            inner.commit()
-        assert committed.settled == []
-        with call(parent=outer) as inner:
-            inner.enlist(failed)
-        assert failed.settled == ["after_rollback"]
-        outer.commit()
-    with call() as outer, call(parent=outer) as inner:
-        inner.enlist(undone)
-        inner.commit()
-    assert (committed.settled, undone.settled, failed.settled) == (
-        ["write", "after_commit"],
-        ["after_rollback"],
-        ["after_rollback"],
-    )
-
-
-def test_chain_and_root_tell_what_a_transaction_is_nested_in() -> None:
-    """The nearest first; whoever is outermost is its own root."""
-    with call() as outer, call(parent=outer) as middle, call(parent=middle) as inner:
-        assert tuple(inner.chain()) == (inner, middle, outer)
-        assert inner.root is middle.root is outer.root is outer
-
-
 def test_an_inner_call_holds_what_the_outer_ones_hold() -> None:
     """It draws only what they do not."""
     notebook, other = Notebook(), Notebook()
@@ -227,20 +159,6 @@ def test_an_inner_call_is_closed_with_the_outer_one() -> None:
     context.run(inner.__exit__, None, None, None)
     assert notebook.lines == ("a",)
     assert receipt.settled == ["after_rollback"]
-
-
-def test_those_nested_in_one_call_are_undone_one_at_a_time() -> None:
-    """The lock that they share is held while anything is put back."""
-    notebook = Notebook()
-    held: list[bool] = []
-    with call(notebook) as outer:
-        notebook.on_restore = lambda: held.append(outer.undo_lock.locked())
-        notebook.write("a")
-        with call(notebook, parent=outer) as inner:
-            notebook.write("b")
-        assert inner.undo_lock is outer.undo_lock
-        assert not outer.undo_lock.locked()
-    assert held == [True, True]
 
 
 def test_an_outer_call_that_is_undone_waits_for_an_inner_one_that_is_being_undone() -> None:

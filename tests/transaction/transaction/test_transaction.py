@@ -24,16 +24,6 @@ def test_a_commit_keeps_what_was_written() -> None:
     assert (transaction.state, transaction.committed) == ("ended", True)
 
 
-def test_leaving_without_a_commit_undoes_everything() -> None:
-    """Rolling back is the default."""
-    notebook, other = Notebook("a"), Notebook()
-    with call(notebook, other) as transaction:
-        notebook.write("b")
-        other.write("c")
-    assert (notebook.lines, other.lines) == (("a",), ())
-    assert (transaction.state, transaction.committed) == ("ended", False)
-
-
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
 def test_whatever_leaves_the_block_undoes_everything(error: BaseException) -> None:
     """`BaseException` too: a cancelled call leaves nothing behind."""
@@ -73,14 +63,6 @@ def test_a_transaction_is_current_in_its_block_only() -> None:
             assert current() is inner
         assert current() is outer
     assert current() is None
-
-
-def test_outside_of_calls_everything_may_be_written() -> None:
-    """Nobody undoes it."""
-    notebook = Notebook()
-    notebook.write("a")
-    assert notebook.lines == ("a",)
-    assert notebook.snapshots == 0
 
 
 def test_a_participant_joins_with_its_first_write() -> None:
@@ -164,17 +146,6 @@ def test_the_results_of_a_reading_call_are_written_to_its_session_alone() -> Non
     assert session.lines == ()
 
 
-def test_a_writing_call_needs_no_opening_for_its_results() -> None:
-    """It may write to everything as before."""
-    session, notebook = Notebook(), Notebook()
-    with call(session, notebook) as transaction:
-        transaction.open_for_results(session)
-        notebook.write("a")
-        assert transaction.writer is None
-        transaction.commit()
-    assert notebook.lines == ("a",)
-
-
 def test_a_participant_that_no_call_uses_is_taken_in_with_its_turn() -> None:
     """It was reached by closure; until the call has ended, it is the call's."""
     notebook = Notebook()
@@ -220,27 +191,17 @@ def test_an_ended_transaction_takes_nothing(wording: Wording) -> None:
 
 
 def test_a_transaction_may_be_rolled_back_before_its_block_ends() -> None:
-    """Doing it twice is once, and no write is taken after it."""
-    notebook = Notebook("a")
+    """Doing it twice is once, no write is taken after it, and what is enlisted is told once."""
+    notebook, receipt = Notebook("a"), Receipt()
     with call(notebook) as transaction:
+        transaction.enlist(receipt)
         notebook.write("b")
         transaction.rollback()
         assert notebook.lines == ("a",)
         with pytest.raises(TransactionClosedError):
             notebook.write("c")
         transaction.rollback()
-    assert notebook.lines == ("a",)
-
-
-def test_what_is_enlisted_is_told_once_that_the_call_was_rolled_back() -> None:
-    """By the first rollback; a second one, and the end of the block, have nothing left to do."""
-    receipt = Receipt()
-    with call() as transaction:
-        transaction.enlist(receipt)
-        transaction.rollback()
-        assert not transaction.must_roll_back
-        transaction.rollback()
-    assert receipt.settled == ["after_rollback"]
+    assert (notebook.lines, receipt.settled) == (("a",), ["after_rollback"])
 
 
 @pytest.mark.parametrize("enlists", [False, True], ids=["nothing enlisted", "something enlisted"])
@@ -255,13 +216,6 @@ def test_a_transaction_has_nothing_to_roll_back_once_it_is_committed(enlists: bo
         seen.append((transaction.must_roll_back, transaction.state))
     assert seen == [(True, "open"), (False, "ended")]
     assert (transaction.must_roll_back, transaction.state) == (False, "ended")
-
-
-def test_a_transaction_is_not_concurrent_unless_its_call_is() -> None:
-    """What listeners write, or a session on its own, runs beside no other call."""
-    ticket = draw_ticket((), exclusive=True)
-    assert not Transaction("edit", ticket=ticket, writes=True).concurrent
-    assert Transaction("look", ticket=ticket, writes=False, concurrent=True).concurrent
 
 
 def test_snapshots_are_let_go_of_when_the_call_has_ended() -> None:
@@ -305,45 +259,6 @@ def test_an_ended_transaction_is_freed_at_once() -> None:
         assert seen() is None
     finally:
         gc.enable()
-
-
-def test_what_is_enlisted_is_settled_by_the_commit() -> None:
-    """In the order of enlisting, as the transaction commits."""
-    first, second = Receipt(), Receipt()
-    with Transaction("edit", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=(first,)) as transaction:
-        transaction.enlist(second)
-        assert transaction.enlisted == (first, second)
-        transaction.commit()
-    assert first.settled == second.settled == ["write", "after_commit"]
-
-
-def test_what_is_enlisted_is_told_that_nothing_has_happened() -> None:
-    """When the transaction is rolled back."""
-    receipt = Receipt()
-    with call() as transaction:
-        transaction.enlist(receipt)
-    assert receipt.settled == ["after_rollback"]
-
-
-def test_what_cannot_be_settled_undoes_the_call() -> None:
-    """Its error goes on, and whatever was enlisted is told, also what had been settled before it."""
-    notebook, settled, refusing, unsettled = Notebook(), Receipt(), Receipt(refuses=True), Receipt()
-
-    def work() -> None:
-        with call(notebook) as transaction:
-            notebook.write("a")
-            for receipt in (settled, refusing, unsettled):
-                transaction.enlist(receipt)
-            transaction.commit()
-
-    with pytest.raises(ValueError, match="refused"):
-        work()
-    assert notebook.lines == ()
-    assert (settled.settled, refusing.settled, unsettled.settled) == (
-        ["write", "after_rollback"],
-        ["after_rollback"],
-        ["after_rollback"],
-    )
 
 
 def test_check_write_is_all_that_a_participant_needs() -> None:
