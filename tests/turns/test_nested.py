@@ -24,45 +24,6 @@ def test_a_nested_ticket_goes_ahead_of_those_that_wait() -> None:
     assert waiting.runs
 
 
-def test_a_nested_reader_holds_up_a_writer_that_waits_but_no_reader() -> None:
-    """Rules 1 and 3: what goes ahead is waited for only where it conflicts."""
-    session, files = Turn(), Turn()
-    outer = write(session)
-    reader, writer = read(session, files), write(files)
-    nested = read(files, inside=outer)
-    assert nested.runs
-    outer.release()
-    assert reader.runs
-    reader.release()
-    assert not writer.runs
-    nested.release()
-    assert writer.runs
-
-
-def test_a_nested_ticket_waits_for_those_that_run() -> None:
-    """Rule 3 is about those that wait: what runs is not interrupted."""
-    session, files = Turn(), Turn()
-    outer, other = write(session), write(files)
-    nested = write(files, inside=outer)
-    assert not nested.runs
-    other.release()
-    assert nested.runs
-
-
-def test_nested_tickets_go_in_the_order_drawn() -> None:
-    """Rule 3: among each other they have no precedence."""
-    session, files = Turn(), Turn()
-    outer, other = write(session), write(files)
-    first, second = write(files, inside=outer), write(files, inside=outer)
-    last = write(files)
-    other.release()
-    assert (first.runs, second.runs, last.runs) == (True, False, False)
-    first.release()
-    assert (second.runs, last.runs) == (True, False)
-    second.release()
-    assert last.runs
-
-
 def test_two_calls_that_hold_a_session_share_files_while_a_writer_waits_for_both() -> None:
     """Rules 3 and 4, the diamond: the calls inside them take turns on the files, and all come to their end."""
     session, files = Turn(), Turn()
@@ -109,17 +70,6 @@ def test_a_ticket_that_would_wait_for_its_own_caller_is_refused() -> None:
     assert read(turn, inside=outer).runs
 
 
-def test_a_call_waits_for_the_calls_inside_it_at_any_depth() -> None:
-    """Rule 4: the circle goes through a call that runs, because it cannot end before those inside it."""
-    left, right = Turn(), Turn()
-    one, other = write(left), write(right)
-    middle = read(Turn(), inside=one)
-    write(right, inside=middle)
-    with pytest.raises(TurnConflictError):
-        write(left, inside=other)
-    assert left.queue == [one]
-
-
 def test_a_wish_is_not_for_those_that_wait_for_the_wisher() -> None:
     """Rule 5: it would wait for ever; order gives way to going on."""
     session, files = Turn(), Turn()
@@ -157,23 +107,6 @@ def test_a_wish_for_others_stays_when_one_is_taken_back() -> None:
     assert asked.done()
 
 
-def test_a_circle_through_one_that_waits_takes_the_wish_back_too() -> None:
-    """Rule 5: the wisher wants to be after a ticket that a nested one has gone ahead of, and that one waits for it."""
-    session, files = Turn(), Turn()
-    writer = write(files)
-    waiting, reader = read(session, files), read(session)
-    asked = reader.request_first()
-    assert asked is not None
-    nested = write(session, inside=writer)
-    assert asked.done()
-    reader.release()
-    assert nested.runs
-    writer.release()
-    assert not waiting.runs
-    nested.release()
-    assert waiting.runs
-
-
 def test_a_call_that_leans_on_another_is_part_of_the_graph(wording: Wording) -> None:
     """Rule 6: what waits for the one waits for the other, so the circle is refused where it would close."""
     session, files = Turn(), Turn()
@@ -189,38 +122,6 @@ def test_a_call_that_leans_on_another_is_part_of_the_graph(wording: Wording) -> 
     assert not write(session, inside=other).runs
 
 
-def test_a_call_cannot_lean_on_one_that_waits_for_its_caller() -> None:
-    """Rule 6: its caller cannot end before it does."""
-    session, files = Turn(), Turn()
-    outer, other = write(session), write(files)
-    write(session, inside=other)
-    inner = write(Turn(), inside=outer)
-    with pytest.raises(TurnConflictError):
-        inner.wait_on(other)
-    assert not inner.links.waits_on
-
-
-def test_leaning_takes_the_wish_back_that_it_makes_a_circle() -> None:
-    """Rules 5 and 6: of two reads with one effect, the later one does it, and is not told to wait for the earlier."""
-    turn = Turn()
-    earlier, later = read(turn), read(turn)
-    asked = later.request_first()
-    assert asked is not None
-    earlier.wait_on(later)
-    assert asked.done()
-    later.release()
-    earlier.stop_waiting_on(later)
-    assert earlier.request_first() is None
-
-
-def test_nobody_asks_to_be_after_one_that_leans_on_it() -> None:
-    """Rules 5 and 6: it would wait for ever."""
-    turn = Turn()
-    earlier, later = read(turn), read(turn)
-    earlier.wait_on(later)
-    assert later.request_first() is None
-
-
 def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
     """A call that makes thousands of others holds on to none of them, and nobody waits for what has ended."""
     left, right = Turn(), Turn()
@@ -230,6 +131,18 @@ def test_a_released_nested_ticket_is_no_part_of_its_caller() -> None:
     given_up.release()
     assert not one.links.inside
     assert not write(left, inside=other).runs
+
+
+def test_nothing_waits_for_a_call_that_has_ended() -> None:
+    """Rule 6: also where the wait for it has not been ended."""
+    one, other, third = write(Turn()), write(Turn()), write(Turn())
+    one.wait_on(other)
+    other.wait_on(third)
+    other.release()
+    third.wait_on(one)
+    one.stop_waiting_on(other)
+    third.stop_waiting_on(one)
+    one.wait_on(third)
 
 
 def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
@@ -253,18 +166,6 @@ def test_a_reader_runs_beside_a_nested_reader() -> None:
     read(files, inside=write(session))
     assert read(files).runs
     assert not write(files).runs
-
-
-def test_nothing_waits_for_a_call_that_has_ended() -> None:
-    """Rule 6: also where the wait for it has not been ended."""
-    one, other, third = write(Turn()), write(Turn()), write(Turn())
-    one.wait_on(other)
-    other.wait_on(third)
-    other.release()
-    third.wait_on(one)
-    one.stop_waiting_on(other)
-    third.stop_waiting_on(one)
-    one.wait_on(third)
 
 
 def test_readers_behind_a_nested_wish_are_first_after_it() -> None:

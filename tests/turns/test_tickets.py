@@ -10,21 +10,6 @@ from handrail.turns import Turn
 from tests.turns.drawing import read, waiter_of, write
 
 
-def test_a_ticket_for_free_turns_runs_at_once() -> None:
-    """Rule 2: with nobody before it, it has nothing to wait for."""
-    one, other = Turn(), Turn()
-    ticket = write(one, other)
-    assert ticket.runs
-    assert ticket.waiter is None
-    assert one.queue == other.queue == [ticket]
-
-
-def test_reads_run_beside_each_other() -> None:
-    """Rule 1: two shared tickets do not conflict."""
-    turn = Turn()
-    assert all(read(turn).waiter is None for _ in range(3))
-
-
 def test_a_writer_waits_for_every_reader_before_it() -> None:
     """Rule 1: an exclusive ticket conflicts with shared ones; rule 2: it waits for all that are earlier."""
     turn = Turn()
@@ -49,26 +34,6 @@ def test_a_reader_does_not_overtake_a_writer_that_waits() -> None:
     assert not late.runs
     writer.release()
     assert late.runs
-
-
-def test_writers_run_one_at_a_time_in_the_order_drawn() -> None:
-    """Rule 2: earlier is the order of drawing."""
-    turn = Turn()
-    writers = [write(turn) for _ in range(5)]
-    for place, writer in enumerate(writers):
-        assert [other.runs for other in writers[place:]] == [True] + [False] * (4 - place)
-        writer.release()
-    assert turn.queue == []
-
-
-def test_neighbouring_reads_all_go_on_when_the_writer_before_them_ends() -> None:
-    """Rule 2: nothing earlier conflicts with any of them."""
-    turn = Turn()
-    writer = write(turn)
-    readers = [read(turn) for _ in range(3)]
-    waiters = [waiter_of(reader) for reader in readers]
-    writer.release()
-    assert all(waiter.done() for waiter in waiters)
 
 
 def test_a_ticket_takes_all_its_turns_at_one_moment() -> None:
@@ -117,22 +82,6 @@ def test_a_ticket_that_gives_up_lets_those_behind_it_go_on() -> None:
     assert turn.queue == []
 
 
-def test_reads_on_both_sides_of_a_writer_that_gives_up_run_together() -> None:
-    """Rule 2: they are neighbours from then on, also where several gave up between them."""
-    turn = Turn()
-    holder = write(turn)
-    near, writers, far = read(turn), [write(turn) for _ in range(3)], read(turn)
-    last = write(turn)
-    for writer in (writers[1], writers[2], writers[0]):
-        writer.release()
-    assert not near.runs
-    holder.release()
-    assert (near.runs, far.runs, last.runs) == (True, True, False)
-    near.release()
-    far.release()
-    assert last.runs
-
-
 def test_releasing_twice_is_once() -> None:
     """The second release changes nothing, not even the queues of those that came after."""
     turn = Turn()
@@ -177,14 +126,6 @@ def test_a_cancelled_waiter_is_not_told() -> None:
     assert second.waiter is None
 
 
-def test_a_reader_that_is_first_need_not_wait_to_be() -> None:
-    """Rule 5: nothing stands before it."""
-    turn = Turn()
-    ticket = read(turn)
-    read(turn)
-    assert ticket.request_first() is None
-
-
 def test_readers_become_first_in_the_order_drawn() -> None:
     """Rule 5: what becomes of reads is applied in the order asked, however they end."""
     turn = Turn()
@@ -200,15 +141,6 @@ def test_readers_become_first_in_the_order_drawn() -> None:
     readers[1].release()
     assert last.done()
     assert readers[2].request_first() is None
-
-
-def test_a_writer_that_runs_is_first() -> None:
-    """Rule 5: everything before it would conflict with it, so nothing is there."""
-    one, other = Turn(), Turn()
-    earlier = write(one)
-    ticket = write(one, other)
-    earlier.release()
-    assert ticket.request_first() is None
 
 
 def test_asking_twice_is_one_wish() -> None:
@@ -243,20 +175,6 @@ def test_who_asks_to_be_first_and_is_released_waits_no_more() -> None:
     assert turn.queue == []
 
 
-def test_a_reader_waits_for_an_earlier_one_that_waits_itself() -> None:
-    """Rule 5: what stands before it need not run yet."""
-    one, other = Turn(), Turn()
-    writer = write(other)
-    waiting = read(one, other)
-    ticket = read(one)
-    asked = ticket.request_first()
-    assert asked is not None
-    writer.release()
-    assert not asked.done()
-    waiting.release()
-    assert asked.done()
-
-
 def test_a_ticket_takes_more_turns_when_they_are_free() -> None:
     """What a call reaches in its course it holds from then on."""
     one, more = Turn(), Turn()
@@ -267,23 +185,6 @@ def test_a_ticket_takes_more_turns_when_they_are_free() -> None:
     assert not behind.runs
     ticket.release()
     assert behind.runs
-
-
-@pytest.mark.parametrize("awaited", [False, True])
-def test_a_ticket_takes_no_turn_that_somebody_holds_or_awaits(awaited: bool) -> None:
-    """It would have to wait for it while it holds others; nothing changes."""
-    one, free, more = Turn(), Turn(), Turn()
-    holder = write(more)
-    if awaited:
-        elsewhere = Turn()
-        write(elsewhere)
-        write(elsewhere, more)
-        holder.release()
-    ticket, queue = write(one), list(more.queue)
-    assert not ticket.extend((free, more))
-    assert ticket.turns == (one,)
-    assert more.queue == queue
-    assert free.queue == []
 
 
 def test_a_released_ticket_takes_no_more_turns() -> None:
@@ -306,3 +207,19 @@ def test_a_ticket_that_waits_takes_more_turns_when_they_are_free() -> None:
     assert (waiting.runs, behind.runs) == (True, False)
     waiting.release()
     assert behind.runs
+
+
+def test_reads_on_both_sides_of_a_writer_that_gives_up_run_together() -> None:
+    """Rule 2: they are neighbours from then on, also where several gave up between them."""
+    turn = Turn()
+    holder = write(turn)
+    near, writers, far = read(turn), [write(turn) for _ in range(3)], read(turn)
+    last = write(turn)
+    for writer in (writers[1], writers[2], writers[0]):
+        writer.release()
+    assert not near.runs
+    holder.release()
+    assert (near.runs, far.runs, last.runs) == (True, True, False)
+    near.release()
+    far.release()
+    assert last.runs

@@ -11,28 +11,6 @@ from handrail.turns import Turn
 from tests.turns.drawing import PATIENCE, waiter_of, write
 
 
-def test_a_thread_blocks_until_its_turn_comes() -> None:
-    """A waiter is a future on which a thread blocks."""
-    turn, drawn, order = Turn(), threading.Event(), list[str]()
-    first = write(turn)
-
-    def work() -> None:
-        ticket = write(turn)
-        drawn.set()
-        waiter_of(ticket).result(timeout=PATIENCE)
-        order.append("second")
-        ticket.release()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert drawn.wait(PATIENCE)
-    order.append("first")
-    first.release()
-    thread.join(PATIENCE)
-    assert order == ["first", "second"]
-    assert turn.queue == []
-
-
 def test_many_threads_write_one_at_a_time() -> None:
     """Rules 1 and 2 under real threads: no two are ever inside, and every one gets in."""
     turn, inside, done = Turn(), list[int](), list[int]()
@@ -76,27 +54,3 @@ async def test_tasks_wait_for_their_turn_without_blocking_the_loop() -> None:
     await asyncio.gather(*tasks)
     assert order == [0, 1, 2]
     assert turn.queue == []
-
-
-@pytest.mark.anyio
-async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_queue() -> None:
-    """Its place is given up where it is caught, and those behind it go on."""
-    turn = Turn()
-    first = write(turn)
-
-    async def work() -> None:
-        ticket = write(turn)
-        try:
-            await asyncio.wrap_future(waiter_of(ticket))
-        finally:
-            ticket.release()
-
-    task = asyncio.create_task(work())
-    await asyncio.sleep(0)
-    last = write(turn)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert turn.queue == [first, last]
-    first.release()
-    assert last.runs
