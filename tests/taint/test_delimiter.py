@@ -7,7 +7,7 @@ from pathlib import Path
 
 import handrail.store
 from handrail import tool
-from handrail.prompt import BinaryPart, TextPart, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session.call_ref import CallRef
@@ -61,21 +61,6 @@ def test_calls_that_have_one_name_have_delimiters_and_sources_of_their_own() -> 
     assert delimiter(first) != delimiter(second)
     assert second.content.splitlines()[1].startswith(f'@provenance page {{"url":"{forged}"}}')
     assert len(taints_of(session)) == 2
-
-
-def test_a_nested_call_that_repeats_an_id_is_delimited_anew() -> None:
-    """What a handler calls has the name that the handler gives it."""
-    seen: list[ToolMessage] = []
-
-    @tool(effect="read")
-    def both(context: ToolContext) -> str:
-        """Read two mails."""
-        inner = desk(context.session)
-        seen.extend(inner.execute(ToolCall("c", "read_mail", {"number": number})) for number in (1, 2))
-        return "done"
-
-    call(desk(Session(), tools=[both]), "both", "outer", "r")
-    assert len({delimiter(each) for each in seen}) == 2
 
 
 def test_a_fork_has_other_delimiters_than_its_origin() -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field, SecretStr
 
-import handrail.store
 from handrail import tool
 from handrail.errors import PromptValidationError
 from handrail.prompt import ApprovalRequest
@@ -76,14 +74,6 @@ def test_the_question_names_the_source(wording: Wording) -> None:
     call(executor, "list_orders")
     call(executor, "pay", iban=STOLEN, cents=5)
     assert "\n".join(asked.texts) == wording
-
-
-def test_without_an_approver_the_call_is_refused() -> None:
-    """As for every question of a policy. The handler does not run."""
-    executor = desk(Session(), TaintPolicy())
-    call(executor, "read_mail", number=1)
-    message = call(executor, "pay", iban=STOLEN, cents=5)
-    assert (message.success, message.is_untrusted) == (False, False)
 
 
 def test_the_policy_denies_and_guards_what_it_is_given(wording: Wording) -> None:
@@ -162,19 +152,6 @@ def test_a_sanitizer_that_fails_clears_nothing() -> None:
     executor = desk(session)
     assert not call(executor, "known_account", name="nobody").success
     assert session[Sanitized].all() == ()
-
-
-def test_the_question_is_the_same_in_another_process(tmp_path: Path) -> None:
-    """So a recorded answer to it is found when the call is made again."""
-    asked = Asked()
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        for number in range(2):
-            with Session.open(store, "s") as session:
-                executor = desk(session, TaintPolicy(), approver=asked)
-                call(executor, "read_mail", "c", "r", number=1)
-                call(executor, "pay", "p", f"r{number}", iban=STOLEN, cents=5)
-    assert len(asked.texts) == 2
-    assert asked.texts[0] == asked.texts[1]
 
 
 def test_a_policy_that_would_guard_nothing_is_refused(wording: Wording) -> None:

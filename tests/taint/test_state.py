@@ -14,7 +14,6 @@ from handrail.prompt import ApprovalRequest, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.call_ref import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
-from handrail.taint.state import TaintIndex
 from tests.crash.forks import fork_to_crash
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail
 from tests.wording import Wording
@@ -115,20 +114,6 @@ def test_the_taint_is_stored_with_the_call(tmp_path: Path, point: str) -> None:
         assert sources(session) == ["c"]
 
 
-def test_the_source_of_each_call_is_found(tmp_path: Path) -> None:
-    """By an index that is older than the items, and by a new one; a session of a store reads them back."""
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        with Session.open(store, "s") as session:
-            index, executor = TaintIndex(session), desk(session)
-            assert index.place_of(CallRef("r", "0")) is None
-            for number in range(3):
-                call(executor, "read_mail", str(number), "r", number=number)
-                assert index.place_of(CallRef("r", str(number))) == number
-        with Session.open(store, "s") as session:
-            assert TaintIndex(session).place_of(CallRef("r", "1")) == 1
-            assert TaintIndex(session).place_of(CallRef("r", "3")) is None
-
-
 def test_content_whose_taint_cannot_be_recorded_does_not_leave(tmp_path: Path) -> None:
     """The session is closed while the handler runs: the call fails, and its message has nothing of the content."""
     with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
@@ -164,15 +149,6 @@ def test_the_call_of_an_answer_is_an_identity(wording: Wording) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         taint_by_answer(parent, parent.child(), tool="research", ref=("r", "c"), arguments="{}")  # type: ignore[arg-type]
     assert str(raised.value) == wording
-
-
-def test_a_child_has_the_taint_of_its_parent() -> None:
-    """The model of the parent, which has read the content, has written the child's task."""
-    parent = Session()
-    call(desk(parent), "read_mail", "c", number=1)
-    child = parent.child()
-    assert [each.provenance.call_id for each in taints_of(child)] == ["c"]
-    assert sources(child) == []
 
 
 def test_a_refusal_that_quotes_a_failure_from_the_ledger_taints(tmp_path: Path) -> None:
