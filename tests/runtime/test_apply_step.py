@@ -13,7 +13,6 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
-    AppliedMeanwhileError,
     LedgerError,
     PromptValidationError,
     SecondStoreError,
@@ -274,15 +273,18 @@ def test_a_parent_is_undone_if_another_session_applies_the_nested_effect_first(s
 
 
 def test_an_async_function_is_awaited_through_both_entries(stall: Shop) -> None:
-    """As an `async def` handler is."""
+    """As an `async def` handler is; so is what a `def` returns that makes one."""
 
     async def book(params: Note, result: ToolResult[Note], *, context: ToolContext) -> None:
         await asyncio.sleep(0)
         stall.book(params, result, context=context)
 
+    def made(params: Note, result: ToolResult[Note], *, context: ToolContext) -> Any:
+        return book(params, result, context=context)
+
     door = stall.door(stall.session(), stall.tool(apply=book))
     assert ask(door).success
-    assert asyncio.run(door.execute_async(call("charge", id="call-2"))).success
+    assert ask(stall.door(door.environment.session, stall.tool(apply=made)), reply="r2").success
     assert asyncio.run(door.execute_async(call("charge", id="call-3"), reply="r3")).success
     assert len(stall.booked) == 3
 
@@ -304,15 +306,6 @@ def test_it_is_bounded_by_the_timeout_of_the_tool(stall: Shop, wording: Wording)
     release.set()
     refused.wait()
     assert (len(session[Booked]), stall.row().status, stall.row().applied_at) == (0, "done", None)
-
-
-@both_ways
-def test_before_the_deadline_it_is_run(stall: Shop, way: Run) -> None:
-    """A deadline that has not passed takes nothing from it."""
-    deadline = Deadline.after(MINUTE, clock=stall.clock)
-    session = stall.session()
-    assert way(stall.door(session, deadline=deadline), call("charge")).success
-    assert (len(session[Booked]), stall.row().applied_at) == (1, stall.clock.now())
 
 
 def test_past_the_deadline_it_is_not_begun(stall: Shop) -> None:
@@ -373,11 +366,6 @@ def _fitting(params: Note, result: ToolResult[Note], *, context: ToolContext) ->
 
 def _returning(params: Note, result: ToolResult[Note], *, context: ToolContext) -> int:
     return 0
-
-
-def test_the_error_of_a_lost_race_names_the_key() -> None:
-    """For programs."""
-    assert AppliedMeanwhileError("shop:1").key == "shop:1"
 
 
 def test_a_late_result_that_is_accepted_is_applied_by_the_next_call(shop: Shop) -> None:

@@ -15,14 +15,13 @@ from typing import Any, cast
 import pytest
 
 from handrail import tool as function_tool
-from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.limits import Deadline
 from handrail.prompt import Approval, External, IdempotencyConfig, ToolContext, ToolPolicy, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.store.memory import MemoryStore
 from handrail.transaction import current
 from tests.handler_threads import HandlerThreads
-from tests.kit import ASKS, Kept, Note, Run, both_ways, call, events, executor, soon, tool
+from tests.kit import ASKS, Kept, Note, Run, both_ways, call, executor, tool
 from tests.wording import Wording
 
 BOUNDS: dict[str, dict[str, Any]] = {"unbounded": {}, "bounded": {"timeout": timedelta(minutes=1)}}
@@ -72,20 +71,6 @@ def test_what_it_returns_is_awaited_inside_the_call(way: Run, options: Any, *, w
 
 
 @both_ways
-@pytest.mark.parametrize("options", BOUNDS.values(), ids=BOUNDS)
-def test_its_exception_is_that_of_the_handler(way: Run, options: Any) -> None:
-    """A refusal of the arguments is told as it is; what was written is undone."""
-
-    async def refuse(params: Note, context: ToolContext) -> ToolResult[Note]:
-        context.session[Kept].append(Kept("half"))
-        raise ToolValidationError("text is a greeting")
-
-    door = executor(tool("refuse", returns(refuse), **options))
-    assert way(door, call("refuse")).content == "text is a greeting"
-    assert door.environment.session[Kept].all() == ()
-
-
-@both_ways
 def test_what_it_comes_to_must_be_a_result(way: Run, wording: Wording) -> None:
     """As with any other handler; nothing that was never awaited is left behind."""
 
@@ -123,21 +108,6 @@ def test_the_timeout_holds_for_both_parts_together(way: Run, wording: Wording) -
 
 
 @both_ways
-def test_the_deadline_holds_for_the_awaited_part(way: Run, wording: Wording) -> None:
-    """It ends the run, as it does for any handler."""
-
-    async def never(params: Note, context: ToolContext) -> ToolResult[Note]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    door = executor(tool("never", returns(never)), deadline=soon())
-    with pytest.raises(PromptEvaluationError) as raised:
-        way(door, call("never"))
-    assert str(raised.value) == wording
-    assert len(events(door)) == 1
-
-
-@both_ways
 def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
     """Whether the effect happened is not known, and what comes too late says nothing of it."""
     release, store, threads = threading.Event(), MemoryStore(), HandlerThreads()
@@ -167,22 +137,6 @@ def test_a_first_part_that_overruns_never_begins_the_second(way: Run) -> None:
         gc.collect()
     assert begun == []
     assert [row.status for row in store.rows()] == ["unknown"]
-
-
-@both_ways
-def test_an_effect_is_done_when_what_it_returned_has_come_to_a_result(way: Run) -> None:
-    """The ledger answers the same effect from then on."""
-    charges: list[str] = []
-
-    async def pay(params: Note, context: ToolContext) -> ToolResult[Note]:
-        await asyncio.sleep(0)
-        charges.append(params.text)
-        return ToolResult.ok(params)
-
-    door = executor(tool("pay", returns(pay), effect="external", idempotency=IdempotencyConfig()))
-    assert way(door, call("pay", id="1")).success
-    assert way(door, call("pay", id="2")).replayed
-    assert charges == ["hello"]
 
 
 def declared(make: Callable[[str], object]) -> Any:
@@ -295,11 +249,3 @@ def test_an_approver_that_returns_an_awaitable_is_awaited(way: Run) -> None:
 
     policy: ToolPolicy = ASKS
     assert way(executor(tool("echo"), policies=(policy,), approver=approver), call("echo")).success
-
-
-@pytest.mark.anyio
-async def test_the_synchronous_entry_on_a_loop_says_what_to_call(wording: Wording) -> None:
-    """As for an `async def` handler."""
-    with pytest.raises(PromptEvaluationError) as raised:
-        executor(tool("later", returns(later))).execute(call("later"))
-    assert str(raised.value) == wording

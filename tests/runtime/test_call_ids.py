@@ -81,6 +81,12 @@ def test_a_call_of_any_id_runs_once_is_recorded_and_is_found_again(
     with Session.open(store, "s") as session:
         assert session[Kept].all() == (Kept("a"),)
         assert [each.state for each in session.open_calls] == ["postponed"]
+        door = executor(session)
+        for name in ("look", "note", "pay") if reply else ():
+            again, other = (ToolCall(f"{call_id}{name}", name, {"text": text}) for text in "ab")
+            assert door.execute(again, reply=reply).replayed
+            with pytest.raises(CallIdReusedError):
+                door.execute(other, reply=reply)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 

@@ -171,9 +171,8 @@ def test_a_result_that_cannot_be_shown_is_logged_without_its_secrets(caplog: pyt
         return ToolResult.ok(Receipt(params.password))
 
     pay = Tool[Login, Receipt](name="pay", description="Pays.", handler=handle)
-    message = ToolExecutor(prompt=prompt(pay), session=Session()).execute(
-        ToolCall("1", "pay", {"how": "shown", "password": "argpw-11223"})
-    )
+    asked = ToolCall("1", "pay", {"how": "shown", "password": "argpw-11223"})
+    message = ToolExecutor(prompt=prompt(pay), session=Session()).execute(asked)
     assert message.content == json.dumps({"token": MASK}, separators=(",", ":"))
     assert f"cannot show {MASK}" in caplog.text
     assert "argpw-11223" not in caplog.text
@@ -189,9 +188,8 @@ def test_the_refusal_of_a_message_has_no_secret_of_the_call(kind: type[Exception
         raised.append(kind(said))
         raise raised[-1] from KeyError(said)
 
-    pay = ToolExecutor(
-        prompt=prompt(Tool[Login, None](name="pay", description="Pays.", handler=handle)), session=Session()
-    )
+    tool = Tool[Login, None](name="pay", description="Pays.", handler=handle)
+    pay = ToolExecutor(prompt=prompt(tool), session=Session())
     for how in ("secret", "plain"):
         message = pay.execute(ToolCall(how, "pay", {"how": how, "password": "argpw-11223"}))
         refusal = message.refusal

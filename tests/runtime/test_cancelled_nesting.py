@@ -10,7 +10,8 @@ import pytest
 from handrail import crash_points, store
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from tests.runtime.test_durable_tasks import Paid, Pay, executor_of
+from tests.kit import executor
+from tests.runtime.test_durable_tasks import Paid, Pay
 
 PAY = ToolCall("1", "pay_all", {"cents": 5})
 
@@ -25,17 +26,17 @@ async def _cancelled(session: Session, left: int, times: int) -> bool:
 
     async def pay_all(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
         context.session[Paid].append(Paid(params.cents))
-        await executor.execute_async(ToolCall(f"{context.call_id}.1", "pay", {"cents": params.cents}), reply="r")
+        await door.execute_async(ToolCall(f"{context.call_id}.1", "pay", {"cents": params.cents}), reply="r")
         await asyncio.sleep(0)
         return ToolResult.ok(Paid(params.cents))
 
-    executor = executor_of(
-        session,
+    door = executor(
         Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external"),
         Tool[Pay, Paid](name="pay_all", description="Pays all.", handler=pay_all),
+        session=session,
     )
     loop = asyncio.get_running_loop()
-    task = asyncio.create_task(executor.execute_async(PAY, reply="r"))
+    task = asyncio.create_task(door.execute_async(PAY, reply="r"))
 
     def reached(point: str) -> None:
         nonlocal left

@@ -12,16 +12,12 @@ from pydantic_ai.messages import BinaryContent, ModelMessage, ToolReturnPart
 import handrail.store
 from handrail import tool
 from handrail.adapters.pydantic_ai import HandrailCapability, StoredHistory
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import (
     BinaryPart,
     IdempotencyConfig,
-    Prompt,
-    PromptTemplate,
     TextPart,
     ToolContext,
     ToolResult,
-    ToolsSection,
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import Call, Reply, ScriptedModel
@@ -41,15 +37,9 @@ def draw(what: str) -> ToolResult[str]:
     return ToolResult.ok(f"a chart of {what}", parts=[TextPart("by day:"), IMAGE])
 
 
-def desk(session: Session) -> ToolExecutor:
-    """An executor of the tool."""
-    section = ToolsSection(title="Charts", tools=[draw])
-    return ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="charts", sections=[section])), session=session)
-
-
-def drawn(door: ToolExecutor, reply: str = "reply-1") -> ToolMessage:
+def drawn(session: Session, reply: str = "reply-1") -> ToolMessage:
     """The answer of a call."""
-    return door.execute(ToolCall("call-1", "draw", '{"what": "sales"}'), reply=reply)
+    return executor(draw, session=session).execute(ToolCall("call-1", "draw", '{"what": "sales"}'), reply=reply)
 
 
 def test_a_message_has_the_text_and_the_files_and_is_repeated_with_them() -> None:
@@ -57,11 +47,11 @@ def test_a_message_has_the_text_and_the_files_and_is_repeated_with_them() -> Non
     DRAWN.clear()
     with handrail.store.open("memory:") as store:
         with Session.open(store, "s") as session:
-            message = drawn(desk(session))
+            message = drawn(session)
         assert message.content == "a chart of sales\nby day:\n[image/png, 51 kB]"
         assert message.parts == (TextPart("a chart of sales"), TextPart("by day:"), IMAGE)
         with Session.open(store, "s") as session:
-            again, hit = drawn(desk(session)), drawn(desk(session), "reply-2")
+            again, hit = drawn(session), drawn(session, "reply-2")
     for each in (again, hit):
         assert (each.replayed, each.content, each.parts) == (True, message.content, message.parts)
         assert each.result == message.result
@@ -89,9 +79,7 @@ def test_a_long_text_is_cut_and_its_files_stay() -> None:
     def scan() -> ToolResult[None]:
         return ToolResult.ok(None, "page", parts=[TextPart("x" * 5_000), IMAGE])
 
-    section = ToolsSection(title="Scans", tools=[scan])
-    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="s", sections=[section])), session=Session())
-    message = door.execute(ToolCall("call-1", "scan"))
+    message = executor(scan).execute(ToolCall("call-1", "scan"))
     assert message.is_cut
     assert message.parts == (TextPart(message.content), IMAGE)
 
@@ -103,7 +91,8 @@ async def test_pydantic_ai_gets_the_files_of_a_result(tmp_path: Path) -> None:
     with handrail.store.open(f"sqlite:///{file}") as store, Session.open(store, "s") as session:
         stored = StoredHistory(session, "charts")
         model = ScriptedModel([Reply(calls=[Call("draw", {"what": "sales"})]), Reply(text="Done.")])
-        result = await Agent(model, capabilities=[HandrailCapability(desk(session), conversation=stored)]).run("Draw.")
+        handrailed = HandrailCapability(executor(draw, session=session), conversation=stored)
+        result = await Agent(model, capabilities=[handrailed]).run("Draw.")
         (part,) = _returns(result.all_messages())
         image = BinaryContent.narrow_type(BinaryContent(IMAGE.data, media_type="image/png"))
         assert part.content == ["a chart of sales", "by day:", image]

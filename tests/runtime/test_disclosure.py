@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
 from handrail.testing import Crashed
 from tests.crash.forks import fork_to_crash
+from tests.kit import Decides
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.stores import STORES
 from tests.wording import Wording
@@ -69,45 +70,11 @@ def needs_more() -> str:
     raise VisibilityExpansionRequired("needs the manual", section_keys=["manual"])
 
 
-@tool
-def outer(context: ToolContext) -> str:
-    """Open a section by a call inside this one."""
-    opened = ToolCall("inner", "open_sections", {"paths": ["guide"], "reason": ""})
-    ToolExecutor(prompt=PROMPT, session=context.session).execute(opened)
-    return "never reached"
-
-
-@dataclass(frozen=True, slots=True)
-class NoCharge:
-    """Denies each charge."""
-
-    name: str = "no-charge"
-
-    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
-        """Deny a charge."""
-        return PolicyDecision.deny("nobody pays") if tool.name == "charge" else PolicyDecision.allow()
-
-    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Remember nothing."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Counted(MarkdownSection[None]):
-    """A section that counts how often its text is rendered."""
-
-    rendered: list[str] = field(default_factory=list[str])
-
-    def render_body(self, params: None) -> str:
-        """The template."""
-        self.rendered.append(self.key)
-        return super().render_body(params)
-
-
 def sections(*policies: Any) -> list[Section[Any]]:
     """The sections of a desk: two closed ones, of which one has another below it."""
     refunds = MarkdownSection(title="Refunds", template="How to refund.", summary="Refunds.", tools=[refund])
     return [
-        Counted(title="Desk", template="Work.", tools=[look, needs_guide, needs_more, outer]),
+        MarkdownSection(title="Desk", template="Work.", tools=[look, needs_guide, needs_more]),
         MarkdownSection(
             title="Billing",
             template="All about money.",
@@ -143,6 +110,10 @@ def closes(*paths: str, id: str = "close") -> ToolCall:
     return ToolCall(id, "close_sections", {"paths": list(paths)})
 
 
+NO_CHARGE = Decides(
+    lambda each, _: PolicyDecision.deny("nobody pays") if each.name == "charge" else PolicyDecision.allow()
+)
+ASK_TO_LOOK = Decides(lambda each, _: PolicyDecision.ask("may it?") if each.name == "look" else PolicyDecision.allow())
 CHARGE = ToolCall("charge", "charge", {"order": "A-1"})
 REFUND = ToolCall("refund", "refund", {"order": "A-1"})
 LOOK = ToolCall("look", "look", {})
@@ -163,16 +134,6 @@ def store(request: pytest.FixtureRequest) -> Generator[FaultyStore]:
     """An empty store, one kind after the other."""
     with faulty(str(request.param), SYSTEM_CLOCK) as made:
         yield made
-
-
-def test_a_path_that_is_named_twice_is_shown_once(wording: Wording) -> None:
-    """In the messages of opening and closing."""
-    executor = desk()
-    answered = executor.answer([opens("guide", "billing", "billing"), closes("guide", "guide")], reply="r1")
-    assert isinstance(answered, Answered)
-    opened, closed = answered
-    assert opened.content == wording
-    assert closed.content == wording
 
 
 def test_opening_is_recorded_as_failed_and_raised_and_a_repeat_says_open(wording: Wording) -> None:
@@ -229,12 +190,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
     def postpone(_request: object) -> bool:
         raise CallPostponed("ask later")
 
-    @dataclass(frozen=True, slots=True)
-    class Ask(NoCharge):
-        def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
-            return PolicyDecision.ask("may it look?") if tool.name == "look" else PolicyDecision.allow()
-
-    template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[Ask()])
+    template = PromptTemplate[str](ns="t", key="ask", sections=sections(), policies=[ASK_TO_LOOK])
     asking = ToolExecutor(prompt=Prompt(template), session=Session(), approver=postpone)
     waiting = asking.answer([LOOK, opens("guide")], reply="r1")
     assert isinstance(waiting, Waiting)
@@ -244,7 +200,7 @@ def test_a_reply_that_changes_nothing_says_so() -> None:
 
 def test_a_section_brings_its_policies(wording: Wording) -> None:
     """They judge the calls of its tools from then on."""
-    executor = desk(None, NoCharge())
+    executor = desk(None, NO_CHARGE)
     executor.execute_all([opens("billing")], reply="r1")
     denied = executor.execute(CHARGE, reply="r2")
     assert not denied.success
@@ -306,24 +262,6 @@ def test_a_handler_may_ask_for_sections(wording: Wording) -> None:
     assert open_paths(executor) == {"guide"}
 
 
-@pytest.mark.parametrize("effect", ["read", "state", "external"])
-def test_a_tool_of_any_effect_may_ask_for_sections(effect: Any) -> None:
-    """Also one that may write nothing itself."""
-
-    @tool(effect=effect)
-    def ask() -> str:
-        """Ask for a section."""
-        raise VisibilityExpansionRequired("open it", section_keys=["guide"])
-
-    guide = MarkdownSection(title="Guide", template="A long guide.", summary="A guide.")
-    desk = Prompt(PromptTemplate[str](ns="t", key="k", sections=[Section(title="Desk", tools=[ask]), guide]))
-    executor = ToolExecutor(prompt=desk, session=Session())
-    executor.execute_all([ToolCall("1", "ask", {})], reply="r1")
-    assert open_paths(executor) == {"guide"}
-    again = executor.environment.session[ToolInvoked].all()[-1]
-    assert not again.success
-
-
 def test_calls_that_run_at_the_same_time_open_all_that_they_ask_for() -> None:
     """None overwrites what another has opened."""
     both = asyncio.Event()
@@ -342,14 +280,6 @@ def test_calls_that_run_at_the_same_time_open_all_that_they_ask_for() -> None:
     calls = [ToolCall(path, "ask", {}) for path in PATHS[::2]]
     asyncio.run(executor.execute_all_async(calls, reply="r1"))
     assert open_paths(executor) == set(PATHS[::2])
-
-
-def test_a_call_inside_another_opens_when_that_one_is_recorded() -> None:
-    """The outer call is rolled back with the inner one, and its record opens the section."""
-    executor = desk()
-    with pytest.raises(VisibilityExpansionRequired):
-        executor.execute(ToolCall("1", "outer", {}), reply="r1")
-    assert open_paths(executor) == {"guide"}
 
 
 def test_a_section_that_cannot_be_rendered_is_never_opened(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
@@ -372,21 +302,6 @@ def test_a_section_that_cannot_be_rendered_is_never_opened(caplog: pytest.LogCap
     assert open_paths(executor) == set()
     with pytest.raises(PromptRenderError):
         broken.render(open={"odd"})
-
-
-def test_opening_a_section_costs_one_rendering() -> None:
-    """And closing it none, because that rendering is still there."""
-    executor = desk()
-    counted: Any = executor.environment.prompt.template.sections[0]
-    before = len(counted.rendered)
-    executor.execute_all([opens("billing"), LOOK], reply="r1")
-    assert "All about money." in executor.text
-    assert "charge" in names(executor)
-    executor.execute(CHARGE, reply="r2")
-    assert len(counted.rendered) == before + 1
-    executor.execute_all([closes("billing")], reply="r3")
-    assert "Charges cards." in executor.text
-    assert len(counted.rendered) == before + 1
 
 
 def test_what_is_open_is_state_of_the_session() -> None:
@@ -443,21 +358,6 @@ def test_a_repeated_reply_opens_nothing_that_was_closed_after_it(store: FaultySt
         assert open_paths(executor) == {"billing"}
 
 
-def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, wording: Wording) -> None:
-    """If the store is lost, neither is: the run ends, and the next call opens it."""
-    with Session.open(store, "s") as session:
-        executor = desk(session)
-        executor.execute(LOOK, reply="r0")
-        store.go_down("commit", "append")
-        with pytest.raises(RecordingError) as raised:
-            executor.execute_all([opens("billing")], reply="r1")
-        assert str(raised.value) == wording
-        assert open_paths(executor) == set()
-        store.come_back()
-        executor.execute_all([opens("billing", id="2")], reply="r2")
-        assert open_paths(executor) == {"billing"}
-
-
 def open_and_die(folder: str) -> None:
     """Open a section in a process that is killed."""
     with SqliteStore(Path(folder) / "s.db") as store, Session.open(store, "s") as session:
@@ -486,15 +386,9 @@ def test_names_give_way_to_tools_of_the_prompt(wording: Wording) -> None:
         """A tool of the program."""
         return "mine"
 
-    @tool
-    def read_result() -> str:
-        """Another one."""
-        return "mine"
-
-    section = MarkdownSection(title="Odd", template="T", summary="S", tools=[open_sections, read_result])
+    section = MarkdownSection(title="Odd", template="T", summary="S", tools=[open_sections])
     executor = ToolExecutor(prompt=Prompt(PromptTemplate[str](ns="t", key="k", sections=[section])), session=Session())
     assert names(executor) == {"open_sections_2", "close_sections"}
-    assert executor.environment.reader_name == "read_result_2"
     [line] = [line for line in executor.text.split("\n") if "open_sections_2" in line]
     assert line == wording
     executor.execute_all([ToolCall("1", "open_sections_2", {"paths": ["odd"], "reason": ""})], reply="r1")
@@ -533,3 +427,18 @@ def test_a_given_rendering_is_where_the_run_begins() -> None:
     assert open_paths(executor) == {"guide"}
     executor.execute_all([closes("guide"), opens("billing")], reply="r1")
     assert open_paths(executor) == {"billing"}
+
+
+def test_what_opens_is_written_in_one_unit_with_the_record(store: FaultyStore, wording: Wording) -> None:
+    """If the store is lost, neither is: the run ends, and the next call opens it."""
+    with Session.open(store, "s") as session:
+        executor = desk(session)
+        executor.execute(LOOK, reply="r0")
+        store.go_down("commit", "append")
+        with pytest.raises(RecordingError) as raised:
+            executor.execute_all([opens("billing")], reply="r1")
+        assert str(raised.value) == wording
+        assert open_paths(executor) == set()
+        store.come_back()
+        executor.execute_all([opens("billing", id="2")], reply="r2")
+        assert open_paths(executor) == {"billing"}

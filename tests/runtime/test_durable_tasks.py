@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from typing_extensions import override
 
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError, ToolValidationError
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
-from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import SlicePolicy, stored_as
 from handrail.store import Store
-from handrail.store.memory import MemoryStore
 from handrail.store.sql.committer import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
+from tests.kit import executor
 from tests.store.postgres_server import fresh_url
 from tests.store.units import at_point, committer_of
 
@@ -57,10 +55,9 @@ class Note:
     text: str
 
 
-def executor_of(session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
-    """An executor over tools."""
-    prompt = Prompt(PromptTemplate(ns="tests", key="tasks", sections=[Section(title="Desk", tools=tools)]))
-    return ToolExecutor(prompt=prompt, session=session)
+def ask(door: ToolExecutor, call_id: str = "c1") -> Coroutine[Any, Any, ToolMessage]:
+    """Ask for a payment."""
+    return door.execute_async(ToolCall(call_id, "pay", {"cents": 5}), reply="r")
 
 
 class Desk:
@@ -79,17 +76,19 @@ class Desk:
 
     async def call(self, name: str, call_id: str = "c1", *, effect: Effect = "external") -> bool:
         """Make a call in the session of that name; returns whether it was answered from its record."""
-        message = await self.executor(name, effect).execute_async(ToolCall(call_id, "pay", {"cents": 5}), reply="r")
+        message = await ask(self.executor(name, effect), call_id)
         assert message.success, message.content
         return message.replayed
 
-    def executor(self, name: str, effect: Effect = "external") -> ToolExecutor:
-        async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-            self.paid.append(context.session.session_id)
-            return ToolResult.ok(Paid(params.cents))
+    async def pay(self, params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        """Pay."""
+        self.paid.append(context.session.session_id)
+        return ToolResult.ok(Paid(params.cents))
 
-        tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
-        return executor_of(self.session(name), tool)
+    def executor(self, name: str, effect: Effect = "external", handler: Any = None) -> ToolExecutor:
+        """The tool that pays, in the session of that name."""
+        paying = Tool[Pay, Paid](name="pay", description="Pays.", handler=handler or self.pay, effect=effect)
+        return executor(paying, session=self.session(name))
 
     def session(self, name: str) -> Session:
         """The session of that name, open."""
@@ -196,37 +195,6 @@ async def test_loop_runs_while_a_claim_or_a_commit_is_written(desk: Desk) -> Non
         assert desk.recorded(name) == [True]
 
 
-class DistantClock(MemoryStore):
-    """A store whose time is that of a server, which has to be asked each time.
-
-    Attributes:
-        asked_in: the threads that have asked.
-    """
-
-    claim_waits = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked_in: list[threading.Thread] = []
-
-    @override
-    def now(self) -> datetime:
-        self.asked_in.append(threading.current_thread())
-        return super().now()
-
-
-async def test_a_server_is_asked_for_the_time_on_a_thread() -> None:
-    """For the claim, and for the commit that records the result."""
-    with ExitStack() as opened:
-        kept = DistantClock()
-        desk = Desk(kept, opened)
-        desk.session("s")
-        kept.asked_in.clear()
-        assert not await desk.call("s")
-        assert (len(kept.asked_in), desk.status("s")) == (2, ["done"])
-        assert threading.current_thread() not in kept.asked_in
-
-
 @pytest.mark.parametrize("times", [1, 3])
 async def test_task_that_is_cancelled_while_its_claim_is_written_withdraws_it(desk: Desk, times: int) -> None:
     """Its handler does not start, and the effect is known not to have happened; made again, the call runs."""
@@ -254,7 +222,6 @@ async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_c
     desk: Desk, effect: Effect, times: int
 ) -> None:
     """It is cancelled when the call is recorded; made again, the call is answered by its effect, or from its record."""
-    executor = desk.executor("s", effect)
     holding, begun = list[Gate](), threading.Event()
     with ExitStack() as stack:
 
@@ -263,7 +230,7 @@ async def test_task_that_is_cancelled_while_its_commit_is_written_has_made_its_c
             begun.set()
 
         with at_point("before-commit", hold):
-            calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+            calling = asyncio.ensure_future(ask(desk.executor("s", effect)))
             await until(begun)
             await until(holding[0].reached)
         for _ in range(times):
@@ -305,9 +272,9 @@ async def test_commits_of_calls_of_one_session_are_written_one_after_the_other(d
         return ToolResult.ok(None, str(params.cents))
 
     tool = Tool[Pay, None](name="look", description="Looks.", handler=look, effect="read")
-    executor = executor_of(desk.session("s"), tool)
+    door = executor(tool, session=desk.session("s"))
     calls = [ToolCall(f"c{number}", "look", {"cents": number}) for number in range(100)]
-    messages = await executor.execute_all_async(calls, reply="r")
+    messages = await door.execute_all_async(calls, reply="r")
     assert all(message.success for message in messages)
     desk.session("s").close()
     with Session.open(desk.kept, "s") as again:
@@ -337,36 +304,24 @@ async def test_many_agents_make_each_call_once(desk: Desk) -> None:
         assert desk.status(name) == ["done"] * 5
 
 
-def through_connection(desk: Desk, name: str) -> ToolExecutor:
-    """An executor over a `def` handler that writes a row through `context.connection`."""
+def through_connection(desk: Desk, name: str, statement: str) -> ToolExecutor:
+    """An executor over a `def` handler that executes a statement through `context.connection`."""
 
-    def note(params: Pay, *, context: ToolContext) -> ToolResult[None]:
-        context.connection.execute("INSERT INTO rows_of_calls (n) VALUES (1)")
-        return ToolResult.ok(None)
+    def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
+        context.connection.execute(statement)
+        return ToolResult.ok(Paid(params.cents))
 
-    return executor_of(desk.session(name), Tool[Pay, None](name="note", description="Notes.", handler=note))
-
-
-def with_table(desk: Desk) -> None:
-    """Make the table that the handlers of `through_connection` write to."""
-
-    def make(params: Pay, *, context: ToolContext) -> ToolResult[None]:
-        context.connection.execute("CREATE TABLE rows_of_calls (n INTEGER)")
-        return ToolResult.ok(None)
-
-    tool = Tool[Pay, None](name="make", description="Makes.", handler=make)
-    made = executor_of(desk.session("table"), tool).execute(ToolCall("c1", "make", {"cents": 1}))
-    assert made.success, made.content
+    return desk.executor(name, "state", pay)
 
 
 async def test_more_calls_than_connections_write_through_the_database_on_one_loop(desk: Desk) -> None:
     """Those that have ended commit, and other agents make their calls, while the others wait for a place."""
-    with_table(desk)
-    names = [f"agent-{number}" for number in range(30)]
-    executors = [through_connection(desk, name) for name in names]
+    assert (await ask(through_connection(desk, "table", "CREATE TABLE rows_of_calls (n INTEGER)"))).success
+    insert = "INSERT INTO rows_of_calls (n) VALUES (1)"
+    doors = [through_connection(desk, f"agent-{number}", insert) for number in range(30)]
     for number in range(10):
         desk.session(f"pays-{number}")
-    noted = [executor.execute_async(ToolCall("c1", "note", {"cents": 1}), reply="r") for executor in executors]
+    noted = [ask(door) for door in doors]
     paid = [desk.call(f"pays-{number}") for number in range(10)]
     messages, _ = await asyncio.gather(asyncio.gather(*noted), asyncio.gather(*paid))
     assert [message.content for message in messages if not message.success] == []
@@ -385,10 +340,8 @@ async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Eff
             return ToolResult.error("the card has expired")
         raise ToolValidationError("no such card") if how == "raises" else TimeoutError("no answer")
 
-    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect=effect)
-    executor = executor_of(desk.session("s"), tool)
     with stall:
-        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+        calling = asyncio.ensure_future(ask(desk.executor("s", effect, pay)))
         await stall.reached()
         await asyncio.sleep(0)
         assert not calling.done()
@@ -398,69 +351,17 @@ async def test_loop_runs_while_a_failed_call_is_recorded(desk: Desk, effect: Eff
     assert desk.status("s") == ([] if effect == "state" else ["unknown" if how == "is unknown" else "failed"])
 
 
-async def test_loop_runs_while_the_effect_of_a_nested_call_is_recorded(desk: Desk) -> None:
-    """It is recorded at once, before its parent ends."""
-    stall = Stall(desk.kept)
-
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        return ToolResult.ok(Paid(params.cents))
-
-    async def order(params: Pay, *, context: ToolContext) -> ToolResult[None]:
-        message = await executor.execute_async(ToolCall("inner", "pay", {"cents": params.cents}), reply="r")
-        return ToolResult.ok(None, message.content)
-
-    paying = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
-    executor = executor_of(
-        desk.session("s"), paying, Tool[Pay, None](name="order", description="Orders.", handler=order)
-    )
-    with stall:
-        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "order", {"cents": 5}), reply="r"))
-        await stall.reached()
-        await asyncio.sleep(0)
-        assert not calling.done()
-        stall.end()
-        assert (await calling).success
-    assert desk.status("s") == ["done"]
-
-
 async def test_task_that_is_cancelled_while_its_failed_call_is_recorded_leaves_it_recorded(desk: Desk) -> None:
-    """The effect is recorded as failed, and the call too, before the cancellation is raised."""
-    stall = Stall(desk.kept)
+    """The effect is recorded as failed, and the call too, before the cancellation is raised; subscribers hear of it."""
+    stall, heard = Stall(desk.kept), list[str]()
 
     async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
         stall.begin()
         raise ToolValidationError("no such card")
 
-    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
-    executor = executor_of(desk.session("s"), tool)
+    desk.session("s").dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
     with stall:
-        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
-        await stall.reached()
-        calling.cancel()
-        await asyncio.sleep(0)
-        assert not calling.done()
-        stall.end()
-        with pytest.raises(asyncio.CancelledError):
-            await calling
-    assert desk.status("s") == ["failed"]
-    assert desk.recorded("s") == [False]
-
-
-async def test_subscribers_hear_of_a_failed_call_whose_task_is_cancelled_while_it_is_recorded(desk: Desk) -> None:
-    """The call is recorded, whoever asked for it."""
-    stall = Stall(desk.kept)
-    heard = list[str]()
-
-    async def pay(params: Pay, *, context: ToolContext) -> ToolResult[Paid]:
-        stall.begin()
-        return ToolResult.error("the card has expired")
-
-    session = desk.session("s")
-    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call.id))
-    executor = executor_of(session, Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="state"))
-    with stall:
-        calling = asyncio.ensure_future(executor.execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r"))
+        calling = asyncio.ensure_future(ask(desk.executor("s", handler=pay)))
         await stall.reached()
         calling.cancel()
         await asyncio.sleep(0)
@@ -469,6 +370,7 @@ async def test_subscribers_hear_of_a_failed_call_whose_task_is_cancelled_while_i
         with pytest.raises(asyncio.CancelledError):
             await calling
     assert heard == ["c1"]
+    assert desk.status("s") == ["failed"]
     assert desk.recorded("s") == [False]
 
 
@@ -488,9 +390,7 @@ async def test_failed_call_is_recorded_where_no_thread_can_be_started(
         monkeypatch.setattr(threading.Thread, "start", refuse)
         raise ToolValidationError("no such card")
 
-    tool = Tool[Pay, Paid](name="pay", description="Pays.", handler=pay, effect="external")
-    message = await executor_of(desk.session("s"), tool).execute_async(ToolCall("c1", "pay", {"cents": 5}), reply="r")
-    assert not message.success
+    assert not (await ask(desk.executor("s", handler=pay))).success
     assert (desk.status("s"), desk.recorded("s")) == (["failed"], [False])
 
 

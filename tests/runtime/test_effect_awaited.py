@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError
 from handrail.prompt import ToolContext, ToolResult
-from handrail.runtime import Deadline, EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
+from handrail.runtime import EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
@@ -90,36 +90,6 @@ def test_a_wait_in_a_store_holds_no_event_loop(kind: str) -> None:
         heard = waits_of(door)
         message = asyncio.run(door.execute_async(call("pay", "A-1", id="call_7"), reply="resp_1"))
     assert (message.success, [event.key for event in heard]) == (False, [claim.key])
-
-
-@pytest.mark.parametrize("kind", list(STORES))
-def test_a_replay_in_a_resumed_session_holds_no_event_loop(kind: str) -> None:
-    """Whether the session has applied the effect is read on a thread; it is applied once."""
-    store = STORES[kind](FakeClock())
-    for reply in ("resp_1", "resp_2"):
-        with Session.open(store, "s", types=(Note,)) as session:
-            door = desk(EffectLedger(store), session=session)
-            message = asyncio.run(door.execute_async(call("pay", "A-1", id="call_7"), reply=reply))
-            assert (message.success, message.replayed) == (True, reply == "resp_2")
-            assert session[Note].all() == (Note("A-1"),)
-
-
-def test_wait_is_said_again_for_another_owner() -> None:
-    """Or for another end of the lease, if the call has to ask again; not while the owner only renews its lease."""
-    ledger = EffectLedger(MemoryStore())
-    claim = claimed(ledger)
-    key_of_second: list[Claimed] = []
-    door = desk(ledger, deadline=Deadline.after(timedelta(seconds=0.5)))
-    heard = waits_of(door)
-
-    def pass_on(_: EffectAwaited) -> None:
-        if not key_of_second:
-            assert ledger.fail(claim)  # the row passes to another owner before the wait begins
-            key_of_second.append(claimed(ledger))
-
-    door.environment.session.dispatcher.subscribe(EffectAwaited, pass_on)
-    assert not door.execute(call("pay", "A-1")).success
-    assert [wait.until for wait in heard] == [claim.row.lease_until, key_of_second[0].row.lease_until]
 
 
 class Slow:
@@ -203,17 +173,6 @@ def test_wait_for_a_handler_that_a_closed_session_has_left_behind_is_said(
             said = [record.getMessage() for record in caplog.records if record.name == "handrail.runtime"]
     assert [(wait.owner, wait.key, wait.until) for wait in heard] == [(row.owner, row.key, row.lease_until)]
     assert said == [f"session night: {heard[0]}"]
-
-
-def test_call_that_does_not_wait_says_nothing() -> None:
-    """With `on_busy="reject"` it is refused at once."""
-    ledger = EffectLedger()
-    claimed(ledger)
-    config = IdempotencyConfig(strategy="custom", key_fn=lambda params: params.text, scope="shop", on_busy="reject")
-    door = desk(ledger, idempotency=config)
-    heard = waits_of(door)
-    assert not door.execute(call("pay", "A-1")).success
-    assert heard == []
 
 
 def test_subscriber_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallTransactionEndedError
-from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.session import stored_as
 from handrail.store import Store
 from handrail.testing import FakeClock
 from handrail.transaction import enlist
+from tests.kit import executor
 from tests.store.calls import Record
 from tests.store.orders import add, items, with_orders
 from tests.store.stores import STORES
@@ -57,17 +57,16 @@ def test_the_effect_is_unknown_and_the_call_is_not_run_again(
 ) -> None:
     """The mistake is raised to the developer; the model reads that the outcome is unknown, and nothing of the cause."""
     tool = Tool[Order, Sale](name="sell", description="Sells.", handler=sell, **options)
-    prompt = Prompt(PromptTemplate(ns="tests", key="ended", sections=[Section(title="Desk", tools=[tool])]))
     call = ToolCall("call-1", "sell", {"item": "tea", "fails": fails})
     with Session.open(orders, "desk", types=(Sale,)) as session:
-        executor = ToolExecutor(prompt=prompt, session=session)
+        door = executor(tool, session=session)
         with pytest.raises(CallTransactionEndedError) as raised:
-            executor.execute(call, reply="r1")
+            door.execute(call, reply="r1")
         assert (raised.value.tool, raised.value.store) == ("sell", orders.url)
         assert session[Sale].all() == ()
         (event,) = session[ToolInvoked].all()
         assert not event.success
-        message = executor.execute(call, reply="r1")
+        message = door.execute(call, reply="r1")
         assert not message.success
         assert message.content == wording
         assert [open_call.state for open_call in session.open_calls] == ["unknown"] * bool(options)
@@ -93,12 +92,11 @@ async def test_a_call_of_an_event_loop_is_no_exception(orders: Store) -> None:
         return ToolResult.ok(Sale(params.item))
 
     tool = Tool[Order, Sale](name="sell", description="Sells.", handler=handler)
-    prompt = Prompt(PromptTemplate(ns="tests", key="ended", sections=[Section(title="Desk", tools=[tool])]))
     with Session.open(orders, "desk", types=(Sale,)) as session:
-        executor = ToolExecutor(prompt=prompt, session=session)
+        door = executor(tool, session=session)
         with pytest.raises(CallTransactionEndedError):
-            await executor.execute_async(ToolCall("call-1", "sell", {"item": "tea"}), reply="r1")
-        assert (await executor.execute_async(ToolCall("call-2", "sell", {"item": "milk"}), reply="r1")).success
+            await door.execute_async(ToolCall("call-1", "sell", {"item": "tea"}), reply="r1")
+        assert (await door.execute_async(ToolCall("call-2", "sell", {"item": "milk"}), reply="r1")).success
         assert session[Sale].all() == (Sale("milk"),)
     assert settled == ["rolled back", "committed"]
 
@@ -122,16 +120,15 @@ def test_an_apply_that_ends_the_transaction_leaves_a_recorded_result_to_be_settl
         return ToolResult.ok(Sale(params.item))
 
     tool = Tool[Order, Sale](name="sell", description="Sells.", handler=charge, effect=External(apply=book))
-    prompt = Prompt(PromptTemplate(ns="tests", key="ended", sections=[Section(title="Desk", tools=[tool])]))
     call = ToolCall("call-1", "sell", {"item": "tea"})
     with Session.open(orders, "desk", types=(Sale,)) as session:
-        executor = ToolExecutor(prompt=prompt, session=session)
-        assert not executor.execute(call, reply="r1").success
+        door = executor(tool, session=session)
+        assert not door.execute(call, reply="r1").success
         with pytest.raises(CallTransactionEndedError):
-            executor.execute(call, reply="r1")
-        assert executor.execute(call, reply="r1").replayed
+            door.execute(call, reply="r1")
+        assert door.execute(call, reply="r1").replayed
         assert [open_call.state for open_call in session.open_calls] == ["unapplied"]
         assert items(orders) == []
-        (settled,) = executor.settle_open()
+        (settled,) = door.settle_open()
         assert (settled.message.success, session.open_calls) == (True, ())
     assert items(orders) == ["tea"]

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -42,22 +41,6 @@ def test_what_suspends_on_the_synchronous_entry_is_a_fault_of_the_library() -> N
 
     with pytest.raises(RuntimeError, match="suspended"):
         run_to_completion(suspend(Once()))
-
-
-def test_waiting_is_bounded_on_both_ways() -> None:
-    """What is not done in time has overrun."""
-    never: Future[None] = Future()
-    with pytest.raises(ExecutionTimeoutError):
-        run_to_completion(BLOCKING.wait(never, seconds=0.01))
-    with pytest.raises(ExecutionTimeoutError):
-        asyncio.run(ASYNC.wait(never, seconds=0.01))
-
-
-@pytest.mark.parametrize("way", [BLOCKING, ASYNC], ids=["inline", "on loop"])
-def test_a_way_is_inline_if_an_unbounded_handler_runs_on_the_calling_thread(way: Blocking | Async) -> None:
-    """Steps of the pipeline that may block ask for it before they choose a thread."""
-    ran_on = asyncio.run(way.run(threading.get_ident, is_async=False, seconds=None))
-    assert way.inline is (ran_on == threading.get_ident())
 
 
 def test_an_unbounded_handler_runs_on_the_calling_thread_unless_that_runs_a_loop() -> None:
@@ -97,21 +80,6 @@ def test_a_task_that_overran_and_will_not_end_is_left_behind(
 
     asyncio.run(run())
     assert caplog.messages == wording
-
-
-def test_a_thread_that_ends_after_its_loop_is_no_fault() -> None:
-    """Nobody waits for it any more."""
-    release, done = threading.Event(), threading.Event()
-
-    def slow(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        release.wait()
-        done.set()
-        return ToolResult.ok(params)
-
-    door = executor(tool("slow", slow, timeout=timedelta(milliseconds=10)))
-    assert not asyncio.run(door.execute_async(call("slow"))).success
-    release.set()
-    assert done.wait(10)
 
 
 def test_a_bounded_handler_that_is_in_time_is_answered_from_its_thread() -> None:
@@ -203,7 +171,6 @@ async def test_waiting_until_all_is_done_does_not_keep_the_loop_busy_when_anyio_
 # ------------------------------------------------------------------------------------------ what ends after all
 
 SOON = 0.01
-VARIABLE: ContextVar[str] = ContextVar("VARIABLE", default="")
 
 
 class Heard:
@@ -211,14 +178,12 @@ class Heard:
 
     def __init__(self, *, fails: bool = False) -> None:
         self.ended: list[Future[Any]] = []
-        self.contexts: list[str] = []
         self.at_once = threading.Event()
         self._fails = fails
 
     def __call__(self, ended: Future[Any]) -> None:
         assert ended.done()
         self.ended.append(ended)
-        self.contexts.append(VARIABLE.get())
         self.at_once.set()
         if self._fails:
             raise ValueError("the store is down")
@@ -238,14 +203,10 @@ def overrun(way: Blocking | Async, body: Callable[[], Any], *, is_async: bool, l
             await way.run(body, is_async=is_async, seconds=SOON, late=late)
         then()
 
-    VARIABLE.set("of the call")
-    try:
-        if way is ASYNC:
-            asyncio.run(on_loop())
-        else:
-            run_to_completion(on_loop())
-    finally:
-        VARIABLE.set("")
+    if way is ASYNC:
+        asyncio.run(on_loop())
+    else:
+        run_to_completion(on_loop())
 
 
 @pytest.fixture(autouse=True)
@@ -258,50 +219,6 @@ def threads() -> Generator[HandlerThreads]:
 
 both = pytest.mark.parametrize("way", [BLOCKING, ASYNC], ids=["inline", "on loop"])
 ENDINGS = pytest.mark.parametrize("fails", [False, True], ids=["returns", "raises"])
-
-
-@both
-@ENDINGS
-def test_a_thread_that_overran_is_heard_when_it_ends(way: Blocking | Async, fails: bool) -> None:
-    """Its result or its exception, once, and outside the context of its call."""
-    release, late, error = threading.Event(), Heard(), ConnectionError("reset")
-
-    def slow() -> str:
-        release.wait()
-        if fails:
-            raise error
-        return "paid"
-
-    overrun(way, slow, is_async=False, late=late)
-    assert late.ended == []
-    release.set()
-    assert late.outcome() == (error if fails else "paid")
-    assert late.contexts == [""]
-
-
-@both
-@ENDINGS
-def test_a_task_that_ends_while_it_cleans_up_is_heard(
-    way: Blocking | Async, fails: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Before the call goes on; what `late` has taken is not logged."""
-    late, error = Heard(), ConnectionError("reset")
-
-    async def slow() -> str:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            if fails:
-                raise error from None
-        return "paid"
-
-    def already_heard() -> None:
-        assert len(late.ended) == 1 or way is BLOCKING  # whose own bound may pass first, on a slow machine
-
-    overrun(way, slow, is_async=True, late=late, then=already_heard)
-    assert late.outcome() == (error if fails else "paid")
-    assert late.contexts == [""]
-    assert caplog.text == ""
 
 
 @both
@@ -331,39 +248,6 @@ def test_a_task_that_will_not_end_is_heard_when_it_does(
     assert late.outcome() == (error if fails else "paid")
     # The loop may end before the task, and asyncio logs what the task raises then.
     assert [record for record in caplog.records if record.name.startswith("handrail")] == []
-
-
-@both
-def test_a_task_that_ends_because_it_was_cancelled_is_not_heard(way: Blocking | Async, threads: HandlerThreads) -> None:
-    """There is nothing to hear."""
-    late = Heard()
-
-    async def slow() -> None:
-        await asyncio.Event().wait()
-
-    overrun(way, slow, is_async=True, late=late)
-    threads.join()
-    assert late.ended == []
-
-
-def _ends_in_time(way: Blocking | Async, body: Callable[[], Any], late: Heard, *, is_async: bool) -> Any:
-    async def run(seconds: float | None) -> Any:
-        return await way.run(body, is_async=is_async, seconds=seconds, late=late)
-
-    return [asyncio.run(run(bound)) if way is ASYNC else run_to_completion(run(bound)) for bound in (None, 60.0)]
-
-
-@both
-def test_what_ends_in_time_is_not_heard(way: Blocking | Async) -> None:
-    """The caller has its result."""
-    late = Heard()
-
-    async def quick() -> str:
-        return "paid"
-
-    assert _ends_in_time(way, lambda: "paid", late, is_async=False) == ["paid"] * 2
-    assert _ends_in_time(way, quick, late, is_async=True) == ["paid"] * 2
-    assert late.ended == []
 
 
 @pytest.mark.parametrize("ending", ["returns", "is cancelled"])
@@ -433,37 +317,3 @@ def test_a_task_that_is_cancelled_in_time_is_not_heard(caplog: pytest.LogCapture
     asyncio.run(run())
     assert late.ended == []
     assert caplog.messages == wording
-
-
-def test_a_task_that_ends_as_its_call_is_cancelled_is_not_heard() -> None:
-    """There is nothing left to stop."""
-    late = Heard()
-    calls: list[asyncio.Future[Any]] = []
-
-    async def ends() -> str:
-        calls[0].cancel()
-        return "paid"
-
-    async def run() -> None:
-        calls.append(asyncio.ensure_future(ASYNC.run(ends, is_async=True, seconds=60.0, late=late)))
-        with pytest.raises(asyncio.CancelledError):
-            await calls[0]
-
-    asyncio.run(run())
-    assert late.ended == []
-
-
-@pytest.mark.anyio
-async def test_who_waits_until_all_is_done_is_cancelled_only_then() -> None:
-    """However often it is cancelled meanwhile."""
-    loop = asyncio.get_running_loop()
-    work: asyncio.Future[None] = loop.create_future()
-    waiter = asyncio.ensure_future(wait_until_done((work,)))
-    for _ in range(2):
-        await asyncio.sleep(0)
-        waiter.cancel()
-    await asyncio.sleep(0)
-    assert not waiter.done()
-    work.set_result(None)
-    with pytest.raises(asyncio.CancelledError):
-        await waiter

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from handrail.errors import (
     EffectNotApplied,
-    InvalidReturnError,
     PromptEvaluationError,
     ToolValidationError,
     TurnConflictError,
@@ -21,7 +19,7 @@ from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
 from handrail.session.call_ref import CallRef
-from tests.kit import Note, call, events, executor, tool
+from tests.kit import ASKS, Decides, Note, call, events, executor, tool
 from tests.runtime.ledger_calls import prove_nothing
 from tests.runtime.worlds import EFFECTS, World
 
@@ -53,15 +51,9 @@ def test_a_refusal_under_a_lost_claim_is_not_final(world: World) -> None:
 def test_a_refusal_is_final(world: World) -> None:
     """What the handler, a policy or the request itself has refused is not asked again."""
 
-    @dataclass(frozen=True)
-    class Refuses:
-        name: str = "refuses"
-
-        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-            asked.append(params.text)
-            return PolicyDecision.deny("no") if params.text == "denied" else PolicyDecision.allow()
-
-        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
+    def decide(_tool: object, params: Note) -> PolicyDecision:
+        asked.append(params.text)
+        return PolicyDecision.deny("no") if params.text == "denied" else PolicyDecision.allow()
 
     asked: list[str] = []
     calls = [
@@ -74,7 +66,7 @@ def test_a_refusal_is_final(world: World) -> None:
     ]
     world.raises.append(ToolValidationError("found wanting"))
     with world.session() as session:
-        door = world.executor(session, policies=[Refuses()])
+        door = world.executor(session, policies=[Decides(decide)])
         calls = calls[-1:] + calls[:-1]
         first = door.execute_all(calls, reply="r")
         before = list(asked)
@@ -83,19 +75,6 @@ def test_a_refusal_is_final(world: World) -> None:
         assert {(message.success, message.replayed) for message in again} == {(False, True)}
         assert len(session[ToolInvoked]) == len(calls)
     assert (asked, world.done) == (before, ["refuse", "refuse"])
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A policy that does what a test says."""
-
-    decide: Callable[[], PolicyDecision]
-    name: str = "guard"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return self.decide()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
 
 
 def raises(error: Exception) -> Callable[..., Any]:
@@ -116,19 +95,15 @@ def answers(*, answer: object) -> Callable[[ApprovalRequest], Any]:
     return approver
 
 
-def asks() -> PolicyDecision:
-    """A policy's question."""
-    return PolicyDecision.ask("may it?")
-
-
+NOT_NOW = Decides(lambda _tool, _params: PolicyDecision.deny("not now", final=False))
 UNDECIDED: dict[str, dict[str, Any]] = {
-    "the policy raised": {"policies": [Guard(raises(sqlite3.OperationalError("database is locked")))]},
-    "the policy could not look": {"policies": [Guard(raises(TurnConflictError("the file is in use")))]},
-    "the policy said not now": {"policies": [Guard(lambda: PolicyDecision.deny("not now", final=False))]},
-    "no approver": {"policies": [Guard(asks)]},
-    "the approver raised": {"policies": [Guard(asks)], "approver": raises(ConnectionError("no line"))},
+    "the policy raised": {"policies": [Decides(raises(sqlite3.OperationalError("database is locked")))]},
+    "the policy could not look": {"policies": [Decides(raises(TurnConflictError("the file is in use")))]},
+    "the policy said not now": {"policies": [NOT_NOW]},
+    "no approver": {"policies": [ASKS]},
+    "the approver raised": {"policies": [ASKS], "approver": raises(ConnectionError("no line"))},
     "the approver said not now": {
-        "policies": [Guard(asks)],
+        "policies": [ASKS],
         "approver": answers(answer=Approval(approved=False, final=False)),
     },
 }
@@ -141,37 +116,17 @@ def test_a_refusal_that_nobody_has_decided_is_not_final(world: World, name: str,
     with world.session() as session:
         refused = world.executor(session, **UNDECIDED[why]).execute(call(name, "a"), reply="r")
         assert (refused.success, world.done) == (False, [])
-        approving = world.executor(session, policies=[Guard(asks)], approver=answers(answer=True))
+        approving = world.executor(session, policies=[ASKS], approver=answers(answer=True))
         again = approving.execute(call(name, "a"), reply="r")
         assert (again.success, again.replayed) == (True, False)
         assert [event.final for event in session[ToolInvoked]] == [False, True]
     assert world.done == ["a"]
 
 
-MISTAKEN: dict[str, dict[str, Any]] = {
-    "the policy returned nothing": {"policies": [Guard(lambda: cast("PolicyDecision", None))]},
-    "the approver gave no answer": {"policies": [Guard(asks)], "approver": answers(answer="yes")},
-}
-
-
-@pytest.mark.parametrize("name", EFFECTS)
-@pytest.mark.parametrize("why", MISTAKEN)
-def test_the_record_of_a_call_that_came_to_a_mistake_is_not_final(world: World, name: str, why: str) -> None:
-    """Once the developer has fixed it, the same call runs."""
-    with world.session() as session:
-        with pytest.raises(InvalidReturnError):
-            world.executor(session, **MISTAKEN[why]).execute(call(name, "a"), reply="r")
-        assert world.done == []
-        again = world.executor(session).execute(call(name, "a"), reply="r")
-        assert (again.success, again.replayed) == (True, False)
-        assert [event.final for event in session[ToolInvoked]] == [False, True]
-    assert world.done == ["a"]
-
-
 DECIDED: dict[str, dict[str, Any]] = {
-    "the policy denied": {"policies": [Guard(lambda: PolicyDecision.deny("no"))]},
-    "the policy found the arguments wanting": {"policies": [Guard(raises(ToolValidationError("too much")))]},
-    "the approver said no": {"policies": [Guard(asks)], "approver": answers(answer=False)},
+    "the policy denied": {"policies": [Decides(lambda _tool, _params: PolicyDecision.deny("no"))]},
+    "the policy found the arguments wanting": {"policies": [Decides(raises(ToolValidationError("too much")))]},
+    "the approver said no": {"policies": [ASKS], "approver": answers(answer=False)},
 }
 
 

@@ -117,18 +117,6 @@ def test_ctrl_c_before_the_handler_leaves_the_loop_open() -> None:
     assert run_on_handler_loop(running_loop()) is before
 
 
-def test_an_error_leaves_the_loop_open() -> None:
-    """A handler that raises is no reason to give up what is bound to the loop."""
-
-    async def fail() -> None:
-        raise ValueError("no")
-
-    before = run_on_handler_loop(running_loop())
-    with pytest.raises(ValueError, match="no"):
-        run_on_handler_loop(fail())
-    assert run_on_handler_loop(running_loop()) is before
-
-
 def test_a_handler_sees_the_context_of_its_own_call() -> None:
     """Not that of the first call of the thread; and what it sets is gone with it."""
 
@@ -147,26 +135,6 @@ def test_a_handler_sees_the_context_of_its_own_call() -> None:
         _NAME.reset(token)
 
 
-def test_a_fork_in_another_thread_leaves_the_loop_alone() -> None:
-    """The child clears what was local to the threads that it has not; the loop of the parent is still woken."""
-
-    async def hop() -> int:
-        return await asyncio.to_thread(threading.get_ident)
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            gc.collect()
-            os._exit(0)
-        os.waitpid(child, 0)
-
-    run_on_handler_loop(hop())
-    forking = threading.Thread(target=fork)
-    forking.start()
-    forking.join()
-    assert run_on_handler_loop(hop()) != threading.get_ident()
-
-
 def test_the_program_keeps_its_own_current_loop() -> None:
     """A task that it puts on its loop is not one that a handler has left."""
     own = asyncio.new_event_loop()
@@ -178,25 +146,6 @@ def test_the_program_keeps_its_own_current_loop() -> None:
     finally:
         asyncio.set_event_loop(None)
         own.close()
-
-
-def test_a_task_that_is_made_while_others_are_cancelled_is_cancelled_too() -> None:
-    """Nothing runs on into a later call."""
-    late: list[asyncio.Task[None]] = []
-
-    async def leave_another() -> None:
-        try:
-            await asyncio.sleep(3600)
-        finally:
-            late.append(asyncio.ensure_future(asyncio.sleep(3600)))
-
-    async def leave() -> None:
-        late.append(asyncio.ensure_future(leave_another()))
-        await asyncio.sleep(0)
-
-    run_on_handler_loop(leave())
-    assert len(late) == 2
-    assert all(task.cancelled() for task in late)
 
 
 def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
@@ -255,28 +204,6 @@ print("end")
         timeout=50,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "end\n", "")
-
-
-def test_a_loop_that_an_exception_refers_to_is_closed_with_its_thread() -> None:
-    """Python finalizes garbage in any order: a loop that was open then would warn that nobody has closed it."""
-    loops: list[asyncio.AbstractEventLoop] = []
-    failed: list[BaseException] = []
-
-    async def fail() -> None:
-        loops.append(asyncio.get_running_loop())
-        raise ValueError("no")
-
-    def work() -> None:
-        try:
-            run_on_handler_loop(fail())
-        except ValueError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert failed[0].__traceback__ is not None
-    assert loops[0].is_closed()
 
 
 def test_a_forked_process_has_a_loop_of_its_own() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from handrail import store
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
-from handrail.runtime import IdempotencyConfig, Session, ToolCall
+from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.runtime import IdempotencyConfig, Session
+from tests.kit import Note, call, executor
 from tests.wording import Wording
 
 
@@ -33,11 +33,6 @@ class Holder:
     """Declares less than it is given."""
 
     base: Base
-
-
-@dataclass(frozen=True)
-class Amount:
-    cents: int = 0
 
 
 def as_result(context: ToolContext) -> Any:
@@ -64,21 +59,18 @@ def test_a_value_of_a_subclass_does_not_repeat_the_effect(
     make: Callable[[ToolContext], Any], tmp_path: Path, wording: Wording
 ) -> None:
     """Nothing of it is stored as something else, and the error names the place."""
-    ran: list[int] = []
+    ran: list[str] = []
 
-    def pay(params: Amount, *, context: ToolContext) -> ToolResult[Holder]:
-        ran.append(params.cents)
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[Holder]:
+        ran.append(params.text)
         return ToolResult.ok(make(context))
 
-    tool = Tool[Amount, Holder](
-        name="pay", description="Pays.", handler=pay, effect="external", idempotency=IdempotencyConfig()
-    )
-    template = PromptTemplate[None](ns="tests", key="pay", sections=[ToolsSection(title="Tools", tools=[tool])])
+    key = IdempotencyConfig()
+    tool = Tool[Note, Holder](name="pay", description="Pays.", handler=pay, effect="external", idempotency=key)
     with opened_session(tmp_path) as session, pytest.raises(SessionUseError) as raised:
-        ToolExecutor(prompt=Prompt(template), session=session).execute(ToolCall("c", "pay", "{}"), reply="r1")
+        executor(tool, session=session).execute(call("pay"), reply="r1")
     assert str(raised.value) == wording
     with opened_session(tmp_path) as session:
-        executor = ToolExecutor(prompt=Prompt(template), session=session)
-        message = executor.execute(ToolCall("c", "pay", "{}"), reply="r2")
+        message = executor(tool, session=session).execute(call("pay"), reply="r2")
     assert (message.success, message.replayed) == (True, True)
-    assert ran == [0]
+    assert ran == ["hello"]

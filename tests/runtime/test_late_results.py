@@ -186,6 +186,15 @@ def test_late_result_of_an_effect_that_another_owner_started_is_logged(
     assert [record.levelname for record in caplog.records if "pay" in record.getMessage()][-1] == "ERROR"
 
 
+async def charges_when_cancelled(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+    """Return a result after all."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return ToolResult.ok(params, "charged")
+    raise AssertionError
+
+
 @pytest.mark.anyio
 async def test_task_that_overran_settles_its_effect_in_its_moment_to_clean_up() -> None:
     """An `async def` handler is cancelled; what it returns all the same is heard."""
@@ -193,15 +202,8 @@ async def test_task_that_overran_settles_its_effect_in_its_moment_to_clean_up() 
     with STORES["memory"](clock) as store:
         world = World(store, clock)
 
-        async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return ToolResult.ok(params, "charged")
-            raise AssertionError
-
         with Session.open(store, "s") as session:
-            door = world.door(pay(handler, accept_late_result=True), session)
+            door = world.door(pay(charges_when_cancelled, accept_late_result=True), session)
             message = await door.execute_async(call("pay", "A"))
             assert not message.success
             assert (world.row().status, world.row().message) == ("done", "charged")
@@ -213,17 +215,9 @@ async def test_late_outcome_that_the_store_does_not_take_is_logged_and_the_call_
     caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The effect stays unknown, and the model reads that."""
-
-    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            return ToolResult.ok(params, "charged")
-        raise AssertionError
-
     with faulty("memory", FakeClock()) as store, Session.open(store, "s") as session:
         world = World(store, FakeClock())
-        door = world.door(pay(handler, accept_late_result=True), session)
+        door = world.door(pay(charges_when_cancelled, accept_late_result=True), session)
         store.lose("replace")
         message = await door.execute_async(call("pay", "A"))
         assert (message.success, message.content) == (False, wording)

@@ -18,7 +18,7 @@ from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, ToolContext,
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text, has_cut_results, note_cut
+from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
 from handrail.session.call_ref import CallRef
 from handrail.transcript import TranscriptCall, TranscriptReader
 from tests.crash.forks import fork_to_crash
@@ -221,8 +221,7 @@ def test_a_tool_of_the_program_keeps_its_name(wording: Wording) -> None:
     def read_result() -> str:
         return LOG
 
-    section = ToolsSection(title="Logs", tools=[read_result])
-    door = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="logs", sections=[section])), session=Session())
+    door = executor(read_result)
     message = fetched(door, "read_result")
     assert names(door) == ["read_result", "read_result_2"]
     [line] = [line for line in message.content.split("\n") if "read_result_2" in line]
@@ -247,23 +246,3 @@ def test_what_is_shown_never_exceeds_the_limit(text: str, call_id: str) -> None:
     assert text[last:].removesuffix("\n") == tail
     # A third of what there is room for, or half of that where lines are kept whole.
     assert min(len(head), 2 * len(tail)) >= (MIN_RESULT_CHARS - len(sentence)) // 4
-
-
-def test_a_cut_in_a_session_that_is_closed_is_logged(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """Nothing can be read there any more, and the call is answered."""
-    with handrail.store.open("memory:") as store:
-        with Session.open(store, "s") as session:
-            pass
-        note_cut(session, CallRef("r", "c"), "fetch", 9_000)
-        assert not has_cut_results(session)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert caplog.messages == wording
-
-
-def test_a_result_of_which_there_is_no_record_is_not_read(wording: Wording) -> None:
-    """The message says which one it is."""
-    session = Session()
-    note_cut(session, CallRef("r", "c"), "fetch", 9_000)
-    message = read(desk(session), call="r/c")
-    assert not message.success
-    assert message.content == wording

@@ -73,13 +73,6 @@ def test_all_questions_are_gathered_in_the_order_of_the_policies() -> None:
     assert first.seen == [("echo", Note("hello"), "call-1")]
 
 
-def test_a_call_without_policies_has_no_questions() -> None:
-    """It is foreseen all the same."""
-    found = seen_ahead()
-    assert found is not None
-    assert found.questions == ()
-
-
 def test_a_policy_may_be_left_out_by_its_name() -> None:
     """Whoever asks ahead is one of the policies."""
     gate = ask("gate?", "gate")
@@ -99,14 +92,6 @@ def test_what_refuses_a_call_is_left_to_the_pipeline(policy: Rule) -> None:
     found = seen_ahead(policy, ask("sure?"))
     assert found is not None
     assert found.questions == ("sure?",)
-
-
-def test_what_ends_the_run_ends_it_here_too() -> None:
-    """There is nothing to ask about any more."""
-    end = PromptEvaluationError("over", phase="budget")
-    with pytest.raises(PromptEvaluationError) as caught:
-        seen_ahead(raising(end))
-    assert caught.value is end
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,21 @@ def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **c
     session[PostponedCall].append(replace(last, answer=given))
 
 
+@dataclass(frozen=True)
+class Access:
+    """Parameters with a secret."""
+
+    password: SecretStr
+
+
+def sign_in(params: Access, *, context: ToolContext) -> ToolResult[None]:
+    """Sign in; it needs an answer before."""
+    return ToolResult.ok(None, f"signed in with {params.password.get_secret_value()}")
+
+
+LOGIN = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
+
+
 @both_ways
 def test_approved_call_runs_without_an_approver(way: Run, session: Session) -> None:
     """In each mode; the approver is not asked."""
@@ -99,55 +114,39 @@ def test_denied_call_is_refused_for_good(session: Session) -> None:
     assert event.final
 
 
+@pytest.mark.short(6)
 @pytest.mark.parametrize(
-    "request_",
+    "request_, reply",
     [
-        call("pay", "other"),
-        call("mail"),
-        ToolCall("call-1", "pay", {"text": "hello"}, {"text": "written otherwise"}),
-        ToolCall("call-1", "pay", {"text": "hello"}, "\ud800"),
-        call("pay", id="call-2"),
+        (call("pay", "other"), "r1"),
+        (call("mail"), "r1"),
+        (ToolCall("call-1", "pay", {"text": "hello"}, {"text": "written otherwise"}), "r1"),
+        (ToolCall("call-1", "pay", {"text": "hello"}, "\ud800"), "r1"),
+        (call("pay", id="call-2"), "r1"),
+        (call("pay"), "r2"),
     ],
-    ids=["arguments", "tool", "words", "words that are not JSON", "id"],
+    ids=["arguments", "tool", "words", "words that are not JSON", "id", "reply"],
 )
-def test_answer_is_for_the_same_call(request_: ToolCall, session: Session) -> None:
-    """With the same tool and arguments; another one is asked about."""
+def test_answer_is_for_the_same_call(request_: ToolCall, reply: str, session: Session) -> None:
+    """With the same tool, arguments and reply: some servers count from 0 in each. Another one is asked about."""
     postpone(session)
     answer(session)
+    desk = executor(tool("pay"), tool("mail"), policies=[ASKS], session=session, approver=later)
     with pytest.raises(CallPostponed):
-        executor(tool("pay"), tool("mail"), policies=[ASKS], session=session, approver=later).execute(
-            request_, reply="r1"
-        )
-
-
-def test_answer_is_for_the_reply_of_the_call(session: Session) -> None:
-    """Some servers count from 0 in each reply."""
-    postpone(session)
-    answer(session)
-    with pytest.raises(CallPostponed):
-        executor(tool("pay"), policies=[ASKS], session=session, approver=later).execute(call("pay"), reply="r2")
+        desk.execute(request_, reply=reply)
 
 
 def test_secret_is_part_of_the_arguments(session: Session) -> None:
     """It is recorded as asterisks, and an answer does not cover another one."""
-
-    @dataclass(frozen=True)
-    class Login:
-        password: SecretStr
-
-    def sign_in(params: Login, *, context: ToolContext) -> ToolResult[None]:
-        return ToolResult.ok(None, "signed in")
-
-    login = Tool[Login, None](name="login", description="Signs in.", handler=sign_in)
     asked = ToolCall("call-1", "login", {"password": "first"})
-    postpone(session, asked, of=login)
+    postpone(session, asked, of=LOGIN)
     item = postponed_call(session, CALL)
     assert item is not None
     assert item.question is not None
     assert "first" not in item.question.arguments
     answer(session)
     with pytest.raises(CallPostponed):
-        executor(login, policies=[ASKS], session=session, approver=later).execute(
+        executor(LOGIN, policies=[ASKS], session=session, approver=later).execute(
             ToolCall("call-1", "login", {"password": "second"}), reply="r1"
         )
 
@@ -241,29 +240,16 @@ def test_nested_call_is_answered(session: Session) -> None:
     assert session.open_calls == ()
 
 
-@dataclass(frozen=True)
-class Access:
-    """Parameters with a secret."""
-
-    password: SecretStr
-
-
-def sign_in(params: Access, *, context: ToolContext) -> ToolResult[None]:
-    """Sign in; it needs an answer before."""
-    return ToolResult.ok(None, f"signed in with {params.password.get_secret_value()}")
-
-
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("as_row", [False, True], ids=["taken in", "row"])
 def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
     shop: Shop, is_async: bool, as_row: bool, wording: Wording
 ) -> None:
     """The process that asked has ended. The model reads the no, for good, and not that it has to ask again."""
-    login = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
     asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2, 3)]
     with shop.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
-        assert isinstance(shop.door(session, login, policies=[ASKS], approver=later).answer(), Waiting)
+        assert isinstance(shop.door(session, LOGIN, policies=[ASKS], approver=later).answer(), Waiting)
         item = postponed_call(session, CALL)
         assert item is not None
         assert item.question is not None
@@ -277,7 +263,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
             session[PostponedCall].append(replace(item, answer=no))
         answer(session, call=CallRef("r1", "call-2"))
     with shop.session() as session:
-        door = shop.door(session, login, policies=[ASKS], approver=later)
+        door = shop.door(session, LOGIN, policies=[ASKS], approver=later)
         answered = asyncio.run(door.answer_async()) if is_async else door.answer()
         assert not isinstance(answered, Waiting)
         assert [each.content for each in answered] == wording
@@ -288,15 +274,14 @@ def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_mad
     stall: Shop, wording: Wording
 ) -> None:
     """The process ended before its turn came; another call of the reply has the only question."""
-    login = Tool[Access, None](name="login", description="Signs in.", handler=sign_in)
     asked = [ToolCall(f"call-{number}", "login", {"password": "hunter2-canary"}) for number in (1, 2)]
     with stall.session() as session:
         session.conversation.append({"role": "assistant"}, calls=asked, reply="r1")
         with pytest.raises(CallPostponed):
-            stall.door(session, login, policies=[ASKS], approver=later).execute(asked[0], reply="r1")
+            stall.door(session, LOGIN, policies=[ASKS], approver=later).execute(asked[0], reply="r1")
         answer(session, approved=False)
     with stall.session() as session:
-        messages = stall.door(session, login, policies=[ASKS], approver=later).answer()
+        messages = stall.door(session, LOGIN, policies=[ASKS], approver=later).answer()
         assert isinstance(messages, Answered)
         assert [message.content for message in messages] == wording
         assert [each.final for each in session[ToolInvoked]] == [True, True]
@@ -305,14 +290,12 @@ def test_a_call_whose_secrets_are_gone_and_that_was_not_asked_about_is_to_be_mad
 @pytest.mark.parametrize("name, is_told", [("login", True), ("other", False)])
 def test_a_no_is_for_the_tool_that_was_asked_about(stall: Shop, name: str, *, is_told: bool) -> None:
     """Also where the secrets are gone, so that the arguments cannot be compared."""
-    login, other = (
-        Tool[Access, None](name=each, description="Signs in.", handler=sign_in) for each in ("login", "other")
-    )
+    other = replace(LOGIN, name="other")
     with stall.session() as session:
-        postpone(session, ToolCall("call-1", "login", {"password": "hunter2-canary"}), of=login)
+        postpone(session, ToolCall("call-1", "login", {"password": "hunter2-canary"}), of=LOGIN)
         answer(session, approved=False)
     with stall.session() as session:
-        door = stall.door(session, login, other, policies=[ASKS], approver=later)
+        door = stall.door(session, LOGIN, other, policies=[ASKS], approver=later)
         message = door.execute(ToolCall("call-1", name, {"password": MASK}), reply="r1")
         assert not message.success
         assert ("a person said so" in message.content) is is_told

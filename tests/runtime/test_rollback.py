@@ -18,7 +18,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session
 from handrail.session import Append, SliceView
-from tests.kit import BOTH_WAYS, Kept, Note, Run, both_ways, call, events, executor, scribble, tool
+from tests.kit import Kept, Note, Run, both_ways, call, events, executor, scribble, tool
 from tests.wording import Wording
 
 
@@ -89,42 +89,36 @@ def door_of(world: World, *tools: Any, **options: Any) -> ToolExecutor:
 
 
 @both_ways
-@pytest.mark.requirement("M-03a")
-def test_an_error_result_undoes_everything(way: Run, world: World) -> None:
-    """The handler says that it failed."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        change_everything(context)
-        return ToolResult.error("no")
-
-    before = world.image()
-    assert not way(door_of(world, tool("t", handler)), call("t")).success
-    assert world.image() == before
-
-
-@both_ways
-@pytest.mark.requirement("M-03b", "M-03c")
-@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()], ids=["Exception", "BaseException"])
-def test_an_exception_undoes_everything(way: Run, world: World, error: BaseException) -> None:
-    """Whatever its kind."""
-
-    async def on_loop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        change_everything(context)
-        raise error
+@pytest.mark.short(6)
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param(ToolResult[Note].error("no"), marks=pytest.mark.requirement("M-03a")),
+        pytest.param(ValueError("x"), marks=pytest.mark.requirement("M-03b")),
+        pytest.param(KeyboardInterrupt(), marks=pytest.mark.requirement("M-03c")),
+    ],
+    ids=["an error result", "Exception", "BaseException"],
+)
+def test_a_failure_of_the_handler_undoes_everything(way: Run, world: World, ends: Any, *, is_async: bool) -> None:
+    """However it says so."""
 
     def inline(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         change_everything(context)
-        raise error
+        if isinstance(ends, BaseException):
+            raise ends
+        failed: ToolResult[Note] = ends
+        return failed
+
+    async def on_loop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return inline(params, context=context)
 
     before = world.image()
-    handler = inline if way is BOTH_WAYS[0] or isinstance(error, Exception) else None
-    door = door_of(world, tool("t", handler or inline), tool("a", on_loop))
-    if isinstance(error, Exception):
-        assert not way(door, call("t")).success
-        assert not way(door, call("a")).success
-    else:
+    if isinstance(ends, KeyboardInterrupt):
         with pytest.raises(KeyboardInterrupt):
-            door.execute(call("t"))
+            door_of(world, tool("t", inline)).execute(call("t"))
+    else:
+        assert not way(door_of(world, tool("t", on_loop if is_async else inline)), call("t")).success
     assert world.image() == before
 
 
@@ -196,19 +190,10 @@ def test_a_failing_reducer_undoes_everything(way: Run, world: World, wording: Wo
     def reduce(view: SliceView[Kept], event: Note) -> Append[Kept]:
         raise ArithmeticError("no sum")
 
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        change_everything(context)
-        return ToolResult.ok(params)
-
-    door = door_of(world, tool("t", handler))
     before = world.image()
-    fresh = world.session.fork()
-    fresh[Kept].register(Note, reduce)
-    door = executor(tool("t", _write_files), session=fresh, resources={Filesystem: world.files, Ledgerish: world.own})
-    message = way(door, call("t"))
-    assert message.content == wording
+    world.session[Kept].register(Note, reduce)
+    assert way(door_of(world, tool("t", _write_files)), call("t")).content == wording
     assert world.image() == before
-    assert fresh[Kept].all() == (Kept("one"), Kept("two"))
 
 
 def _write_files(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -275,15 +260,3 @@ def test_a_participant_that_cannot_be_restored_ends_the_run(world: World, wordin
     assert str(raised.value) == wording
     assert world.image() == before
     assert len(events(door)) == 1
-
-
-def test_the_log_survives(world: World) -> None:
-    """What happened stays recorded, whatever is undone."""
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise ValueError("x")
-
-    door = door_of(world, tool("t", handler))
-    for number in range(3):
-        door.execute(call("t", id=f"c{number}"))
-    assert [event.call_id for event in events(door)] == ["c0", "c1", "c2"]

@@ -57,7 +57,7 @@ def _resolved_by_a_person(shop: Shop, session: Session) -> None:
     assert ledger.resolve(shop.row(), EffectResult("the bank says so", b'{"text":"lost"}'))
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@both_entries
 def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next(shop: Shop, is_async: bool) -> None:
     """Once, without policies and approvers; it is recorded as nested in the open call, which replays afterwards."""
     with Session.open(shop.store, "till", types=(Booked, Note)) as session:
@@ -67,7 +67,7 @@ def test_a_result_that_a_person_finds_is_applied_when_the_session_is_opened_next
     assert open_call.state == "unapplied"
     denies = Decides(lambda _tool, _params: PolicyDecision.deny("closed"))
     door = shop.door(session, policies=[denies])
-    (settled,) = asyncio.run(door.settle_open_async()) if is_async else door.settle_open()
+    (settled,) = settle(door, is_async)
     assert (settled.call, settled.tool) == (open_call.call, "charge")
     assert (settled.message.success, settled.message.replayed) == (True, True)
     assert settled.message.result == ToolResult("the bank says so", Note("lost"))

@@ -12,7 +12,7 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import UnboundResourceError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.runtime import Session, ToolCall
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_ref import CallRef
@@ -21,16 +21,6 @@ from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool
 from tests.store.units import delete, replace
 from tests.wording import Wording
-
-
-class HidingStore(MemoryStore):
-    """A store in which an effect is gone when its row is looked up, as after a deletion by another process."""
-
-    hides = False
-
-    def get(self, partition: str, key: str) -> EffectRow | None:
-        """The row of a key, unless it is hidden."""
-        return None if self.hides else super().get(partition, key)
 
 
 @dataclass
@@ -43,7 +33,7 @@ class Till:
         fails: what `apply` raises, the last one first.
     """
 
-    store: HidingStore
+    store: MemoryStore
     clock: FakeClock
     session: Session
     applied: list[Any] = field(default_factory=list[Any])
@@ -83,7 +73,7 @@ def lost(params: Any, *, context: ToolContext) -> ToolResult[Any]:
 def till() -> Generator[Till]:
     """A session without calls."""
     clock = FakeClock()
-    with HidingStore(clock=clock) as store, Session.open(store, "till", types=(Note,)) as session:
+    with MemoryStore(clock=clock) as store, Session.open(store, "till", types=(Note,)) as session:
         yield Till(store, clock, session)
 
 
@@ -93,17 +83,6 @@ def test_an_effect_that_is_shared_with_other_sessions_is_settled(till: Till) -> 
     assert row.partition == ""
     (settled,) = till.door(IdempotencyConfig(scope="shop")).settle_open()
     assert (settled.message.success, till.applied) == (True, [Note("lamp")])
-
-
-def test_an_effect_whose_row_has_gone_or_that_another_ledger_records_is_left_alone(till: Till) -> None:
-    """There is nothing to say of it."""
-    till.owe("lamp")
-    till.store.hides = True
-    assert till.door().settle_open() == ()
-    till.store.hides = False
-    elsewhere = EffectLedger(MemoryStore(clock=till.clock), clock=till.clock)
-    assert executor(tool("charge"), session=till.session, effect_ledger=elsewhere).settle_open() == ()
-    assert till.applied == []
 
 
 def test_an_effect_that_a_person_removes_while_another_is_settled_is_not_applied(till: Till, wording: Wording) -> None:
@@ -153,21 +132,6 @@ def test_a_result_whose_parameters_cannot_be_restored_waits(
     assert not waits.message.success
     assert waits.message.content == wording
     assert (till.applied, [each.state for each in till.session.open_calls]) == ([], ["unapplied"])
-
-
-def test_a_function_that_returns_a_coroutine_is_awaited(till: Till) -> None:
-    """It need not be an `async def`."""
-
-    async def later(params: Any) -> None:
-        await asyncio.sleep(0)
-        till.applied.append(params)
-
-    def book(params: Any, result: ToolResult[Any], *, context: ToolContext) -> Any:
-        return later(params)
-
-    till.owe("lamp")
-    (settled,) = till.door(apply=book).settle_open()
-    assert (settled.message.success, till.applied) == (True, [Note("lamp")])
 
 
 def test_the_conversation_has_the_arguments_of_a_call_that_was_not_recorded(till: Till) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,11 +13,8 @@ from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
-from handrail.testing import FakeClock
-from tests.kit import Handler, Kept, Note, call, echo, events, executor, files, scribble, soon, tool
+from tests.kit import Kept, Note, call, echo, events, executor, files, scribble, soon, tool
 from tests.wording import Wording
-
-Outer = Callable[[Note, ToolContext, ToolExecutor], ToolResult[Note]]
 
 
 @pytest.mark.requirement("M-04b")
@@ -133,22 +129,10 @@ async def test_the_synchronous_entry_on_a_loop_does_not_wait_for_a_turn(wording:
     assert door.environment.session.turn.queue == []
 
 
-def nested_door(outer: Outer, **inner_tools: Handler) -> ToolExecutor:
-    """An executor whose tool `outer` may call the other tools through the same executor."""
-    door: list[ToolExecutor] = []
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return outer(params, context, door[0])
-
-    tools = [tool(name, run) for name, run in inner_tools.items()]
-    door.append(executor(tool("outer", handler), *tools, resources={Filesystem: files(note="before")}))
-    return door[0]
-
-
 def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
     """The inner transaction is a savepoint of the outer one."""
 
-    def outer(params: Note, context: ToolContext, door: ToolExecutor) -> ToolResult[Note]:
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         context.session[Kept].append(Kept("outer"))
         inner = door.execute(call("fail", id="inner"))
         assert not inner.success
@@ -159,7 +143,7 @@ def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
         scribble(params, context=context)
         raise ValueError("inner")
 
-    door = nested_door(outer, fail=fail)
+    door = executor(tool("outer", outer), tool("fail", fail), resources={Filesystem: files(note="before")})
     assert door.execute(call("outer")).success
     assert door.environment.session[Kept].all() == (Kept("outer"),)
     assert [(event.call_id, event.success) for event in events(door)] == [("inner", False), ("call-1", True)]
@@ -168,11 +152,11 @@ def test_a_failing_call_inside_a_call_undoes_only_itself() -> None:
 def test_a_failing_outer_call_undoes_the_calls_inside_it() -> None:
     """What the inner call committed became part of the outer one."""
 
-    def outer(params: Note, context: ToolContext, door: ToolExecutor) -> ToolResult[Note]:
+    def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         assert door.execute(call("scribble", id="inner")).success
         return ToolResult.error("no")
 
-    door = nested_door(outer, scribble=scribble)
+    door = executor(tool("outer", outer), tool("scribble", scribble), resources={Filesystem: files(note="before")})
     assert not door.execute(call("outer")).success
     session = door.environment.session
     assert (session[Kept].all(), session[Note].all()) == ((), ())
@@ -189,29 +173,26 @@ def test_an_idempotent_state_tool_inside_a_failing_call_is_not_done() -> None:
         context.session[Kept].append(Kept(params.text))
         return ToolResult.ok(params)
 
-    door: list[ToolExecutor] = []
-
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door[0].execute(call("keep", id="inner")).success
+        assert door.execute(call("keep", id="inner")).success
         return ToolResult.error("no")
 
-    door.append(executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig())))
-    assert not door[0].execute(call("outer")).success
-    again = door[0].execute(call("keep", id="again"))
+    door = executor(tool("outer", outer), tool("keep", keep, idempotency=IdempotencyConfig()))
+    assert not door.execute(call("outer")).success
+    again = door.execute(call("keep", id="again"))
     assert (again.success, again.replayed) == (True, False)
     assert runs == ["inner", "again"]
-    assert door[0].environment.session[Kept].all() == (Kept("hello"),)
+    assert door.environment.session[Kept].all() == (Kept("hello"),)
 
 
 def test_a_reading_call_cannot_call_a_writing_tool(wording: Wording) -> None:
     """What may only read stays so through the calls it makes."""
-    door: list[ToolExecutor] = []
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return ToolResult.ok(Note(door[0].execute(call("echo", id="inner")).content))
+        return ToolResult.ok(Note(door.execute(call("echo", id="inner")).content))
 
-    door.append(executor(tool("outer", outer, effect="read"), tool("echo", echo)))
-    assert door[0].execute(call("outer")).content == wording
+    door = executor(tool("outer", outer, effect="read"), tool("echo", echo))
+    assert door.execute(call("outer")).content == wording
 
 
 @pytest.mark.anyio
@@ -274,27 +255,17 @@ async def test_a_call_that_ends_the_run_ends_the_reply() -> None:
     assert await door.execute_all_async([]) == ()
 
 
-def test_calls_of_a_reply_are_answered_in_the_order_asked() -> None:
-    """Through the synchronous entry they run one after the other."""
-    clock = FakeClock()
-    door = executor(tool("echo"), tool("look", effect="read"), clock=clock)
-    calls = [call("echo" if n % 2 else "look", str(n), id=str(n)) for n in range(20)]
-    assert [message.call_id for message in door.execute_all(calls)] == [str(n) for n in range(20)]
-    assert [event.call_id for event in events(door)] == [str(n) for n in range(20)]
-
-
 @pytest.mark.anyio
 async def test_a_read_inside_a_read_waits_for_the_reads_before_its_caller() -> None:
     """Its result is applied in the order asked, although its own turn has long come."""
     first_may_end, inner_has_run = asyncio.Event(), asyncio.Event()
-    door: list[ToolExecutor] = []
 
     async def first(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         await first_may_end.wait()
         return ToolResult.ok(params)
 
     async def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert (await door[0].execute_async(call("inner", "inner", id="inner"))).success
+        assert (await door.execute_async(call("inner", "inner", id="inner"))).success
         return ToolResult.ok(params)
 
     async def inner(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -302,13 +273,13 @@ async def test_a_read_inside_a_read_waits_for_the_reads_before_its_caller() -> N
         return ToolResult.ok(params)
 
     tools = [tool(run.__name__, run, effect="read") for run in (first, outer, inner)]
-    door.append(executor(*tools))
-    asked = asyncio.ensure_future(door[0].execute_all_async([call("first", "first", id="1"), call("outer", id="2")]))
+    door = executor(*tools)
+    asked = asyncio.ensure_future(door.execute_all_async([call("first", "first", id="1"), call("outer", id="2")]))
     await inner_has_run.wait()
-    assert door[0].environment.session[Note].all() == ()
+    assert door.environment.session[Note].all() == ()
     first_may_end.set()
     assert all(message.success for message in await asked)
-    assert [note.text for note in door[0].environment.session[Note]] == ["first", "inner", "hello"]
+    assert [note.text for note in door.environment.session[Note]] == ["first", "inner", "hello"]
 
 
 def test_calls_that_would_wait_for_each_other_are_refused_not_stuck(wording: Wording) -> None:

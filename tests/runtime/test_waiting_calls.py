@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import DispatchError
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.waiting_calls import record_outside_answer
 from handrail.session.call_ref import CallRef
+from tests.kit import executor
 
 WAITED = ToolCall("call-1", "pay", {"order": "A-1"})
 REF = CallRef("reply-1", "call-1")
 ANSWER = ToolResult[None].error("not today")
 
 
-def executor_of(session: Session, *tools: Tool[None, None]) -> ToolExecutor:
-    """An executor over a session."""
-    template = PromptTemplate(ns="tests", key="waiting", sections=[Section(title="Desk", tools=list(tools))])
-    return ToolExecutor(prompt=Prompt(template), session=session)
-
-
 def record(session: Session) -> None:
     """Record the answer outside of any call."""
-    environment = executor_of(session).environment
+    environment = executor(session=session).environment
     run_to_completion(record_outside_answer(environment, BLOCKING, REF, WAITED, ANSWER))
 
 
-def test_who_listens_is_notified_of_the_answer() -> None:
-    """As of the record of any other call."""
+def test_who_listens_is_notified_of_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """As of the record of any other call; a subscriber that fails is logged, because the call is over."""
     session, heard = Session(), list[ToolInvoked]()
-    with session.dispatcher.subscribe(ToolInvoked, heard.append):
-        record(session)
-    assert heard == list(session[ToolInvoked])
-    assert [(event.ref, event.result.message, event.final) for event in heard] == [(REF, "not today", True)]
-
-
-def test_a_subscriber_that_fails_leaves_the_record(caplog: pytest.LogCaptureFixture) -> None:
-    """The call is over; the error is logged."""
-    session = Session()
 
     def refuse(_: ToolInvoked) -> None:
         raise OSError("the screen is gone")
 
-    with session.dispatcher.subscribe(ToolInvoked, refuse), caplog.at_level(logging.ERROR, "handrail"):
+    with session.dispatcher.subscribe(ToolInvoked, refuse), session.dispatcher.subscribe(ToolInvoked, heard.append):
         record(session)
-    assert [event.ref for event in session[ToolInvoked]] == [REF]
     assert [type(logged.exc_info[1]) for logged in caplog.records if logged.exc_info] == [DispatchError]
+    assert heard == list(session[ToolInvoked])
+    assert [(event.ref, event.result.message, event.final) for event in heard] == [(REF, "not today", True)]
 
 
 def test_nothing_is_recorded_within_a_call() -> None:
@@ -63,5 +47,5 @@ def test_nothing_is_recorded_within_a_call() -> None:
         return ToolResult.ok(None)
 
     handler = Tool[None, None](name="outer", description="Records within.", handler=pay)
-    assert executor_of(session, handler).execute(ToolCall("call-2", "outer", {})).success
+    assert executor(handler, session=session).execute(ToolCall("call-2", "outer", {})).success
     assert [event.call_id for event in session[ToolInvoked]] == ["call-2"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +11,7 @@ import pytest
 
 from handrail import store
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import Session, ToolInvoked
+from handrail.runtime import Session
 from tests.kit import Note, call, executor
 from tests.wording import Wording
 
@@ -78,40 +76,3 @@ def test_a_wrong_item_is_not_answered_from_the_record_as_right(stored: Session) 
     """The same call fails again, as one whose value is of another class."""
     door = executor(returning(list[Point], [Label()]), session=stored)
     assert [door.execute(call("list"), reply="r").success for _ in range(2)] == [False, False]
-
-
-def test_a_record_that_is_read_again_has_decoded_json_for_what_is_no_dataclass(tmp_path: Path) -> None:
-    """A session does not know the tools; the answer to the same call has the declared types."""
-    tool = returning(list[Point], [Point(1)])
-    for expected in ([Point(1)], [{"x": 1}]):
-        with store.open(f"sqlite:///{tmp_path}/r.db") as opened, Session.open(opened, "r") as session:
-            message = executor(tool, session=session).execute(call("list"), reply="r")
-            (event,) = session[ToolInvoked].all()
-        assert message.result is not None
-        assert message.result.value == [Point(1)]
-        assert event.result is not None
-        assert event.result.value == expected
-
-
-RIGHT: tuple[tuple[Any, Any], ...] = (
-    (list[Point], [Point(1)]),
-    (Sequence[int], (1, 2)),
-    (list[date | str], ["2020-01-01", date(2020, 1, 1)]),
-    (dict[str, date], {"a": date(2020, 1, 1)}),
-    (list[Decimal], [Decimal("1.50")]),
-    (list[Point | Label], [Label("a"), Point(1)]),
-    (dict[str, Any], {"a": [1, None]}),
-    (frozenset[int], frozenset({1})),
-)
-
-
-@pytest.mark.parametrize("kind, value", RIGHT)
-@pytest.mark.parametrize("where", ["memory", "store"])
-def test_right_items_pass(kind: Any, value: Any, where: str, stored: Session) -> None:
-    """Whatever the collection holds."""
-    session = stored if where == "store" else Session()
-    message = executor(returning(kind, value), session=session).execute(call("list"), reply="r")
-    assert (message.success, message.content if not message.success else "") == (True, "")
-    (event,) = session[ToolInvoked].all()
-    assert event.result is not None
-    assert event.result.value == value

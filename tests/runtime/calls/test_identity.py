@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CallIdReusedError,
-    CallPostponed,
     EffectNotApplied,
     ToolValidationError,
 )
@@ -25,30 +24,33 @@ from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
-from tests.kit import ASKS, Decides, Kept, Note, call, events, executor, tool
+from tests.kit import Decides, Kept, Note, call, events, executor, tool
 from tests.runtime.worlds import EFFECTS, World
 from tests.store.stores import STORES
 from tests.wording import Wording
 
 
-@pytest.mark.parametrize("name", EFFECTS)
-def test_ids_that_begin_anew_in_each_reply_name_different_calls(world: World, name: str) -> None:
-    """A server that counts from 0 in each reply: the second mail is sent."""
+@pytest.fixture
+def door(world: World) -> Generator[ToolExecutor]:
+    """What carries calls out in a session that is open."""
     with world.session() as session:
-        door = world.executor(session)
-        for reply, text in (("r1", "a"), ("r2", "b"), ("r3", "c")):
-            message = door.execute(call(name, text, id="call_0"), reply=reply)
-            assert (message.success, message.replayed) == (True, False)
+        yield world.executor(session)
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_ids_that_begin_anew_in_each_reply_name_different_calls(world: World, door: ToolExecutor, name: str) -> None:
+    """A server that counts from 0 in each reply: the second mail is sent."""
+    for reply, text in (("r1", "a"), ("r2", "b"), ("r3", "c")):
+        message = door.execute(call(name, text, id="call_0"), reply=reply)
+        assert (message.success, message.replayed) == (True, False)
     assert world.done == ["a", "b", "c"]
 
 
-def test_equal_words_in_two_replies_are_two_calls(world: World) -> None:
+def test_equal_words_in_two_replies_are_two_calls(world: World, door: ToolExecutor) -> None:
     """Only a declared key makes one effect of them."""
-    with world.session() as session:
-        door = world.executor(session)
-        for name in EFFECTS:
-            for reply in ("r1", "r2"):
-                assert door.execute(call(name, name, id="call_0"), reply=f"{name} {reply}").success
+    for name in EFFECTS:
+        for reply in ("r1", "r2"):
+            assert door.execute(call(name, name, id="call_0"), reply=f"{name} {reply}").success
     assert world.done == ["look", "look", "change", "change", "send", "send", "pay"]
 
 
@@ -68,29 +70,16 @@ def test_a_recorded_call_is_answered_from_its_record(world: World, name: str, *,
     assert world.done == ["a"]
 
 
-@pytest.mark.anyio
-async def test_the_asynchronous_entry_answers_from_the_record(world: World) -> None:
-    """What holds for one entry holds for the other."""
-    with world.session() as session:
-        door = world.executor(session)
-        messages = await door.execute_all_async([call("change", "a", id="1"), call("send", "b", id="2")], reply="r")
-        again = await door.execute_all_async([call("change", "a", id="1"), call("send", "b", id="2")], reply="r")
-    assert [message.replayed for message in (*messages, *again)] == [False, False, True, True]
-    assert sorted(world.done) == ["a", "b"]
-
-
 @pytest.mark.parametrize("name", EFFECTS)
-def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, name: str) -> None:
+def test_an_id_without_a_reply_is_used_once_in_a_stored_session(world: World, door: ToolExecutor, name: str) -> None:
     """Whether it is the same call cannot be known, so it is the developer's to say, whatever the arguments are."""
-    with world.session() as session:
-        door = world.executor(session)
-        assert door.execute(call(name, "a")).success
-        for text in ("a", "b"):
-            with pytest.raises(CallIdReusedError) as refused:
-                door.execute(call(name, text))
-            assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", None, name)
-            assert refused.value.recorded_at == session[ToolInvoked].all()[0].at
-        assert len(session[ToolInvoked]) == 1
+    assert door.execute(call(name, "a")).success
+    for text in ("a", "b"):
+        with pytest.raises(CallIdReusedError) as refused:
+            door.execute(call(name, text))
+        assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", None, name)
+        assert refused.value.recorded_at == door.environment.session[ToolInvoked].all()[0].at
+    assert len(door.environment.session[ToolInvoked]) == 1
     assert world.done == ["a"]
 
 
@@ -106,23 +95,19 @@ def test_an_empty_id_without_a_reply_names_nothing(world: World, wording: Wordin
     assert world.done == ["look", "look", "change", "change", "pay"]
 
 
-def test_an_empty_id_names_one_call_of_a_reply(world: World) -> None:
+def test_an_empty_id_names_one_call_of_a_reply(world: World, door: ToolExecutor) -> None:
     """With a reply it is an id like any other, but for what acts outside without a key."""
-    with world.session() as session:
-        door = world.executor(session)
-        assert [door.execute(call("change", id=""), reply="r").replayed for _ in range(2)] == [False, True]
-        with pytest.raises(CallIdReusedError):
-            door.execute(call("change", "b", id=""), reply="r")
+    assert [door.execute(call("change", id=""), reply="r").replayed for _ in range(2)] == [False, True]
+    with pytest.raises(CallIdReusedError):
+        door.execute(call("change", "b", id=""), reply="r")
     assert world.done == ["hello"]
 
 
-def test_an_id_without_a_reply_whose_record_is_not_final_goes_on(world: World) -> None:
+def test_an_id_without_a_reply_whose_record_is_not_final_goes_on(world: World, door: ToolExecutor) -> None:
     """A call that failed may be made again under its id."""
     world.raises.append(EffectNotApplied("not yet"))
-    with world.session() as session:
-        door = world.executor(session)
-        assert not door.execute(call("send", "a")).success
-        assert door.execute(call("send", "a")).success
+    assert not door.execute(call("send", "a")).success
+    assert door.execute(call("send", "a")).success
     assert world.done == ["a"]
 
 
@@ -144,15 +129,13 @@ def test_a_session_in_memory_answers_calls_with_a_reply_from_their_record() -> N
 
 
 @pytest.mark.parametrize("other", [call("change", "b"), call("send", "a")])
-def test_an_identity_that_stands_for_another_call_is_refused(world: World, other: ToolCall) -> None:
+def test_an_identity_that_stands_for_another_call_is_refused(world: World, door: ToolExecutor, other: ToolCall) -> None:
     """Another tool or other words of the model under one reply and id: a mistake of the adapter, not of the model."""
-    with world.session() as session:
-        door = world.executor(session)
-        door.execute(call("change", "a"), reply="r")
-        with pytest.raises(CallIdReusedError) as refused:
-            door.execute(other, reply="r")
-        assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", "r", "change")
-        assert len(session[ToolInvoked]) == 1
+    door.execute(call("change", "a"), reply="r")
+    with pytest.raises(CallIdReusedError) as refused:
+        door.execute(other, reply="r")
+    assert (refused.value.call_id, refused.value.reply, refused.value.tool) == ("call-1", "r", "change")
+    assert len(door.environment.session[ToolInvoked]) == 1
     assert world.done == ["a"]
 
 
@@ -167,12 +150,10 @@ def test_a_slot_that_stands_for_another_call_is_refused_before_it_is_claimed() -
     assert world.done == ["a"]
 
 
-def test_words_are_compared_as_json(world: World) -> None:
+def test_words_are_compared_as_json(world: World, door: ToolExecutor) -> None:
     """Blanks and the order of fields do not make another call."""
     pair = ToolCall("c", "change", '{"text":   "a"}'), ToolCall("c", "change", {"text": "a"})
-    with world.session() as session:
-        door = world.executor(session)
-        assert [door.execute(each, reply="r").replayed for each in pair] == [False, True]
+    assert [door.execute(each, reply="r").replayed for each in pair] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["change", "send"])
@@ -189,14 +170,12 @@ def test_arguments_that_a_person_has_changed_are_recorded_beside_the_original(wo
     assert world.done == ["cheaper"]
 
 
-def test_an_override_under_a_slot_is_the_same_effect(world: World) -> None:
+def test_an_override_under_a_slot_is_the_same_effect(world: World, door: ToolExecutor) -> None:
     """A slot compares what the model wrote: asked again with another override, it is replayed and does not run."""
-    with world.session() as session:
-        door = world.executor(session)
-        for price in ("cheap", "cheaper"):
-            message = door.execute(ToolCall("c", "send", {"text": price}, written={"text": "dear"}), reply="r")
-            assert message.success
-        (row,) = EffectLedger(world.store).rows()
+    for price in ("cheap", "cheaper"):
+        message = door.execute(ToolCall("c", "send", {"text": price}, written={"text": "dear"}), reply="r")
+        assert message.success
+    (row,) = EffectLedger(world.store).rows()
     assert (world.done, row.key) == (["cheap"], "call:r/c")
 
 
@@ -221,42 +200,35 @@ def test_two_tasks_that_make_the_same_call_run_it_once(world: World) -> None:
     assert world.done == ["a"]
 
 
-def test_two_threads_that_make_the_same_call_run_it_once(world: World) -> None:
+def test_two_threads_that_make_the_same_call_run_it_once(world: World, door: ToolExecutor) -> None:
     """The same on threads, through the synchronous entry."""
-    with world.session() as session:
-        door = world.executor(session)
-        messages: list[ToolMessage] = []
-        threads = [
-            threading.Thread(target=lambda: messages.append(door.execute(call("send", "a"), reply="r")))
-            for _ in range(5)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    messages: list[ToolMessage] = []
+    threads = [
+        threading.Thread(target=lambda: messages.append(door.execute(call("send", "a"), reply="r"))) for _ in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(message.replayed for message in messages) == [False, True, True, True, True]
     assert world.done == ["a"]
 
 
 def test_calls_made_inside_others_are_named_by_these(world: World) -> None:
     """Two calls whose handlers use one id inside make two effects; a parent that is made again finds its own."""
-    fails = [True]
-    door: list[ToolExecutor] = []
+    fails = [False, True]
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        inner = door[0].execute(call("send", params.text, id="inside"))
+        inner = desk.execute(call("send", params.text, id="inside"))
         context.session[Kept].append(Kept(params.text))
         if params.text == "b" and fails.pop():
             raise ValueError("after the call inside")
         return ToolResult.ok(params) if inner.success else ToolResult.error(inner.content)
 
     with world.session() as session:
-        door.append(executor(*world.tools, tool("outer", outer), session=session, clock=world.clock))
-        fails.append(False)
-        fails[:] = [False, True]
-        replies = [("r1", "a"), ("r2", "b")]
-        for reply, text in replies:
-            door[0].execute(call("outer", text, id="call_0"), reply=reply)
+        desk = executor(*world.tools, tool("outer", outer), session=session, clock=world.clock)
+        for reply, text in (("r1", "a"), ("r2", "b")):
+            desk.execute(call("outer", text, id="call_0"), reply=reply)
         keys = [row.key for row in EffectLedger(world.store).rows()]
         assert sorted(keys) == ["call:@r1%2Fcall_0/inside", "call:@r2%2Fcall_0/inside"]
         assert [kept.text for kept in session[Kept]] == ["a"]
@@ -267,19 +239,19 @@ def test_no_reply_that_a_program_states_names_the_calls_inside_another(world: Wo
     """Whatever its characters, a top-level call is not answered by a nested one; the mark of those is refused."""
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert door.execute(call("send", params.text, id="inside")).success
+        assert desk.execute(call("send", params.text, id="inside")).success
         return ToolResult.ok(params)
 
     with world.session() as session:
-        door = executor(*world.tools, tool("outer", outer), session=session, clock=world.clock)
-        door.execute(call("outer", "a", id="7"), reply="day-1")
-        door.execute(call("outer", "b", id="8"))
+        desk = executor(*world.tools, tool("outer", outer), session=session, clock=world.clock)
+        desk.execute(call("outer", "a", id="7"), reply="day-1")
+        desk.execute(call("outer", "b", id="8"))
         for reply, text in (("day-1/7", "a"), ("8", "b")):
-            message = door.execute(call("send", text, id="inside"), reply=reply)
+            message = desk.execute(call("send", text, id="inside"), reply=reply)
             assert (message.success, message.replayed) == (True, False)
         for reply in ("@day-1/7", "@8", "@"):
             with pytest.raises(ValueError) as raised:
-                door.execute(call("send", "a", id="inside"), reply=reply)
+                desk.execute(call("send", "a", id="inside"), reply=reply)
             assert str(raised.value) == wording
     assert world.done == ["a", "b", "a", "b"]
 
@@ -294,26 +266,6 @@ def test_a_fork_does_not_answer_from_the_records_of_its_origin(world: World) -> 
     with world.session("fork") as fork:
         assert world.executor(fork).execute(call("change", "a"), reply="r").replayed
     assert world.done == ["a", "a"]
-
-
-def test_a_postponed_call_is_not_recorded_and_runs_when_it_is_made_again(world: World) -> None:
-    """It has no final record."""
-    answers: list[bool] = []
-
-    def approver(request: Any) -> bool:
-        assert request.call == CallRef("r", "call-1")
-        if not answers:
-            raise CallPostponed("nobody is here")
-        return answers.pop()
-
-    with world.session() as session:
-        door = world.executor(session, policies=[ASKS], approver=approver)
-        with pytest.raises(CallPostponed):
-            door.execute(call("change", "a"), reply="r")
-        assert len(session[ToolInvoked]) == 0
-        answers.append(True)
-        assert door.execute(call("change", "a"), reply="r").success
-    assert world.done == ["a"]
 
 
 @pytest.mark.parametrize("reply", ["a\0b", "\ud800", "x" * 501])
@@ -333,29 +285,12 @@ def test_a_reply_that_no_store_can_look_up_names_its_calls_by_its_digest(world: 
 
 
 @pytest.mark.parametrize("reply", ["", 7])
-def test_a_reply_that_names_nothing_is_refused(world: World, reply: Any, wording: Wording) -> None:
+def test_a_reply_that_names_nothing_is_refused(world: World, door: ToolExecutor, reply: Any, wording: Wording) -> None:
     """It is no name."""
-    with world.session() as session:
-        door = world.executor(session)
-        with pytest.raises(ValueError) as raised:
-            door.execute(call("change", "a"), reply=reply)
-        assert str(raised.value) == wording
-        assert len(session[ToolInvoked]) == 0
-
-
-def test_a_session_with_many_records_finds_the_oldest(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond those that are loaded with the session each is asked for by itself."""
-    monkeypatch.setattr("handrail.session.call_records.MOST_LOADED", 3)
-    with world.session() as session:
-        door = world.executor(session)
-        for number in range(8):
-            door.execute(call("change", str(number), id="c"), reply=f"r{number}")
-    with world.session() as session:
-        door = world.executor(session)
-        for number in range(8):
-            assert door.execute(call("change", str(number), id="c"), reply=f"r{number}").replayed
-        assert not door.execute(call("change", "new", id="c"), reply="r9").replayed
-    assert world.done == [*map(str, range(8)), "new"]
+    with pytest.raises(ValueError) as raised:
+        door.execute(call("change", "a"), reply=reply)
+    assert str(raised.value) == wording
+    assert len(door.environment.session[ToolInvoked]) == 0
 
 
 @pytest.mark.parametrize("many", [0, 50_000])
@@ -384,21 +319,6 @@ def test_a_large_session_runs_no_recorded_call_again(
             else:
                 assert ask(session, number)
     assert world.done == [*map(str, range(9))]
-
-
-@pytest.mark.parametrize("call_id", ["", "x" * 501, "a\0b", "\ud800"])
-@pytest.mark.parametrize("name", ["look", "change", "pay"])
-def test_an_id_that_no_store_can_hold_names_its_call_all_the_same(world: World, name: str, call_id: str) -> None:
-    """Models send any id; its digest is looked up."""
-    with world.session() as session:
-        assert world.executor(session).execute(call(name, "a", id=call_id), reply="r").success
-    with world.session() as session:
-        door = world.executor(session)
-        assert door.execute(call(name, "a", id=call_id), reply="r").replayed
-        with pytest.raises(CallIdReusedError):
-            door.execute(call(name, "b", id=call_id), reply="r")
-        assert not door.execute(call("change", "c", id=call_id), reply="r2").replayed
-    assert world.done == ["a", "c"]
 
 
 @pytest.mark.parametrize("options", [{"effect": "read"}, {"concurrent": True}])

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolsSection
+from handrail.prompt import Tool
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.calls import dump_tool_invoked
+from tests.kit import executor
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -26,11 +26,9 @@ def remind(text: str, at: datetime, copies: int = 1) -> str:
 
 def called(folder: Path, made: Tool[Any, Any], arguments: str) -> tuple[ToolInvoked, ToolInvoked]:
     """The event of a call, and the same from the store."""
-    template = PromptTemplate[str](ns="tests", key="t", sections=[ToolsSection(title="Tools", tools=[made])])
     with store.open(f"sqlite:///{folder}/s.db") as opened:
         with Session.open(opened, "s") as session:
-            executor = ToolExecutor(prompt=Prompt(template), session=session)
-            assert executor.execute(ToolCall("c", made.name, arguments), reply="r").success
+            assert executor(made, session=session).execute(ToolCall("c", made.name, arguments), reply="r").success
             (event,) = session[ToolInvoked]
         with Session.open(opened, "s") as session:
             (read,) = session[ToolInvoked]

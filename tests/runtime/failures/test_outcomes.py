@@ -26,10 +26,8 @@ from handrail.errors import (
 )
 from handrail.prompt import External, IdempotencyConfig, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.ledger.effects import NotApplied
 from handrail.store import EffectRow
 from tests.kit import Note, Run, both_ways, call, echo, executor, tool
-from tests.runtime.payments import later
 from tests.wording import Wording
 
 KEYS = pytest.mark.parametrize("idempotency", [None, IdempotencyConfig()], ids=["slot", "key"])
@@ -182,16 +180,6 @@ def test_handler_may_postpone_a_call_or_end_the_run_by_an_exception_of_pydantic_
 
 
 @both_ways
-def test_async_handler_is_held_to_the_same_rule(way: Run) -> None:
-    """Its exceptions are those of its coroutine."""
-    bank = Bank(TimeoutError("read timed out"))
-    door = door_of(bank.later)
-    assert not way(door, call("pay", "A")).success
-    assert not way(door, call("pay", "A")).success
-    assert bank.charges == ["A"]
-
-
-@both_ways
 def test_handler_that_cannot_be_called_so_has_done_nothing(way: Run, wording: Wording) -> None:
     """The exception is raised before its first line."""
 
@@ -203,17 +191,6 @@ def test_handler_that_cannot_be_called_so_has_done_nothing(way: Run, wording: Wo
 
     door = door_of(Wrong())
     assert way(door, call("pay", "A")).content == wording
-    assert row_of(door).status == "failed"
-
-
-def test_refused_result_has_done_nothing() -> None:
-    """`ToolResult.error(...)` says so."""
-
-    def pay(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return ToolResult.error("no money")
-
-    door = door_of(pay)
-    assert door.execute(call("pay", "A")).content == "no money"
     assert row_of(door).status == "failed"
 
 
@@ -276,15 +253,6 @@ def test_long_traceback_is_cut_at_its_beginning(wording: Wording) -> None:
     assert len(row_of(door).note) < 20_000
     [line] = [line for line in row_of(door).note.split("\n") if line.startswith("[...")]
     assert re.sub(r"[\d,]+", "N", line) == wording
-
-
-def test_unknown_effect_of_a_tool_that_retries_is_run_again() -> None:
-    """`on_orphan="retry"`: a second time does no harm."""
-    bank = Bank(TimeoutError())
-    door = door_of(bank, effect=External(on_orphan="retry"))
-    assert not door.execute(call("pay", "A")).success
-    assert door.execute(call("pay", "A")).success
-    assert (bank.charges, row_of(door).fence) == (["A", "A"], 3)
 
 
 @both_ways
@@ -401,17 +369,6 @@ def test_call_that_equals_an_unknown_one_is_refused() -> None:
     assert door.execute(call("pay", "B", id="call-9")).success
 
 
-def test_repeat_runs_once_the_unknown_one_is_resolved() -> None:
-    """A person has found out; then the next one is an effect of its own."""
-    bank = Bank(TimeoutError())
-    door = door_of(bank)
-    ledger = door.environment.effect_ledger
-    door.execute(call("pay", "A", id="one"))
-    assert ledger.resolve(row_of(door), NotApplied("the account shows nothing"))
-    assert door.execute(call("pay", "A", id="two")).success
-    assert bank.charges == ["A", "A"]
-
-
 @pytest.mark.parametrize("said", [External(repeat_unknown="allow"), External(on_orphan="retry")])
 def test_repeat_runs_where_the_tool_allows_it(said: External) -> None:
     """It is an effect of its own."""
@@ -420,19 +377,6 @@ def test_repeat_runs_where_the_tool_allows_it(said: External) -> None:
     assert not door.execute(call("pay", "A", id="one")).success
     assert door.execute(call("pay", "A", id="two")).success
     assert bank.charges == ["A", "A"]
-
-
-@pytest.mark.parametrize("happened", [True, False])
-def test_repeat_finds_out_what_became_of_the_unknown_one(*, happened: bool) -> None:
-    """With a reconciler: if it has happened, the repeat is answered with that, once; if not, the repeat runs."""
-    found = ToolResult.ok(Note("A"), "charged") if happened else None
-    bank = Bank(TimeoutError())
-    door = door_of(bank, effect=External(reconcile=later(lambda params, key: found)))
-    door.execute(call("pay", "A", id="one"))
-    message = door.execute(call("pay", "A", id="two"))
-    assert (message.success, message.replayed) == (True, happened)
-    assert bank.charges == (["A"] if happened else ["A", "A"])
-    assert not door.execute(call("pay", "A", id="three")).replayed
 
 
 # ------------------------------------------------------------------------------------------------------------- nested
@@ -464,11 +408,3 @@ def test_nested_external_call_settles_by_its_own_claim(
         RunAbortedError: "unknown",
     }
     assert by_tool == {"outer": ends[type(outer_ends)], "pay": ends[type(inner_ends)]}
-
-
-def test_record_of_a_call_whose_effect_is_unknown_is_not_final() -> None:
-    """Asked again, it is for the claim to decide."""
-    session = Session(session_id="s")
-    door = executor(tool("pay", Bank(TimeoutError()), effect="external"), session=session)
-    door.execute(call("pay", "A"), reply="r1")
-    assert [event.final for event in session[ToolInvoked]] == [False]

@@ -14,16 +14,14 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     DeveloperMistake,
     EffectUncertain,
-    ProviderError,
     ToolValidationError,
     UnboundResourceError,
-    WrongResourceError,
 )
 from handrail.events import Dispatcher
-from handrail.prompt import PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import ToolContext, ToolResult
 from handrail.resources import Binding
 from handrail.runtime import EffectLedger, Session, ToolCall
-from tests.kit import Kept, Note, Run, both_ways, call, events, executor, tool
+from tests.kit import ASKS, Decides, Kept, Note, Run, both_ways, call, events, executor, tool
 from tests.wording import Wording
 
 Wrap = Callable[[DeveloperMistake], Exception]
@@ -181,32 +179,6 @@ def _asks(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     raise AssertionError
 
 
-class Rule:
-    """A policy that comes to a mistake."""
-
-    name = "rule"
-
-    def __init__(self, wrap: Wrap) -> None:
-        self.wrap = wrap
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        try:
-            context.resources.get(Client)
-        except DeveloperMistake as mistake:
-            raise self.wrap(mistake) from mistake
-        raise AssertionError
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
-        """Nothing to note."""
-
-
-class Asks(Rule):
-    """A policy that has somebody asked."""
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("sure?")
-
-
 def raised_from_mistake(wrap: Wrap) -> NoReturn:
     """Raise what is made of a mistake."""
     mistake = UnboundResourceError(Client)
@@ -219,12 +191,12 @@ def _answers_by(wrap: Wrap, _: object) -> bool:
 
 def by_policy(wrap: Wrap) -> ToolExecutor:
     """A policy comes to a mistake."""
-    return executor(tool("t"), policies=(Rule(wrap),))
+    return executor(tool("t"), policies=(Decides(lambda _tool, _params: raised_from_mistake(wrap), name="rule"),))
 
 
 def by_approver(wrap: Wrap) -> ToolExecutor:
     """An approver does."""
-    return executor(tool("t"), policies=(Asks(wrap),), approver=partial(_answers_by, wrap))
+    return executor(tool("t"), policies=(ASKS,), approver=partial(_answers_by, wrap))
 
 
 def by_provider(wrap: Wrap) -> ToolExecutor:
@@ -278,9 +250,3 @@ def test_what_subscribers_raise_is_looked_through() -> None:
     content = door.execute(call("t")).content
     assert "odd" in content
     assert TEXT not in content
-
-
-def test_a_provider_error_is_not_a_mistake() -> None:
-    """Where the provider itself fails; that it made something of another type is one."""
-    assert not issubclass(ProviderError, DeveloperMistake)
-    assert issubclass(WrongResourceError, DeveloperMistake)

@@ -15,7 +15,6 @@ import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CompletionCheckError,
-    SessionError,
     UnboundResourceError,
 )
 from handrail.limits import Budget, BudgetTracker, TokenUsage
@@ -174,15 +173,6 @@ def test_a_function_returns_sentences_or_nothing() -> None:
     assert desk(partial(several, [])).completion("no") is None
     with pytest.raises(CompletionCheckError):
         desk(wrong).completion("Done.")
-
-
-def test_a_closed_session_sends_nobody_back(tmp_path: Path) -> None:
-    """It could not count."""
-    with handrail.store.open(f"sqlite:///{tmp_path}/s.db") as store:
-        session = Session.open(store, "s")
-        session.close()
-        with pytest.raises(SessionError):
-            desk(Checker(), session=session).completion("Done.")
 
 
 @pytest.mark.anyio

@@ -67,7 +67,7 @@ class Provider:
 def desk(*providers: FeedbackProvider, session: Session | None = None, **options: Any) -> ToolExecutor:
     """An executor of a prompt with these providers."""
     files = options.pop("files", None)
-    section = ToolsSection(title="Desk", tools=[lookup, picture])
+    section = ToolsSection(title="Desk", tools=options.pop("tools", [lookup, picture]))
     prompt = Prompt(PromptTemplate(ns="t", key="desk", sections=[section], feedback=providers))
     return ToolExecutor(
         prompt=prompt.bind(resources={Filesystem: files} if files is not None else None),
@@ -115,23 +115,6 @@ def test_a_provider_that_says_nothing_is_asked_again_after_the_next_call() -> No
     provider = Provider(FeedbackTrigger(every_calls=2), None)
     answered(desk(provider), "r", 1, 1, 1)
     assert [context.calls for context in provider.asked] == [2, 3]
-
-
-def test_a_session_that_is_closed_meanwhile_has_no_feedback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
-) -> None:
-    """The call is answered without it, and that is logged."""
-    with handrail.store.open(f"sqlite:///{tmp_path / 's.db'}") as store:
-        session = Session.open(store, "s")
-
-        class Closes(Provider):
-            def provide(self, context: FeedbackContext, /) -> Feedback | None:
-                session.close()
-                return super().provide(context)
-
-        message = desk(Closes(ALWAYS), session=session).execute(ToolCall("c", "lookup", {"number": 1}), reply="r")
-    assert message.content == "found 1"
-    assert caplog.messages == wording
 
 
 def test_time_counts_from_the_first_call_and_then_from_the_last_feedback() -> None:
@@ -237,9 +220,7 @@ def test_a_nested_call_has_no_feedback_although_some_is_due() -> None:
         return "done"
 
     provider = Provider(FeedbackTrigger(every=timedelta(minutes=5)))
-    section = ToolsSection(title="Desk", tools=[lookup, outer])
-    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[provider])
-    executor = ToolExecutor(prompt=Prompt(template), session=Session(), clock=clock)
+    executor = desk(provider, tools=[lookup, outer], clock=clock)
     given = [executor.execute(ToolCall("o", "outer"), reply=f"r{place}").feedback for place in range(3)]
     assert [bool(text) for text in given] == [False, True, True]
     assert [message.feedback for message in inner] == ["", "", ""]
@@ -254,9 +235,7 @@ def test_a_result_of_the_ledger_has_no_feedback_although_some_is_due() -> None:
         """Charge an order."""
         return f"charged {order}"
 
-    section = ToolsSection(title="Desk", tools=[charge])
-    template = PromptTemplate(ns="t", key="desk", sections=[section], feedback=[Provider(ALWAYS)])
-    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    executor = desk(Provider(ALWAYS), tools=[charge])
     messages = [
         executor.execute(ToolCall("c", "charge", {"order": order}), reply=f"r{place}")
         for place, order in enumerate(("A", "A", "B"))

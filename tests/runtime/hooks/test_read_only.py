@@ -44,15 +44,6 @@ def note(text: str) -> Note:
     return Note(text)
 
 
-@tool
-def remember(text: str, *, context: ToolContext) -> str:
-    """Note something, and count what a checker sees of it before the call has ended."""
-    context.session[Note].append(Note(text))
-    with read_only_transaction("reader") as reading:
-        assert reading.root is not reading
-        return f"{len(context.session[Note])} seen"
-
-
 @dataclass
 class Desk:
     """A run that asks one provider or one checker, whose body is given."""
@@ -79,7 +70,7 @@ class Desk:
         template = PromptTemplate[str](
             ns="t",
             key="desk",
-            sections=[ToolsSection(title="Desk", tools=[note, remember])],
+            sections=[ToolsSection(title="Desk", tools=[note])],
             feedback=[self] if asked == "a provider" else [],
             completion=self if asked == "a checker" else None,
         )
@@ -260,12 +251,6 @@ def test_a_tool_that_it_calls_is_a_call_of_its_own(asked: str) -> None:
     desk.body = body
     assert desk.ask(asked)
     assert (len(desk.session[Note]), len(own[Note])) == (2, 1)
-
-
-def test_it_sees_what_the_call_sees_that_it_is_asked_in() -> None:
-    """A run that a handler makes on its session is part of the call."""
-    message = Desk(lambda _: None).executor("nobody").execute(ToolCall("c", "remember", {"text": "x"}))
-    assert message.content == "1 seen"
 
 
 def test_a_call_that_it_makes_inside_a_call_on_the_same_session_is_refused_if_it_writes(wording: Wording) -> None:

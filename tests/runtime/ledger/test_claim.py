@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from datetime import timedelta
 from itertools import product
@@ -106,55 +106,12 @@ def test_a_claim_is_unsettled_unless_its_outcome_is_known_and_recorded(
     assert (status(ledger), claim.unsettled) == settled
 
 
-@pytest.mark.parametrize("outcome", ["failed", "done", "unknown"])
-def test_a_claim_whose_store_is_down_is_unsettled(failing: FaultyStore, clock: FakeClock, outcome: str) -> None:
-    """Its outcome could not be recorded; when the lease expires, the effect is unknown."""
-    ledger = EffectLedger(failing, clock=clock)
-    claim = granted(ledger)
-    failing.go_down("replace", "begin")
-    end(claim, outcome)
-    failing.come_back()
-    assert (status(ledger), claim.unsettled) == ("running", True)
-    lose(ledger, clock)
-
-
 def generator() -> Generator[str]:
     """Pay, once somebody asks for the first item."""
     yield "paid"
 
 
-async def asynchronous() -> AsyncGenerator[str]:
-    """The same on an event loop."""
-    yield "paid"
-
-
-class Promise:
-    """What can be awaited."""
-
-    def __await__(self) -> Generator[Any, None, str]:
-        yield
-        return "paid"
-
-
-UNFINISHED: tuple[Callable[[], object], ...] = (generator, asynchronous, Promise, Future)
-
-
-@pytest.mark.parametrize("make", UNFINISHED)
-@pytest.mark.parametrize("wrap", [ToolResult.ok, lambda value: value], ids=["value", "bare"])
-@pytest.mark.parametrize("in_unit", [True, False])
-def test_work_that_has_perhaps_not_been_done_is_not_a_result(
-    ledger: EffectLedger, make: Callable[[], object], wrap: Callable[[object], object], *, in_unit: bool
-) -> None:
-    """The call has nothing that the handler returned, and the effect is unknown."""
-    claim = granted(ledger, in_unit=in_unit)
-    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
-        claim.hand_over()
-        claim.returned(wrap(make()))
-        assert claim.state == "handed over"
-    assert (status(ledger), claim.unsettled) == ("unknown", True)
-
-
-@pytest.mark.parametrize("make", UNFINISHED)
+@pytest.mark.parametrize("make", [generator, Future])
 def test_work_that_has_perhaps_not_been_done_settles_nothing_late(
     ledger: EffectLedger, clock: FakeClock, make: Callable[[], object]
 ) -> None:
@@ -180,31 +137,6 @@ def test_a_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, cl
     lose(ledger, clock)
 
 
-def test_a_claim_that_was_not_recorded_in_three_attempts_is_left_to_its_lease(
-    failing: FaultyStore, clock: FakeClock
-) -> None:
-    """The store answers again before the call is undone, and is not asked a fourth time."""
-    ledger = EffectLedger(failing, clock=clock)
-    claim = granted(ledger, in_unit=False)
-    failing.lose("replace", 3)
-    with pytest.raises(RecordingError):
-        end(claim, "done")
-    assert (status(ledger), claim.unsettled) == ("running", True)
-    lose(ledger, clock)
-
-
-def test_an_effect_that_is_recorded_and_stays_needs_nothing_when_its_call_is_undone(
-    failing: FaultyStore, clock: FakeClock
-) -> None:
-    """It was recorded when it happened, and a store that fails since changes nothing."""
-    ledger = EffectLedger(failing, clock=clock)
-    claim = granted(ledger, in_unit=False)
-    with Transaction("pay", ticket=draw_ticket((), exclusive=True), writes=True, enlisted=claim.enlisted):
-        claim.returned(ToolResult.ok(Note("A")))
-        failing.go_down("replace", "begin")
-    assert (status(ledger), claim.unsettled) == ("done", False)
-
-
 def table() -> list[tuple[str, str, str]]:
     """The cells of the first table in the docstring: state, how the call ends, what the row becomes."""
     text = str(claim_module.__doc__).partition("A call that is committed")[0]
@@ -224,6 +156,7 @@ ERRORS: dict[str, BaseException] = {
 }
 
 
+@pytest.mark.short(28)
 @pytest.mark.parametrize("state, ending, word", table(), ids=str)
 def test_row_of_the_table(failing: FaultyStore, clock: FakeClock, state: str, ending: str, word: str) -> None:
     """What the docstring says of a state and an ending is what the row becomes when the call is undone."""
@@ -283,3 +216,15 @@ def test_an_effect_that_was_done_under_a_lost_claim_is_logged(
         end(claim, "done")
     assert LeaseLostError in [record.exc_info[0] for record in caplog.records if record.exc_info is not None]
     assert claim.unsettled
+
+
+@pytest.mark.parametrize("outcome", ["failed", "done", "unknown"])
+def test_a_claim_whose_store_is_down_is_unsettled(failing: FaultyStore, clock: FakeClock, outcome: str) -> None:
+    """Its outcome could not be recorded; when the lease expires, the effect is unknown."""
+    ledger = EffectLedger(failing, clock=clock)
+    claim = granted(ledger)
+    failing.go_down("replace", "begin")
+    end(claim, outcome)
+    failing.come_back()
+    assert (status(ledger), claim.unsettled) == ("running", True)
+    lose(ledger, clock)

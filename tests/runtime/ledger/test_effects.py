@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Claimed, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
+from handrail.runtime.ledger.effects import Busy, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
 from handrail.store import ClaimOwner, EffectRow
 from tests.wording import Wording
 
@@ -60,22 +60,6 @@ def test_value_that_was_lost_is_told(wording: Wording) -> None:
     assert Hit(ROW._replace(value=b"null")).caveat == ""
 
 
-def test_unreadable_value_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    """The effect is done all the same; it is never taken for one whose value is None, and the log says why."""
-    found = ToolEffect.of(ROW._replace(value=b'{"a":'))
-    assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)
-    (said,) = caplog.records
-    assert (said.levelname, ROW.effect_id in said.getMessage(), said.exc_info is not None) == ("ERROR", True, True)
-
-
-def test_claim_names_what_the_outside_world_may_ask_for() -> None:
-    """The key is forwarded to the other side, which may refuse all but the newest fence; a claim equals only itself."""
-    claim = Claimed(ROW, timedelta(minutes=1), None)
-    assert (claim.key, claim.fence, claim.effect_id) == ("session:pay:1", 3, UUID(int=7))
-    assert Hit(ROW).effect_id == UUID(int=7)
-    assert claim != Claimed(ROW, timedelta(minutes=1), None)
-
-
 def _never(_: EffectRow) -> Future[None]:
     return Future()
 
@@ -94,3 +78,11 @@ def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
 def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
     """Its slot belongs to its identity: an equal call would have another one, and be another effect."""
     assert Busy(ROW._replace(key="call:r/c", status="running"), _never).message == wording
+
+
+def test_unreadable_value_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    """The effect is done all the same; it is never taken for one whose value is None, and the log says why."""
+    found = ToolEffect.of(ROW._replace(value=b'{"a":'))
+    assert (found.result_success, found.result_value, found.value_unavailable) == (True, None, True)
+    (said,) = caplog.records
+    assert (said.levelname, ROW.effect_id in said.getMessage(), said.exc_info is not None) == ("ERROR", True, True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import LedgerError
-from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
-from handrail.runtime import Session, ToolCall
+from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
+from handrail.runtime import ToolCall
 from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit
-from handrail.runtime.ledger.ledger import EffectLedger, new_effect_id
+from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store import MemoryStore
+from handrail.store import EffectRow
 from handrail.testing import FakeClock
+from tests.kit import executor
 from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record
+from tests.store.units import WriteByWrite, insert
 from tests.wording import Wording
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -148,12 +146,11 @@ def test_key_for_names_what_an_executor_has_recorded(strategy: Any, scope: str) 
         return ToolResult.ok("paid")
 
     tool = Tool[Payment, str](name="pay", description="Pay.", handler=pay, effect="external", idempotency=config)
-    template = PromptTemplate[str](ns="t", key="k", sections=[ToolsSection(title="Tools", tools=[tool])])
     ledger = EffectLedger()
-    executor = ToolExecutor(prompt=Prompt(template), session=Session(), effect_ledger=ledger)
+    door = executor(tool, effect_ledger=ledger)
     key = config.key_for("pay", PAYMENT) or ""
     for number, _ in enumerate(range(2), 1):
-        executor.execute(ToolCall(f"c{number}", "pay", {"order_id": "7"}), reply="r")
+        door.execute(ToolCall(f"c{number}", "pay", {"order_id": "7"}), reply="r")
         assert len(effects) == number
         assert ledger.lookup(key) is not None
         assert ledger.invalidate(key)
@@ -221,28 +218,44 @@ def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock
     assert hit(ledger) == EffectResult("paid")
 
 
-def test_ids_are_never_the_same(clock: FakeClock) -> None:
-    """An effect is named by 32 random digits, or by what the ledger was given to name it."""
-    assert len({new_effect_id() for _ in range(100)}) == 100
-    assert len(new_effect_id()) == 32
-    ids: Iterator[str] = (f"{number:032x}" for number in range(9))
-    ledger = EffectLedger(clock=clock, new_id=ids.__next__)
-    assert [claimed(ledger, REQUEST._replace(key=key)).effect_id.int for key in "abc"] == [0, 1, 2]
+class _Crowded(WriteByWrite):
+    """A store in which others are quicker: what stands changes before each of the next writes."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock=clock)
+        self.others: list[EffectRow | None] = []
+
+    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
+        self._be_quicker(seen)
+        return super().replace(seen, row)
+
+    def delete(self, seen: EffectRow) -> bool:
+        self._be_quicker(seen)
+        return super().delete(seen)
+
+    def _be_quicker(self, seen: EffectRow) -> None:
+        if self.others:
+            super().delete(seen)
+            other = self.others.pop(0)
+            if other is not None:
+                super().insert(other)
 
 
-def test_default_store_is_memory_by_the_ledgers_clock(clock: FakeClock) -> None:
-    """A ledger without a store keeps its rows itself."""
-    ledger = EffectLedger(clock=clock)
-    assert isinstance(ledger.store, MemoryStore)
-    assert ledger.store.now() == clock.now()
-
-
-def test_ledger_goes_when_nobody_holds_it(clock: FakeClock) -> None:
-    """Neither its thread nor a claim that was left behind keeps it."""
-    ledger = EffectLedger(clock=clock)
-    claim = claimed(ledger)
-    gone = weakref.ref(ledger)
-    del ledger
-    gc.collect()
-    assert gone() is None
-    assert claim.fence == 1
+def test_whoever_is_too_late_decides_anew() -> None:
+    """Where another has changed the row between reading and writing, the ledger reads it again."""
+    clock = FakeClock()
+    store = _Crowded(clock)
+    ledger = EffectLedger(store, clock=clock)
+    ledger.fail(claimed(ledger))
+    failed = ledger.row(KEY)
+    assert failed is not None
+    done = failed._replace(status="done", fence=2, value=b"1", message="by another")
+    store.others = [failed._replace(fence=5), done]
+    assert hit(ledger) == EffectResult("by another", b"1")
+    store.others = [done._replace(fence=3), None]
+    assert not ledger.invalidate(KEY)
+    insert(store, failed)
+    store.others = [done]
+    kept = record(ledger)
+    assert kept == ledger.lookup(KEY)
+    assert hit(ledger) == EffectResult("by another", b"1")

@@ -232,6 +232,7 @@ def table() -> list[tuple[str, ...]]:
     return [tuple(re.split(r" {2,}", line.strip())) for line in between_rules[2].strip().splitlines()]
 
 
+@pytest.mark.short(81)  # each row once
 @pytest.mark.parametrize("state, event, words, answer", table(), ids=[": ".join(row[:2]) for row in table()])
 def test_row_of_the_table(world: World, state: str, event: str, words: str, answer: str) -> None:
     """What the docstring says of a state and an event is what the ledger does, and says."""
@@ -279,6 +280,7 @@ AFTER_THE_OWNER: dict[str, Callable[[World], None]] = {
 }
 
 
+@pytest.mark.short(24)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("state", AFTER_THE_OWNER.values(), ids=AFTER_THE_OWNER)
 def test_former_owner_changes_nothing(world: World, state: Callable[[World], None], write: str) -> None:
@@ -331,23 +333,21 @@ def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
     assert world.seen() == before
 
 
+def refusal(act: Callable[[], object]) -> LedgerError:
+    """What the ledger raises."""
+    with pytest.raises(LedgerError) as raised:
+        act()
+    return raised.value
+
+
 def test_errors_say_what_to_do(world: World, wording: Wording) -> None:
     """A refusal names the key, its state and the cure."""
     world.claim()
-    with pytest.raises(LedgerError) as refused:
-        world.ledger.invalidate(REQUEST.key)
-    assert str(refused.value) == wording
-    assert (refused.value.key, refused.value.status) == (REQUEST.key, "running")
-    with pytest.raises(LedgerError) as raised:
-        world.ledger.resolve(world.seen(), RESULT)
-    assert str(raised.value) == wording
-    with pytest.raises(LedgerError) as raised:
-        EVENTS["record"](world)
-    assert str(raised.value) == wording
+    refused = refusal(lambda: world.ledger.invalidate(REQUEST.key))
+    assert str(refused) == wording
+    assert (refused.key, refused.status) == (REQUEST.key, "running")
+    assert str(refusal(lambda: world.ledger.resolve(world.seen(), RESULT))) == wording
+    assert str(refusal(lambda: EVENTS["record"](world))) == wording
     world.ledger.complete(world.owner, RESULT)
-    with pytest.raises(LedgerError) as raised:
-        world.ledger.resolve(world.seen(), RESULT)
-    assert str(raised.value) == wording
-    with pytest.raises(LedgerError) as raised:
-        EVENTS["record, other arguments"](world)
-    assert str(raised.value) == wording
+    assert str(refusal(lambda: world.ledger.resolve(world.seen(), RESULT))) == wording
+    assert str(refusal(lambda: EVENTS["record, other arguments"](world))) == wording

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Claimed, EffectResult, Hit, Unknown
+from handrail.runtime.ledger.effects import Claimed, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import WatchCallback
@@ -19,7 +16,6 @@ from handrail.testing import FakeClock
 from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
 from tests.wording import Wording
 
-THREADS = 64
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
 
 ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
@@ -48,15 +44,6 @@ def test_waiter_who_comes_too_late_is_told_at_once(ledger: EffectLedger) -> None
     ledger.complete(claim, RESULT)
     assert told.changed().done()
     assert told.wait()
-
-
-def test_waiter_is_told_of_removal(ledger: EffectLedger) -> None:
-    """A row that is removed by force is no longer running."""
-    claimed(ledger)
-    future = busy(ledger).changed()
-    ledger.clear(force=True)
-    assert future.done()
-    assert isinstance(ledger.claim(REQUEST), Claimed)
 
 
 def _remove_and_claim(ledger: EffectLedger) -> None:
@@ -206,21 +193,6 @@ def test_change_while_the_wait_begins_is_not_missed(clock: FakeClock) -> None:
     assert ledger.tick() == 0
 
 
-def test_waiter_may_be_told_of_a_change_twice(clock: FakeClock) -> None:
-    """A store may tell of a change once more after it was asked to stop; that disturbs nobody."""
-    store = _Counting(clock)
-    ledger = EffectLedger(store, clock=clock)
-    claim = claimed(ledger)
-    future = busy(ledger).changed()
-    cancelled = busy(ledger).changed()
-    cancelled.cancel()
-    ledger.complete(claim, RESULT)
-    for wake in store.wakes:
-        wake(None)
-    assert future.done()
-    assert cancelled.cancelled()
-
-
 class _Counting(MemoryStore):
     """A store that counts its watchers, tells them nothing if it is to be polled, and may fail to answer."""
 
@@ -228,7 +200,6 @@ class _Counting(MemoryStore):
         super().__init__(clock=clock)
         self.poll_every = poll_every
         self.watched = 0
-        self.wakes: list[WatchCallback] = []
         self.fails = 0
         self.after_get: Callable[[], object] = bool
 
@@ -242,7 +213,6 @@ class _Counting(MemoryStore):
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         self.watched += 1
-        self.wakes.append(wake)
         stop = super().watch(partition, key, wake) if self.poll_every is None else bool
 
         def stop_once() -> None:
@@ -250,43 +220,3 @@ class _Counting(MemoryStore):
             stop()
 
         return stop_once
-
-
-def test_threads_with_one_key_start_one_handler(ledger: EffectLedger) -> None:
-    """P4: of 64 threads that claim one key at once, one runs the handler; all get the same answer."""
-    start = threading.Barrier(THREADS)
-    runs: list[int] = []
-
-    def call(number: int) -> EffectResult:
-        start.wait()
-        answer = ledger.claim(REQUEST)
-        while isinstance(answer, Busy):
-            answer.wait()
-            answer = ledger.claim(REQUEST)
-        if isinstance(answer, Claimed):
-            runs.append(number)
-            ledger.complete(answer, EffectResult("paid", str(number).encode()))
-            answer = ledger.claim(REQUEST)
-        assert isinstance(answer, Hit)
-        return answer.result
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        results = set(pool.map(call, range(THREADS)))
-    assert len(runs) == 1
-    assert results == {EffectResult("paid", str(runs[0]).encode())}
-
-
-@pytest.mark.anyio
-async def test_task_waits_without_blocking_its_loop(ledger: EffectLedger) -> None:
-    """A task awaits the future wrapped, and one that is cancelled cancels it; a thread's completion wakes the other."""
-    claim = claimed(ledger)
-    futures: list[Future[None]] = [busy(ledger).changed(), busy(ledger).changed()]
-    waits = [asyncio.ensure_future(asyncio.wrap_future(future)) for future in futures]
-    told = threading.Event()
-    futures[0].add_done_callback(lambda _: told.set())
-    waits[0].cancel()
-    assert await asyncio.to_thread(told.wait, PATIENCE)
-    await asyncio.to_thread(ledger.complete, claim, RESULT)
-    await waits[1]
-    assert futures[0].cancelled()
-    assert isinstance(ledger.claim(REQUEST), Hit)

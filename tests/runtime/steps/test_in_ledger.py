@@ -13,7 +13,6 @@ from pydantic import SecretStr
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolCall
-from handrail.runtime.ledger.effects import ClaimRequest
 from handrail.serde import canonical_json, digest
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from tests.kit import Note, executor, tool
@@ -140,14 +139,6 @@ def test_a_reclaim_stores_the_new_arguments(store: LedgerStore) -> None:
         "arguments": {"user": "ada", "password": "**********", "pin": "**********"},
         "written": {"user": "a"},
     }
-
-
-def test_a_claim_by_hand_records_the_arguments_that_it_is_given(store: LedgerStore) -> None:
-    """None are recorded if none are given."""
-    ledger = EffectLedger(store)
-    for key, arguments in (("a", None), ("b", b'{"order":7}')):
-        ledger.claim(ClaimRequest("", key, "pay", "0" * 64, arguments=arguments))
-    assert [row.arguments for row in rows_of(store)] == [None, b'{"order":7}']
 
 
 def test_a_result_recorded_by_hand_has_its_arguments(store: LedgerStore) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
 from handrail.prompt import ApprovalRequest, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.session import Append, SliceView
-from handrail.store import SqliteStore
 from tests.kit import ASKS, BOTH_WAYS, Kept, Note, Run, call, echo, events, executor, soon, tool
 from tests.wording import Wording
 
@@ -40,31 +37,6 @@ def lambda_fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
 
 
 @pytest.mark.anyio
-async def test_a_call_cancelled_while_a_refusal_waits_for_its_turn_is_recorded_once() -> None:
-    """It was refused; what ends it is the cancellation, and the listeners hear of it without a turn."""
-    started = asyncio.Event()
-    heard: list[str] = []
-
-    async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        started.set()
-        await asyncio.Event().wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("hold", hold))
-    door.environment.session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
-    holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
-    await started.wait()
-    refused = asyncio.ensure_future(door.execute_async(call("nothing", id="2")))
-    await asyncio.sleep(0)
-    refused.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await refused
-    holding.cancel()
-    await asyncio.wait([holding])
-    assert heard == [event.call_id for event in events(door)] == ["2", "1"]
-
-
-@pytest.mark.anyio
 async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order(wording: Wording) -> None:
     """Better so than not at all."""
     started, release = asyncio.Event(), asyncio.Event()
@@ -89,20 +61,15 @@ async def test_a_refusal_past_the_deadline_is_recorded_out_of_its_order(wording:
 async def test_subscribers_of_a_call_that_left_the_queue_hear_of_it_while_others_hold_the_session() -> None:
     """Reducers would need the turn; subscribers are told without it."""
     started = asyncio.Event()
-    heard: list[str] = []
 
     async def hold(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         started.set()
         await asyncio.Event().wait()
         return ToolResult.ok(params)
 
-    def count(view: SliceView[Kept], event: ToolInvoked) -> Append[Kept]:
-        return Append(Kept(event.call_id))
-
     door = executor(tool("hold", hold), tool("echo", echo))
     session = door.environment.session
-    session[Kept].register(ToolInvoked, count)
-    session.dispatcher.subscribe(ToolInvoked, lambda event: heard.append(event.call_id))
+    heard = noting(session)
     holding = asyncio.ensure_future(door.execute_async(call("hold", id="1")))
     await started.wait()
     waiting = asyncio.ensure_future(door.execute_async(call("echo", id="2")))
@@ -144,16 +111,14 @@ def test_reducers_hear_of_a_call_that_was_interrupted_before_it_was_first() -> N
 
 def test_only_subscribers_hear_of_a_nested_call_that_was_refused_its_turn() -> None:
     """What reducers made of it would be a change by its caller, which may only read."""
-    doors: list[ToolExecutor] = []
     inside: list[tuple[list[str], tuple[Kept, ...]]] = []
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert not doors[0].execute(call("echo", id="inner")).success
+        assert not door.execute(call("echo", id="inner")).success
         inside.append((list(heard), context.session[Kept].all()))
         return ToolResult.ok(params)
 
     door = executor(tool("outer", outer, effect="read"), tool("echo"))
-    doors.append(door)
     heard = noting(door.environment.session)
     assert door.execute(call("outer", id="outer")).success
     assert inside == [(["inner"], ())]
@@ -192,12 +157,11 @@ def test_a_call_that_an_approver_puts_off_is_recorded_when_it_is_carried_out(way
 @pytest.mark.requirement("S-12a")
 def test_a_call_made_inside_puts_its_caller_off_too() -> None:
     """What waits for an answer waits as a whole; a caller that can do without goes on, and is recorded alone."""
-    doors: list[ToolExecutor] = []
 
     def outer(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         context.session[Kept].append(Kept(params.text))
         try:
-            doors[0].execute(call("inner", id="inner"))
+            door.execute(call("inner", id="inner"))
         except CallPostponed:
             if params.text != "without":
                 raise
@@ -208,28 +172,9 @@ def test_a_call_made_inside_puts_its_caller_off_too() -> None:
         raise CallPostponed("it waits")
 
     door = executor(tool("outer", outer), tool("inner", inner))
-    doors.append(door)
     with pytest.raises(CallPostponed):
         door.execute(call("outer"))
     assert (events(door), door.environment.session[Kept].all()) == ((), ())
     assert door.execute(call("outer", "without")).success
     assert [event.call_id for event in events(door)] == ["call-1"]
     assert door.environment.session[Kept].all() == (Kept("without"),)
-
-
-@pytest.mark.requirement("S-12a")
-def test_a_store_hears_nothing_of_a_postponed_call(tmp_path: Path) -> None:
-    """Another process that goes on with the session makes the call for the first time."""
-    away = Away()
-    pay = tool("pay", effect="external")
-    for there in (False, True):
-        away.there = there
-        with SqliteStore(tmp_path / "desk.db") as store, Session.open(store, "s", types=[Note]) as session:
-            assert session[ToolInvoked].all() == ()
-            door = executor(pay, policies=[ASKS], approver=away, session=session)
-            if there:
-                assert not door.execute(call("pay")).replayed
-            else:
-                with pytest.raises(CallPostponed):
-                    door.execute(call("pay"))
-            assert len(events(door)) == there

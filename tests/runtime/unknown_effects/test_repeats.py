@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -66,12 +66,9 @@ class Bank:
 
         return payments.paying(params, pay, **said)
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
-    """A store of either kind."""
-    with store.open("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/s.db") as opened:
-        yield opened
+    def door(self, session: Session, params: type[Any] = Payment, **said: Any) -> ToolExecutor:
+        """An executor of the tool."""
+        return executor(self.tool(params, **said), session=session)
 
 
 def ask(door: ToolExecutor, ref: str, arguments: Any = None, written: Any = None) -> ToolMessage:
@@ -93,27 +90,26 @@ def test_repeat_of_what_is_unknown_is_answered_from_its_record_after_a_crash(kep
     """What it repeats is found to have happened later; the resumed reply does not run it."""
     bank = Bank()
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
+        door = bank.door(session)
         ask(door, "r1/c1")
         refused = ask(door, "r2/c2")
         assert not refused.success
         assert [event.final for event in session[ToolInvoked]] == [False, True]
     assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
     with Session.open(kept, "s") as session:
-        again = ask(executor(bank.tool(), session=session), "r2/c2")
+        again = ask(bank.door(session), "r2/c2")
     assert (again.success, again.replayed, again.content) == (False, True, refused.content)
     assert bank.charges == ["call:r1/c1"]
 
 
-def test_refused_repeat_is_looked_at_anew_under_another_id(kept: Store) -> None:
+def test_refused_repeat_is_looked_at_anew_under_another_id(session: Session, kept: Store) -> None:
     """A person has found out that the first one did not happen."""
     bank = Bank(True, False)
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
-        ask(door, "r1/c1")
-        assert not ask(door, "r2/c2").success
-        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), NotApplied("not there"))
-        assert ask(door, "r3/c3").success
+    door = bank.door(session)
+    ask(door, "r1/c1")
+    assert not ask(door, "r2/c2").success
+    assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), NotApplied("not there"))
+    assert ask(door, "r3/c3").success
     assert bank.charges == ["call:r1/c1", "call:r3/c3"]
 
 
@@ -124,50 +120,49 @@ def test_equal_calls_of_a_reply_are_refused_while_one_is_unknown(kept: Store) ->
         bank.charges.clear()
         for number in (1, 2, 3):
             with Session.open(kept, f"s{reply}") as session:
-                assert not ask(executor(bank.tool(), session=session), f"{reply}/c{number}").success
+                assert not ask(bank.door(session), f"{reply}/c{number}").success
         assert len(bank.charges) == 1
 
 
-def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(kept: Store) -> None:
+def test_equal_calls_of_one_reply_that_were_all_answered_are_effects_of_their_own(session: Session) -> None:
     """Nothing was unknown; nor is it where the first one was settled at once."""
     bank = Bank(True, False, False)
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=bank.find), session=session)
-        assert all(ask(door, f"r1/c{number}").success for number in (1, 2, 3))
+    door = bank.door(session, reconcile=bank.find)
+    assert all(ask(door, f"r1/c{number}").success for number in (1, 2, 3))
     assert len(bank.charges) == 3
 
 
 # -------------------------------------------------------------------------------------------------------- asked at once
 
 
-def test_reconciler_is_asked_before_the_model_reads_anything(kept: Store) -> None:
+def test_reconciler_is_asked_before_the_model_reads_anything(session: Session, kept: Store) -> None:
     """That it happened is the message of the call, and its only record."""
     bank = Bank()
-    with Session.open(kept, "s") as session:
-        message = ask(executor(bank.tool(reconcile=bank.find), session=session), "r1/c1")
-        (event,) = session[ToolInvoked]
+    message = ask(bank.door(session, reconcile=bank.find), "r1/c1")
+    (event,) = session[ToolInvoked]
     assert (message.success, message.content) == (True, "the bank says: paid")
     assert (event.final, event.refused_at, event.effect_key) == (True, None, "call:r1/c1")
     assert row_of(kept, "r1/c1").status == "done"
 
 
 @pytest.mark.parametrize("proves", [False, True])
-def test_absence_counts_at_once_only_where_it_is_proved(kept: Store, wording: Wording, *, proves: bool) -> None:
+def test_absence_counts_at_once_only_where_it_is_proved(
+    session: Session, kept: Store, wording: Wording, *, proves: bool
+) -> None:
     """A request whose answer was lost may still be on its way; asked later, it counts."""
     bank = Bank(True, False)
-    with Session.open(kept, "s") as session:
-        paying = bank.tool(reconcile=lambda _params, _key: None, reconcile_proves_absence=proves)
-        door = executor(paying, session=session)
-        message = ask(door, "r1/c1")
-        assert not message.success
-        assert message.content == wording
-        assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
-        assert ask(door, "r2/c2").success
+    paying = bank.tool(reconcile=lambda _params, _key: None, reconcile_proves_absence=proves)
+    door = executor(paying, session=session)
+    message = ask(door, "r1/c1")
+    assert not message.success
+    assert message.content == wording
+    assert row_of(kept, "r1/c1").status == ("failed" if proves else "unknown")
+    assert ask(door, "r2/c2").success
     assert bank.charges == ["call:r1/c1", "call:r2/c2"]
 
 
 @pytest.mark.parametrize("proves", [False, True])
-def test_absence_does_not_count_while_the_handler_still_runs(kept: Store, *, proves: bool) -> None:
+def test_absence_does_not_count_while_the_handler_still_runs(session: Session, kept: Store, *, proves: bool) -> None:
     """Its call was stopped after its timeout. The reconciler is right, and the payment comes after its answer."""
     bank, goes_on, has_paid = Bank(False), threading.Event(), threading.Event()
 
@@ -179,14 +174,13 @@ def test_absence_does_not_count_while_the_handler_still_runs(kept: Store, *, pro
 
     tool = payments.paying(Payment, pay, reconcile=bank.find, reconcile_proves_absence=proves)
     tool = replace(tool, timeout=timedelta(milliseconds=50))
-    with Session.open(kept, "s") as session:
-        door = executor(tool, session=session)
-        assert not ask(door, "r1/c1").success
-        assert not ask(door, "r2/c2").success
-        assert row_of(kept, "r1/c1").status == "unknown"
-        goes_on.set()
-        assert has_paid.wait(10)
-        again = ask(door, "r3/c3")
+    door = executor(tool, session=session)
+    assert not ask(door, "r1/c1").success
+    assert not ask(door, "r2/c2").success
+    assert row_of(kept, "r1/c1").status == "unknown"
+    goes_on.set()
+    assert has_paid.wait(10)
+    again = ask(door, "r3/c3")
     assert (again.success, again.replayed, bank.charges) == (True, True, ["call:r1/c1"])
 
 
@@ -205,24 +199,23 @@ def test_an_effect_that_could_not_be_recorded_is_not_repeated_by_an_equal_call()
         session.close()
         broken.come_back()
         with Session.open(broken, "s", wait=timedelta(0)) as again:
-            assert not ask(executor(bank.tool(), session=again), "r2/c2").success
+            assert not ask(bank.door(again), "r2/c2").success
     assert bank.charges == ["call:r1/c1"]
 
 
-def test_reconciler_that_fails_at_once_leaves_the_call_unknown(kept: Store, wording: Wording) -> None:
+def test_reconciler_that_fails_at_once_leaves_the_call_unknown(session: Session, wording: Wording) -> None:
     """The message does not ask the model to ask again, and the reconciler is asked again by the next equal call."""
     bank = Bank()
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=later(bank.find)), session=session)
-        message = ask(door, "r1/c1")
-        assert not message.success
-        assert message.content == wording
-        again = ask(door, "r2/c2")
+    door = bank.door(session, reconcile=later(bank.find))
+    message = ask(door, "r1/c1")
+    assert not message.success
+    assert message.content == wording
+    again = ask(door, "r2/c2")
     assert (again.success, again.replayed, again.content) == (True, True, "the bank says: paid")
     assert bank.charges == ["call:r1/c1"]
 
 
-def test_cancelled_call_asks_nobody(kept: Store) -> None:
+def test_cancelled_call_asks_nobody(session: Session) -> None:
     """Nobody reads its message; its effect is settled when the session is resumed."""
     bank, asked, started = Bank(), list[str](), asyncio.Event()
 
@@ -244,11 +237,10 @@ def test_cancelled_call_asks_nobody(kept: Store) -> None:
             await task
 
     paying = payments.paying(Payment, pay, reconcile=find)
-    with Session.open(kept, "s") as session:
-        door = executor(paying, session=session)
-        asyncio.run(cancelled(door))
-        assert asked == []
-        (settled,) = door.settle_open()
+    door = executor(paying, session=session)
+    asyncio.run(cancelled(door))
+    assert asked == []
+    (settled,) = door.settle_open()
     assert settled.message.success
     assert asked == ["call:r1/c1"]
 
@@ -267,14 +259,14 @@ def test_equal_call_is_answered_once_with_what_a_person_has_found(
     told: list[ToolMessage] = []
     refs = iter(("r2/c2", "r3/c3"))
     with Session.open(kept, "s") as session:
-        ask(executor(bank.tool(), session=session), f"{reply}/c1")
+        ask(bank.door(session), f"{reply}/c1")
         (row,) = kept.rows()
         assert EffectLedger(kept).resolve(row, EffectResult("it is paid"))
         if not reopen:
-            told += [ask(executor(bank.tool(), session=session), ref) for ref in refs]
+            told += [ask(bank.door(session), ref) for ref in refs]
     for ref in refs:  # each in a process of its own
         with Session.open(kept, "s") as session:
-            door = executor(bank.tool(), session=session)
+            door = bank.door(session)
             if settled:
                 door.settle_open()
             told.append(ask(door, ref))
@@ -284,20 +276,21 @@ def test_equal_call_is_answered_once_with_what_a_person_has_found(
     assert not Session.open(kept, "s").open_calls
 
 
-def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_one(kept: Store) -> None:
+def test_call_that_was_answered_with_what_a_person_has_found_permits_an_equal_one(
+    session: Session, kept: Store
+) -> None:
     """Its own reply was asked again, so an equal call is a new one."""
     bank = Bank(True, False, False)
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
-        ask(door, "r1/c1")
-        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
-        assert ask(door, "r1/c1").content == "it is paid"
-        assert ask(door, "r1/c2").success
-        assert ask(door, "r2/c3").success
+    door = bank.door(session)
+    ask(door, "r1/c1")
+    assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+    assert ask(door, "r1/c1").content == "it is paid"
+    assert ask(door, "r1/c2").success
+    assert ask(door, "r2/c3").success
     assert bank.charges == ["call:r1/c1", "call:r1/c2", "call:r2/c3"]
 
 
-def test_answer_that_cannot_be_committed_is_given_to_the_next_equal_call(kept: Store) -> None:
+def test_answer_that_cannot_be_committed_is_given_to_the_next_equal_call(session: Session, kept: Store) -> None:
     """What belongs to it cannot be applied the first time; that it was answered is rolled back with that."""
     bank, fails = Bank(True, False), [False, True]
 
@@ -305,12 +298,11 @@ def test_answer_that_cannot_be_committed_is_given_to_the_next_equal_call(kept: S
         if fails.pop():
             raise RuntimeError("the book is full")
 
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(apply=book), session=session)
-        ask(door, "r1/c1")
-        assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
-        assert not ask(door, "r2/c2").success
-        again = ask(door, "r3/c3")
+    door = bank.door(session, apply=book)
+    ask(door, "r1/c1")
+    assert EffectLedger(kept).resolve(row_of(kept, "r1/c1"), EffectResult("it is paid"))
+    assert not ask(door, "r2/c2").success
+    again = ask(door, "r3/c3")
     assert (again.success, again.replayed, again.content) == (True, True, "it is paid")
     assert bank.charges == ["call:r1/c1"]
 
@@ -325,7 +317,7 @@ RESOLVED: Mapping[str, tuple[EffectResult | NotApplied, int]] = {
 
 @pytest.mark.parametrize("finding, charges", RESOLVED.values(), ids=list(RESOLVED))
 def test_what_was_recorded_while_the_reconciler_looked_counts(
-    kept: Store, finding: EffectResult | NotApplied, charges: int
+    session: Session, kept: Store, finding: EffectResult | NotApplied, charges: int
 ) -> None:
     """The reconciler says that it is not there: the row is looked at again."""
     bank = Bank(True, False)
@@ -334,15 +326,16 @@ def test_what_was_recorded_while_the_reconciler_looked_counts(
         assert EffectLedger(kept).resolve(row_of(kept, key.removeprefix("call:")), finding)
         return None
 
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=find), session=session)
-        ask(door, "r1/c1")
-        message = ask(door, "r2/c2")
+    door = bank.door(session, reconcile=find)
+    ask(door, "r1/c1")
+    message = ask(door, "r2/c2")
     assert len(bank.charges) == charges
     assert message.success
 
 
-def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: Store, wording: Wording) -> None:
+def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(
+    session: Session, kept: Store, wording: Wording
+) -> None:
     """Somebody recorded that it happened, removed that record, and began it anew."""
     bank = Bank(True, False)
 
@@ -353,15 +346,14 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(kept: 
         assert change_effect(kept, row := row_of(kept, ref), states.unknown_row(row, "begun anew"))
         return None
 
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=later(find)), session=session)
-        ask(door, "r1/c1")
-        message = ask(door, "r2/c2")
+    door = bank.door(session, reconcile=later(find))
+    ask(door, "r1/c1")
+    message = ask(door, "r2/c2")
     assert len(bank.charges) == 1
     assert message.content == wording
 
 
-def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(kept: Store) -> None:
+def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(session: Session, kept: Store) -> None:
     """A person has forgotten it by force."""
     bank = Bank(True, False)
 
@@ -369,10 +361,9 @@ def test_what_was_removed_while_the_reconciler_looked_stands_in_nobodys_way(kept
         assert EffectLedger(kept).invalidate(key, partition="s", force=True)
         return None
 
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(reconcile=find), session=session)
-        ask(door, "r1/c1")
-        assert ask(door, "r2/c2").success
+    door = bank.door(session, reconcile=find)
+    ask(door, "r1/c1")
+    assert ask(door, "r2/c2").success
 
 
 # ----------------------------------------------------------------------------------------------------- equal arguments
@@ -386,16 +377,15 @@ EQUAL: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("first, second", EQUAL)
-def test_equal_arguments_in_other_words_are_a_repeat(kept: Store, first: object, second: object) -> None:
+def test_equal_arguments_in_other_words_are_a_repeat(session: Session, first: object, second: object) -> None:
     """What the handler gets is the same."""
     bank = Bank()
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
-        ask(door, "r1/c1", first)
-        ask(door, "r2/c2", second)
-        assert bank.charges == ["call:r1/c1"]
-        ask(door, "r3/c3", {"to": "ann", "cents": 501})
-        assert len(bank.charges) == 2
+    door = bank.door(session)
+    ask(door, "r1/c1", first)
+    ask(door, "r2/c2", second)
+    assert bank.charges == ["call:r1/c1"]
+    ask(door, "r3/c3", {"to": "ann", "cents": 501})
+    assert len(bank.charges) == 2
 
 
 @dataclass(frozen=True)
@@ -409,26 +399,24 @@ class Booking:
 BOOKINGS = [("10.00", "2026-01-01T12:00:00Z"), ("10", "2026-01-01T13:00:00+01:00"), ("1E+1", "2026-01-01T12:00:00Z")]
 
 
-def test_arguments_are_equal_if_they_make_the_same_key(kept: Store) -> None:
+def test_arguments_are_equal_if_they_make_the_same_key(session: Session) -> None:
     """Another spelling of a number, or a moment in another zone, is the same payment."""
     bank = Bank()
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(Booking), session=session)
-        for number, (cents, at) in enumerate(BOOKINGS):
-            ask(door, f"r{number}/c", {"cents": cents, "at": at})
-        assert bank.charges == ["call:r0/c"]
-        ask(door, "r9/c", {"cents": "10.01", "at": BOOKINGS[0][1]})
-        assert len(bank.charges) == 2
+    door = bank.door(session, Booking)
+    for number, (cents, at) in enumerate(BOOKINGS):
+        ask(door, f"r{number}/c", {"cents": cents, "at": at})
+    assert bank.charges == ["call:r0/c"]
+    ask(door, "r9/c", {"cents": "10.01", "at": BOOKINGS[0][1]})
+    assert len(bank.charges) == 2
 
 
-def test_call_that_equals_what_a_person_made_of_an_unknown_one_is_a_repeat(kept: Store) -> None:
+def test_call_that_equals_what_a_person_made_of_an_unknown_one_is_a_repeat(session: Session) -> None:
     """The model wrote 10,000, a person made 100 of it, and the model asks for that."""
     bank = Bank()
-    with Session.open(kept, "s") as session:
-        door = executor(bank.tool(), session=session)
-        ask(door, "r1/c1", {"to": "ann", "cents": 100}, written={"to": "ann", "cents": 10_000})
-        assert not ask(door, "r2/c2", {"to": "ann", "cents": 100}).success
-        assert not ask(door, "r3/c3", {"to": "ann", "cents": 10_000}).success
+    door = bank.door(session)
+    ask(door, "r1/c1", {"to": "ann", "cents": 100}, written={"to": "ann", "cents": 10_000})
+    assert not ask(door, "r2/c2", {"to": "ann", "cents": 100}).success
+    assert not ask(door, "r3/c3", {"to": "ann", "cents": 10_000}).success
     assert bank.charges == ["call:r1/c1"]
 
 
@@ -436,14 +424,14 @@ def test_arguments_that_are_masked_or_cut_are_not_compared(kept: Store) -> None:
     """Two records of different payments may look equal; their words still tell them apart."""
     bank = Bank()
     with Session.open(kept, "s") as session:
-        door = executor(bank.tool(Card), session=session)
+        door = bank.door(session, Card)
         ask(door, "r1/c1", {"card": "4111"})
         ask(door, "r2/c2", {"card": "4222"})
         assert len(bank.charges) == 2
         ask(door, "r3/c3", {"card": "4222"})
         assert len(bank.charges) == 2
     with Session.open(kept, "t") as session:
-        door = executor(bank.tool(), session=session)
+        door = bank.door(session)
         ask(door, "r1/c1", {"to": "a" * 70_000 + "x"})
         ask(door, "r2/c2", {"to": "a" * 70_000 + "y"})
     assert len(bank.charges) == 4
@@ -485,7 +473,7 @@ def test_call_whose_own_effect_is_done_is_answered_by_it(kept: Store) -> None:
 
 @pytest.mark.parametrize("found, charges", [("both", 2), ("neither", 3), ("the other", 2)])
 def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
-    kept: Store, found: str, charges: int
+    session: Session, kept: Store, found: str, charges: int
 ) -> None:
     """Two equal calls that ran beside each other are unknown. The first runs again only if neither has happened."""
     bank = Bank(True, True, False)
@@ -495,10 +483,9 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
         return ToolResult.ok("found") if happened else None
 
     beside = bank.tool(repeat_unknown="allow")
-    with Session.open(kept, "s") as session:
-        for number in (1, 2):
-            ask(executor(beside, session=session), f"r1/c{number}")
-        message = ask(executor(bank.tool(reconcile=find), session=session), "r1/c1")
+    for number in (1, 2):
+        ask(executor(beside, session=session), f"r1/c{number}")
+    message = ask(bank.door(session, reconcile=find), "r1/c1")
     assert len(bank.charges) == charges
     assert message.success
     first, second = (row_of(kept, f"r1/c{number}").status for number in (1, 2))
@@ -511,7 +498,7 @@ def test_unknown_call_asked_again_looks_at_itself_and_then_at_its_repeats(
 
 @pytest.mark.anyio
 async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_run(
-    kept: Store, wording: Wording
+    session: Session, wording: Wording
 ) -> None:
     """Nothing was unknown when they started; the next one is refused."""
     charges: list[str] = []
@@ -525,13 +512,12 @@ async def test_equal_calls_that_have_both_started_before_either_is_unknown_both_
         raise TimeoutError("no answer")
 
     paying = Tool[Payment, str](name="pay", description="Pays.", handler=pay, effect="external", concurrent=True)
-    with Session.open(kept, "s") as session:
-        door = executor(paying, session=session)
-        calls = [ToolCall(name, "pay", {"to": "ann"}) for name in ("c1", "c2")]
-        messages = await door.execute_all_async(calls, reply="r1")
-        assert sorted(charges) == ["c1", "c2"]
-        assert [message.content for message in messages] == wording
-        refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
+    door = executor(paying, session=session)
+    calls = [ToolCall(name, "pay", {"to": "ann"}) for name in ("c1", "c2")]
+    messages = await door.execute_all_async(calls, reply="r1")
+    assert sorted(charges) == ["c1", "c2"]
+    assert [message.content for message in messages] == wording
+    refused = await door.execute_async(ToolCall("c3", "pay", {"to": "ann"}), reply="r1")
     assert refused.content.replace("r1/c1", "r1/c2") == wording  # either may have been recorded last
     assert sorted(charges) == ["c1", "c2"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, RunAbortedError
 from handrail.prompt import PolicyDecision, Tool, tool
@@ -86,20 +84,6 @@ def raising(error: BaseException) -> Ends:
         raise error
 
     return end
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
-    """A store of either kind."""
-    with store.open("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/s.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-def session(kept: Store) -> Generator[Session]:
-    """A session in it."""
-    with Session.open(kept, "s") as opened:
-        yield opened
 
 
 def ask(door: ToolExecutor, ref: str) -> ToolMessage:
@@ -185,47 +169,45 @@ def test_an_answer_that_had_no_message_either_does_not_count(session: Session) -
 def test_the_effect_of_a_nested_call_is_left_when_its_caller_ends_without_a_message(session: Session) -> None:
     """The handler has read its message, and the model has read none."""
     world, ends = World(), [KeyboardInterrupt()]
-    doors: list[ToolExecutor] = []
 
     @tool
     def teller() -> str:
         """Pay."""
-        message = doors[0].execute(ToolCall("n", "pay", {"to": "ann"}))
+        message = door.execute(ToolCall("n", "pay", {"to": "ann"}))
         if ends:
             raise ends.pop()
         return str(message.replayed)
 
-    doors.append(world.door(session, teller))
+    door = world.door(session, teller)
     with pytest.raises(KeyboardInterrupt):
-        doors[0].execute(ToolCall("c1", "teller"), reply="r1")
-    later = [doors[0].execute(ToolCall("c", "teller"), reply=reply) for reply in ("r2", "r3")]
+        door.execute(ToolCall("c1", "teller"), reply="r1")
+    later = [door.execute(ToolCall("c", "teller"), reply=reply) for reply in ("r2", "r3")]
     assert [message.content for message in later] == ["True", "False"]
     assert world.paid == ["ann", "ann"]
 
 
 def test_a_payment_is_unknown_if_a_call_inside_it_waits_for_an_approval(session: Session, kept: Store) -> None:
     """That exception is not the word of its handler, which has paid."""
-    doors: list[ToolExecutor] = []
     paid: list[str] = []
 
     @tool(effect="external")
     def pay(to: str) -> None:
         """Pay, and ask for something that waits."""
         paid.append(to)
-        doors[0].execute(ToolCall("n", "ask", "{}"))
+        door.execute(ToolCall("n", "ask", "{}"))
 
     @tool(name="ask")
     def postponed() -> None:
         """Waits for a person."""
         raise CallPostponed("later")
 
-    doors.append(executor(pay, postponed, session=session))
+    door = executor(pay, postponed, session=session)
     with pytest.raises(CallPostponed):
-        ask(doors[0], "r1/c1")
+        ask(door, "r1/c1")
     row = kept.get("s", "call:r1/c1")
     assert row is not None
     assert row.status == "unknown"
-    assert not ask(doors[0], "r1/c1").success
+    assert not ask(door, "r1/c1").success
     assert paid == ["ann"]
 
 
@@ -233,7 +215,6 @@ def test_a_call_whose_nested_payment_is_refused_as_a_repeat_says_what_is_unknown
     session: Session, wording: Wording
 ) -> None:
     """It fails, and its own message must not invite the model to ask again."""
-    doors: list[ToolExecutor] = []
 
     @tool(effect="external")
     def pay(to: str) -> None:
@@ -243,11 +224,11 @@ def test_a_call_whose_nested_payment_is_refused_as_a_repeat_says_what_is_unknown
     @tool
     def desk(to: str) -> None:
         """Pay, and fail for another reason."""
-        doors[0].execute(ToolCall("n", "pay", {"to": to}))
+        door.execute(ToolCall("n", "pay", {"to": to}))
         raise ValueError("the printer is jammed")
 
-    doors.append(executor(pay, desk, session=session))
-    first, second = (doors[0].execute(ToolCall("c", "desk", {"to": "ann"}), reply=reply) for reply in ("r1", "r2"))
+    door = executor(pay, desk, session=session)
+    first, second = (door.execute(ToolCall("c", "desk", {"to": "ann"}), reply=reply) for reply in ("r1", "r2"))
     assert first.content == second.content == wording
 
 

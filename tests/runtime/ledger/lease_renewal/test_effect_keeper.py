@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 
@@ -25,38 +24,6 @@ THIRD = MINUTE / 3
 def _lease_until(ledger: EffectLedger) -> object:
     row = ledger.row(REQUEST.key)
     return row and row.lease_until
-
-
-def test_claim_stays_alive_by_itself(ledger: EffectLedger, clock: FakeClock) -> None:
-    """A third of a lease after the last sign comes the next, for as long as the owner works."""
-    claim = claimed(ledger)
-    clock.advance(THIRD - timedelta(seconds=1))
-    assert ledger.tick() == 0
-    for _ in range(10):
-        clock.advance(THIRD)
-        assert ledger.tick() == 1
-        assert _lease_until(ledger) == clock.now() + MINUTE
-    assert ledger.complete(claim, RESULT)
-
-
-ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
-    "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
-    "failed": lambda ledger, claim: ledger.fail(claim),
-    "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
-}
-
-
-@pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
-def test_claim_that_has_ended_gives_no_more_signs(
-    ledger: EffectLedger, clock: FakeClock, end: Callable[[EffectLedger, Claimed], object]
-) -> None:
-    """What is completed, failed or unknown is looked after no longer."""
-    claim = claimed(ledger)
-    end(ledger, claim)
-    before = ledger.row(REQUEST.key)
-    clock.advance(THIRD)
-    assert ledger.tick() == 0
-    assert ledger.row(REQUEST.key) == before
 
 
 def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: EffectLedger, clock: FakeClock) -> None:
@@ -116,26 +83,6 @@ def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: Ledger
     with pytest.raises(LeaseLostError) as lost:
         ledger.renew(claim)
     assert (lost.value.key, lost.value.fence) == (REQUEST.key, 1)
-
-
-def test_owner_that_has_found_out_is_looked_after_no_longer(ledger: EffectLedger, clock: FakeClock) -> None:
-    """An owner that was told that its lease is lost needs no more signs of life."""
-    claim = claimed(ledger)
-    ledger.invalidate(REQUEST.key, force=True)
-    with pytest.raises(LeaseLostError):
-        ledger.renew(claim)
-    clock.advance(THIRD)
-    assert ledger.tick() == 0
-
-
-def test_owner_may_give_signs_itself(ledger: EffectLedger, clock: FakeClock) -> None:
-    """`heartbeat` runs the lease anew, also when it has passed and nobody has noticed."""
-    claim = claimed(ledger)
-    ledger.stop_renewing(claim)
-    clock.advance(MINUTE * 2)
-    ledger.renew(claim)
-    assert _lease_until(ledger) == clock.now() + MINUTE
-    assert busy(ledger).row.owner.call == REQUEST.owner.call
 
 
 class _Noting(MemoryStore):

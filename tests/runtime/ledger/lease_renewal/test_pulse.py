@@ -97,24 +97,6 @@ def test_task_that_is_unscheduled_is_not_performed(clock: FakeClock, name: str, 
     assert performed == ["a"]
 
 
-def test_task_that_is_scheduled_anew_while_performed_stays(clock: FakeClock, name: str, stopping: Stopping) -> None:
-    """Whoever schedules a task while it is being performed for the last time is not overruled."""
-    performed: list[str] = []
-
-    def perform(task: str) -> None:
-        performed.append(task)
-        if len(performed) == 1:
-            pulse.schedule(task, 5.0)
-
-    pulse = stopping(RecurringTimer(perform, clock=clock, name=name))
-    pulse.schedule("a", 1.0)
-    clock.advance(timedelta(seconds=1))
-    pulse.tick()
-    clock.advance(timedelta(seconds=5))
-    pulse.tick()
-    assert performed == ["a", "a"]
-
-
 def test_task_that_fails_is_tried_again_and_stops_no_other(
     clock: FakeClock, name: str, stopping: Stopping, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,40 +138,6 @@ def test_thread_performs_by_itself_what_is_due(name: str, stopping: Stopping) ->
     assert done["again"].wait(PATIENCE)
     assert not done["late"].is_set()
     assert len(_threads(name)) == 1
-
-
-def test_thread_begins_with_the_first_task_and_ends_when_it_is_stopped(name: str) -> None:
-    """A pulse that nobody uses has no thread; one that has nothing left to do is woken by the next task."""
-    done = [threading.Event() for _ in range(2)]
-    pulse: RecurringTimer[int] = RecurringTimer(lambda task: done[task].set(), clock=SYSTEM_CLOCK, name=name)
-    assert _threads(name) == []
-    for task, event in enumerate(done):
-        pulse.schedule(task, MOMENT)
-        assert event.wait(PATIENCE)
-    (thread,) = _threads(name)
-    pulse.stop()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-
-
-def test_only_one_of_many_first_tasks_starts_the_thread(name: str, stopping: Stopping) -> None:
-    """Threads that schedule at once share one timer thread, and none of their tasks is forgotten."""
-    tasks = [str(number) for number in range(32)]
-    left = threading.Semaphore(0)
-    start = threading.Barrier(len(tasks))
-    pulse = stopping(RecurringTimer(lambda _: left.release(), clock=SYSTEM_CLOCK, name=name))
-
-    def schedule(task: str) -> None:
-        start.wait()
-        pulse.schedule(task, MOMENT)
-
-    callers = [threading.Thread(target=schedule, args=(task,)) for task in tasks]
-    for caller in callers:
-        caller.start()
-    assert all(left.acquire(timeout=PATIENCE) for _ in tasks)
-    assert len(_threads(name)) == 1
-    for caller in callers:
-        caller.join()
 
 
 class _Beaten(WriteByWrite):
