@@ -45,13 +45,14 @@ def lines(session: Session) -> list[str]:
     return [line.text for line in session[Line].all()]
 
 
-def desk(
+def desk(  # noqa: PLR0913 - what differs from project to project
     folder: Path,
     *,
     tools: Sequence[Any] = (),
     toolsets: Mapping[str, Any] | None = None,
     also: Sequence[str] = (),
     others: Mapping[str, str] | None = None,
+    front: str = "",
 ) -> LoadedAgent:
     """The agent `desk` of a project, which names all tools and toolsets that are given.
 
@@ -61,9 +62,11 @@ def desk(
         toolsets: its toolsets, by name.
         also: names of other toolsets that the agent names, built in or agents.
         others: agent files beside, and other files, by their paths.
+        front: more lines of its front matter.
     """
     registry = Registry.of_python(tools=list(tools), toolsets=dict(toolsets or {}))
-    text = agent("desk", tools=f"[{', '.join(registry.tools)}]", toolsets=f"[{', '.join((*registry.toolsets, *also))}]")
+    tools_named, toolsets_named = (f"[{', '.join(names)}]" for names in (registry.tools, (*registry.toolsets, *also)))
+    text = agent("desk", tools=tools_named, toolsets=toolsets_named, front=front)
     write(folder, {"desk.agent": text, **(others or {})})
     project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
     return LoadedAgent(project, project.resolve("desk"))
@@ -175,3 +178,10 @@ class CallLog:
             self.started.append(event.call_id)
         if isinstance(event, CallEnded):
             self.ended.append(event)
+
+
+async def answers(agent: LoadedAgent, *calls: Call, **options: Any) -> list[str]:
+    """What the model reads after each call of one reply."""
+    log = CallLog()
+    await play(agent, called(*calls), listener=log, **options)
+    return [event.content for event in log.ended]

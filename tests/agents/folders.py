@@ -66,6 +66,6 @@ def module_of(folder: Path, source: str) -> ModuleType:
     return found.module
 
 
-def agent(name: str, *, tools: str = "[]", toolsets: str = "[]") -> str:
-    """The text of an agent file."""
-    return f"---\nname: {name}\ntools: {tools}\ntoolsets: {toolsets}\n---\nYou work at the desk.\n"
+def agent(name: str, *, tools: str = "[]", toolsets: str = "[]", front: str = "") -> str:
+    """The text of an agent file; `front` has more lines of its front matter."""
+    return f"---\nname: {name}\ntools: {tools}\ntoolsets: {toolsets}\n{front}\n---\nYou work at the desk.\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Tool, ToolCallPart, ToolReturnPart
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, Tool, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
 from pydantic_core import to_json
 
@@ -16,21 +16,18 @@ from handrail import store
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError, StoreCorruptError
+from handrail.errors import AgentError
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, desk, play, returns
-from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, change_conversation, desk_in
+from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
 from tests.wording import Wording
 
 ASK = ModelRequest(parts=[UserPromptPart("Do it.")])
 TWO_CALLS = ModelResponse(
     parts=[ToolCallPart("note", {}, tool_call_id="a"), ToolCallPart("note", {}, tool_call_id="b")]
 )
-ONE_ANSWER = ModelRequest(parts=[ToolReturnPart("note", "noted", tool_call_id="a")])
-THE_OTHER = ModelRequest(parts=[ToolReturnPart("note", "noted", tool_call_id="b")])
-ANSWER = ModelResponse(parts=[TextPart("Done.")])
 
 
 class Bill(BaseModel):
@@ -55,46 +52,6 @@ def kept(session: Session) -> list[ModelMessage]:
 def dumped(messages: Sequence[ModelMessage]) -> list[object]:
     """What messages say, as JSON has it; PydanticAI completes its own ids and prices of a reply a moment later."""
     return [message["parts"] for message in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
-
-
-@pytest.mark.parametrize(
-    "messages, unanswered, unfinished, put_off, answer",
-    [
-        ((), [], False, False, ""),
-        ((ASK, ANSWER), [], False, False, "Done."),
-        ((ASK, TWO_CALLS), ["a", "b"], True, False, ""),
-        ((ASK, TWO_CALLS, ONE_ANSWER), ["b"], True, True, ""),
-        ((ASK, TWO_CALLS, ONE_ANSWER, THE_OTHER), [], True, False, ""),
-        ((ASK, TWO_CALLS, ONE_ANSWER, THE_OTHER, ANSWER), [], False, False, "Done."),
-    ],
-)
-def test_where_a_conversation_stands_is_read_off_its_end(
-    messages: tuple[ModelMessage, ...], unanswered: list[str], unfinished: bool, put_off: bool, answer: str
-) -> None:
-    """Which calls lack an answer, whether the run went to its end, and what the answer was."""
-    found = conversation(*messages)
-    assert [call.tool_call_id for call in found.unanswered] == unanswered
-    is_put_off = found.deferred_results is not None
-    assert (found.unfinished, is_put_off, found.answer) == (unfinished, put_off, answer)
-
-
-def test_nothing_new_is_nothing_to_keep() -> None:
-    """What has been kept is not kept again, by this run or the next."""
-    session = Session()
-    first = StoredHistory(session, "desk")
-    first.save([ASK, ANSWER])
-    first.save([ASK, ANSWER])
-    StoredHistory(session, "desk").save([ASK, ANSWER], ended=True)
-    assert len(session[ConversationPart].all()) == 1
-
-
-def test_a_conversation_belongs_to_one_agent(wording: Wording) -> None:
-    """The message names both."""
-    session = Session(session_id="s")
-    StoredHistory(session, "desk").save([ASK])
-    with pytest.raises(AgentError) as raised:
-        StoredHistory(session, "helper")
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("message", [{}, {"kind": "unheard"}, 1], ids=str)
@@ -124,18 +81,6 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
     assert str(raised.value) == wording
     assert session[ConversationPart].all() == ()
-
-
-def test_a_damaged_row_is_the_stores_to_tell(tmp_path: Path) -> None:
-    """It names the entry; nothing is run."""
-    room = desk_in(tmp_path)
-    replies: Replies = {"desk": ["One.", "Two."]}
-    room.run(Reader(replies), "Do it.")
-    change_conversation(room, '[{"messages"', '[("messages"')
-    reader = Reader(replies)
-    with pytest.raises(StoreCorruptError, match="session 's'"):
-        room.run(reader, "Again.")
-    assert reader.seen == []
 
 
 @pytest.mark.anyio

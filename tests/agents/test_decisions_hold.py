@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.approval.records import GrantRecord
 from handrail.contrib.tools import PlanningToolsSection
 from handrail.errors import PromptEvaluationError
-from handrail.limits import Deadline
 from handrail.prompt import Section, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
@@ -134,23 +132,6 @@ async def test_a_question_does_not_outlast_the_deadline(tmp_path: Path, wording:
     assert str(caught.value) == wording
     assert caught.value.phase == "tool"
     assert ran == []
-
-
-async def test_a_failing_wait_is_not_taken_for_the_deadline(tmp_path: Path, wording: Wording) -> None:
-    """An asker that times out by itself denies, as one that fails in any other way."""
-
-    async def give_up(_call: GatedCall) -> Answer:
-        raise TimeoutError
-
-    def put(text: str) -> str:
-        return text
-
-    loaded = desk(tmp_path / "desk", tools=[Tool(put)])
-    later = Deadline.after(timedelta(hours=1))
-    script = called(Call("put", {"text": "x"}), c1=Outcome.failed())
-    result = await play(loaded, script, mode="ask", asker=give_up, deadline=later)
-    assert result.status == "done"
-    assert [part.content for part in returns(result.messages)] == wording
 
 
 async def test_each_answer_is_written_down_once(tmp_path: Path) -> None:

@@ -44,16 +44,6 @@ def test_a_line_of_the_project_counts_before_others(tmp_path: Path) -> None:
     assert error_location(error, tmp_path) == "tools.py:2"
 
 
-def test_where_only_libraries_stand_in_the_traceback_there_is_no_place(tmp_path: Path) -> None:
-    """Nor in that of an error that was never raised."""
-    error = raised(lambda: json.loads("{"))
-    assert error.__traceback__ is not None
-    inner = error.__traceback__.tb_next
-    assert inner is not None
-    assert error_location(error.with_traceback(inner.tb_next), tmp_path) == ""
-    assert error_location(ValueError("x"), tmp_path) == ""
-
-
 def breaks(text: str) -> str:
     """Break."""
     return str(json.loads(text))

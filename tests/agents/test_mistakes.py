@@ -34,8 +34,10 @@ def _nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.door}: {mistake.what}")
-def test_a_mistake_is_an_exception_with_attributes(mistake: Mistake, tmp_path: Path) -> None:
-    """Of its own type; what is given, and what would be right, stand in both."""
+def test_a_mistake_is_an_exception_with_a_message_and_attributes(
+    mistake: Mistake, tmp_path: Path, wording: Wording
+) -> None:
+    """Of its own type; what was given, and what would be right, stand in both, and no path of a library."""
     folder = written(tmp_path, mistake.files)
     with pytest.raises(mistake.kind) as caught:
         mistake.act(folder)
@@ -43,14 +45,6 @@ def test_a_mistake_is_an_exception_with_attributes(mistake: Mistake, tmp_path: P
     found = {name: getattr(caught.value, name) for name in mistake.attributes}
     told = {name: comparable(value, folder) if isinstance(value, str) else value for name, value in found.items()}
     assert told == mistake.attributes
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.door}: {mistake.what}")
-def test_the_message_of_a_mistake(mistake: Mistake, tmp_path: Path, wording: Wording) -> None:
-    """Word by word; there is no path of a library in it."""
-    folder = written(tmp_path, mistake.files)
-    with pytest.raises(mistake.kind) as caught:
-        mistake.act(folder)
     assert comparable(str(caught.value), folder) == wording
     assert str(Path(handrail.__file__).parent) not in str(caught.value)
     assert "site-packages" not in str(caught.value)
@@ -66,12 +60,6 @@ def test_a_slip_on_the_command_line(
     assert (code, comparable(err, tmp_path)) == (slip.code, wording)
     assert str(Path(handrail.__file__).parent) not in err
     assert "site-packages" not in err
-
-
-def test_each_mistake_has_a_row_of_its_own() -> None:
-    """By the door, and what is wrong there."""
-    rows: list[Mistake | Slip] = [*MISTAKES, *SLIPS]
-    assert len(rows) == len({(row.door, row.what) for row in rows})
 
 
 def test_options_of_another_type_are_refused(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
@@ -13,15 +11,13 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail.agents.agent import load_agent
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin
 from handrail.agents.exports.modules import forget_modules
-from handrail.agents.project import Project, project_folder_of
+from handrail.agents.project import Project
 from handrail.errors import (
     AgentError,
     AgentFileError,
     DiscoveryError,
     HandrailError,
-    InvalidArgumentError,
     ProjectError,
-    RegistryError,
     ResolutionError,
 )
 from tests.agents.folders import agent, write
@@ -66,12 +62,7 @@ def test_a_folder_of_agents_and_modules_is_a_project_without_any_configuration(
     assert list(project.agents) == ["desk", "research"]
     desk = project.resolve("desk")
     assert desk.file is project.agents["desk"]
-    assert [entry.label for entry in (*desk.tools, *desk.toolsets)] == [
-        wording,
-        wording,
-        wording,
-        wording,
-    ]
+    assert [entry.label for entry in (*desk.tools, *desk.toolsets)] == wording
     assert desk.toolsets[0] is FILES
     assert project.resolve(project.agents["research"]).toolsets[0].value == AgentReference("research")
     assert project.folder == tmp_path.resolve()
@@ -84,14 +75,6 @@ def test_an_empty_folder_is_an_empty_project(tmp_path: Path) -> None:
     assert dict(project.agents) == {}
     assert project.registry.entries == (FILES,)
     assert project.registry.offers == ()
-
-
-def test_installed_packages_are_known_unless_they_are_not_wanted(tmp_path: Path) -> None:
-    """Their names can be named by agents."""
-    project = Project.load(tmp_path)
-    assert len(project.registry.offers) == len(
-        [*entry_points(group="handrail.tools"), *entry_points(group="handrail.toolsets")]
-    )
 
 
 def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording: Wording) -> None:
@@ -108,10 +91,7 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording
     )
     project = Project.load(tmp_path, built_ins=())
     assert project.config.model == "test"
-    assert [entry.label for entry in project.registry.entries] == [
-        wording,
-        wording,
-    ]
+    assert [entry.label for entry in project.registry.entries] == wording
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file"])
@@ -193,35 +173,6 @@ def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_pat
         Project.load(tmp_path, built_ins=[FILES])
 
 
-def test_a_folder_is_given_by_its_path(tmp_path: Path, wording: Wording) -> None:
-    """Anything else is refused with what is expected."""
-    wrong: Any = None
-    with pytest.raises(InvalidArgumentError) as raised:
-        Project.load(wrong)
-    assert str(raised.value) == wording
-
-
-@pytest.mark.requirement("A-12")
-def test_names_that_are_taken_are_told_with_both_files(tmp_path: Path, wording: Wording) -> None:
-    """Tools of two modules, a toolset like a built-in one, and an agent like a toolset."""
-    write(
-        tmp_path,
-        {
-            "desk.agent": agent("desk"),
-            "tools/a.py": PING,
-            "tools/b.py": f"from pydantic_ai.toolsets import FunctionToolset\n{PING}\n"
-            "TOOLSETS = {'files': FunctionToolset(), 'desk': FunctionToolset()}",
-        },
-    )
-    error = problem(tmp_path, built_ins=(FILES,))
-    assert isinstance(error, RegistryError)
-    assert error.names == ("desk", "files", "ping")
-    assert str(error) == wording
-    project, problems = Project.survey(tmp_path, built_ins=(FILES,))
-    assert project is None
-    assert len(problems) == 1
-
-
 def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path, wording: Wording) -> None:
     """Once: their toolsets do not clash on top of that."""
     write(tmp_path, {"a.agent": agent("desk"), "b.agent": agent("desk")})
@@ -269,27 +220,6 @@ def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wor
             project.resolve(name)
         assert str(caught.value) == wording
         assert len(str(caught.value).replace(str(tmp_path), "")) < 1_000
-
-
-def test_the_project_of_an_agent_file_is_the_folder_that_it_is_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also for a path from the current folder."""
-    assert project_folder_of(tmp_path / "desk.agent") == tmp_path
-    monkeypatch.chdir(tmp_path)
-    assert project_folder_of(Path("desk.agent")) == tmp_path
-
-
-def test_a_folder_that_cannot_be_listed_is_no_project(tmp_path: Path, wording: Wording) -> None:
-    """Each in its own words."""
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "gone").symlink_to("nowhere")
-    write(tmp_path, {"file": ""})
-    for name in ("loop", "gone", "file", "none", "a" * 300, "a\0b"):
-        found = problem(tmp_path / name)
-        assert isinstance(found, ProjectError)
-        told = re.sub(r"(scandir: )?embedded null .*", "REASON", str(found))
-        assert re.sub("a{9,}", "A", told) == wording
 
 
 def test_two_projects_cannot_give_one_name_to_what_they_store(tmp_path: Path, wording: Wording) -> None:

@@ -13,11 +13,6 @@ from tests.agents.folders import write
 from tests.wording import Wording
 
 
-def faults(folder: Path, text: str) -> list[str]:
-    """What is wrong with a `pyproject.toml`."""
-    return [str(problem) for problem in read_config(write(folder, {"pyproject.toml": text})).problems]
-
-
 def fault(folder: Path, text: str) -> str:
     """The one fault of a `pyproject.toml`; what Python says of the TOML in it is not compared."""
     (problem,) = read_config(write(folder, {"pyproject.toml": text})).problems
@@ -63,13 +58,7 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
     """Each fault is a problem for itself."""
     text = "[tool.handrail]\nmodle = 'x'\nmodel = 7\nstore = 'memory:'\npython = ['nothing.py', '../x.py', 7]"
     reading = read_config(write(tmp_path, {"pyproject.toml": text}))
-    assert [str(problem).removeprefix("pyproject.toml: [tool.handrail]: ") for problem in reading.problems] == [
-        wording,
-        wording,
-        wording,
-        wording,
-        wording,
-    ]
+    assert [str(problem).removeprefix("pyproject.toml: [tool.handrail]: ") for problem in reading.problems] == wording
     assert reading.config == ProjectConfig(store="memory:")
 
 
@@ -77,24 +66,13 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
     "text",
     [
         pytest.param("[tool.handrail]\nx = = 1", id="no TOML"),
-        pytest.param("[tool.handrail]\na=1\na=2", id="doubled"),
-        pytest.param("tool = 7", id="tool is no table"),
         pytest.param("[tool]\nhandrail = 7", id="no table"),
-        pytest.param("[tool.handrail]\nzzz = 1", id="far key"),
         pytest.param("[tool.handrail]\nagents = '*.agent'", id="no list"),
         pytest.param("[tool.handrail]\nagents = ['']", id="empty"),
-        pytest.param('[tool.handrail]\nagents = ["a\\u0000"]', id="null"),
-        pytest.param("[tool.handrail]\nagents = ['.']", id="the folder itself"),
         pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", id="deep"),
-        pytest.param(f"[tool.handrail]\napproval = '{'a' * 900}'", id="long file"),
-        pytest.param(f"[tool.handrail]\n{'a' * 9000} = 1", id="long key"),
         pytest.param("[tool.handrail]\nagents = ['/etc/*']", id="absolute"),
-        pytest.param("[tool.handrail]\nagents = ['C:\\x\\*']", id="drive"),
         pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", id="backslashes"),
         pytest.param("[tool.handrail]\nagents = ['folder']", id="folder"),
-        pytest.param("[tool.handrail]\nmodel = ' '", id="blank"),
-        pytest.param("[tool.handrail]\nstore = ['x']", id="list"),
-        pytest.param("[tool.handrail]\napproval = 'x.yaml'", id="file"),
         pytest.param("[tool.handrail]\napproval = '../x.yaml'", id="outside"),
         pytest.param("[tool.handrail]\napproval = 'folder'", id="folder for a file"),
         pytest.param("[tool.handrail]\napproval = true", id="boolean"),
@@ -104,20 +82,6 @@ def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, word
     """No wrong value ends in anything but a message."""
     (tmp_path / "folder").mkdir()
     assert fault(tmp_path, text) == wording
-
-
-@pytest.mark.parametrize("pattern", ["a/**b/c", "a" * 900], ids=["stars", "long"])
-def test_a_pattern_that_only_some_versions_of_python_take_is_told(tmp_path: Path, pattern: str) -> None:
-    """To some it is not a pattern, and for the others it matches no file."""
-    assert f"agents has '{pattern[:90]}" in fault(tmp_path, f"[tool.handrail]\nagents = ['{pattern}']")
-
-
-def test_a_file_in_another_encoding_is_told(tmp_path: Path, wording: Wording) -> None:
-    """With line and column of the first byte that is no UTF-8."""
-    (tmp_path / "pyproject.toml").write_bytes(b"x = '\xff'")
-    (problem,) = read_config(tmp_path).problems
-    assert str(problem) == wording
-    assert problem.__cause__ is not None
 
 
 def _fifo(file: Path) -> None:
@@ -137,9 +101,7 @@ def _large(file: Path) -> None:
     [
         pytest.param(Path.mkdir, id="folder"),
         pytest.param(_fifo, id="pipe"),
-        pytest.param(_link("/dev/zero"), id="device"),
         pytest.param(_link("pyproject.toml"), id="loop"),
-        pytest.param(_link("x"), id="link"),
         pytest.param(_large, id="large"),
     ],
 )
@@ -152,18 +114,10 @@ def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
     assert str(problem) == wording
 
 
-def test_a_folder_that_is_none_is_told_as_the_system_says_it(tmp_path: Path, wording: Wording) -> None:
-    """A folder without the file has the defaults, and that is no such folder."""
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    (problem,) = read_config(tmp_path / "file").problems
-    assert str(problem) == wording
-
-
 @pytest.mark.parametrize(
     "text",
     [
         pytest.param(f"x = {'[' * 100_000}", id="deep"),
-        pytest.param(f"x = {'1' * 5000}", id="digits"),
         pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", id="hex"),
     ],
 )

@@ -12,13 +12,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pydantic_ai import ModelMessage, ModelRequestPart, ModelResponse, ModelResponsePart, Tool, UnexpectedModelBehavior
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai import ModelRequestPart, ModelResponsePart, Tool
 
 from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
-from handrail.errors import AgentError, PromptEvaluationError, SessionLockedError, StoreClosedError
+from handrail.errors import AgentError, PromptEvaluationError, StoreClosedError
 from handrail.runtime import Session
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, play
@@ -49,11 +48,6 @@ def opened(desk: Desk, session_id: str = "s") -> Generator[Session]:
 def parts_of(result: RunResult) -> list[ModelRequestPart | ModelResponsePart]:
     """All parts of the conversation of a run."""
     return [part for message in result.messages for part in message.parts]
-
-
-def refuse(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-    """A model that fails."""
-    raise UnexpectedModelBehavior("no")
 
 
 def elsewhere(desk: Desk, session_id: str) -> str:
@@ -110,12 +104,6 @@ def test_a_session_of_another_agent_is_refused(desk: Desk, wording: Wording) -> 
     with pytest.raises(AgentError) as raised:
         desk.run(Reader({"helper": ["Done."]}), "Do it.", agent="helper")
     assert str(raised.value) == wording
-
-
-def test_a_session_that_is_open_elsewhere_cannot_be_run_in(desk: Desk) -> None:
-    """Who holds it may be in the middle of a call."""
-    with opened(desk), pytest.raises(SessionLockedError), opened(desk):
-        pass  # pragma: no cover - it is not entered
 
 
 def test_a_nested_session_that_is_open_elsewhere_is_told_to_the_model(desk: Desk) -> None:
@@ -223,39 +211,6 @@ async def test_a_run_beside_another_on_one_session_is_refused(
     assert second.seen == []
     assert [part.content for part in parts_of(result) if part.part_kind == "user-prompt"] == ["Tea.", "More."]
     assert desk.world == ["tea"]
-
-
-@pytest.mark.anyio
-async def test_no_question_is_asked_for_a_run_that_is_refused(desk: Desk, wording: Wording) -> None:
-    """Two that resume one run: the questions are those of the first."""
-    replies: Replies = {"desk": [[Asked("call_0", "pay", {"order": "tea"})], "Paid."]}
-    begun, end, clerk = asyncio.Event(), asyncio.Event(), Clerk({"pay": Answer("no")})
-
-    async def wait(_call: GatedCall) -> Answer:
-        begun.set()
-        await end.wait()
-        return Answer("yes")
-
-    with opened(desk) as session:
-        options = RunOptions(session=session, model=Reader(replies).model(), asker=wait)
-        later = Clerk({"pay": Answer("later")})
-        assert (await desk.agent().run_async("Tea.", replace(options, asker=later))).status == "waiting"
-        first = asyncio.create_task(desk.agent().run_async(None, options))
-        await begun.wait()
-        with pytest.raises(AgentError) as raised:
-            await desk.agent().run_async(None, replace(options, asker=clerk))
-        assert str(raised.value) == wording
-        end.set()
-        assert (await first).output == "Paid."
-    assert clerk.ids == []
-
-
-def test_a_session_whose_run_failed_is_free(desk: Desk) -> None:
-    """However it ended, nothing of it goes on."""
-    with opened(desk) as session:
-        for _ in range(2):
-            with pytest.raises(PromptEvaluationError):
-                desk.agent().run("Do it.", RunOptions(session=session, model=FunctionModel(refuse)))
 
 
 def test_a_fork_goes_on_from_the_call_that_it_was_made_at(desk: Desk) -> None:

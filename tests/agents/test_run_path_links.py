@@ -14,9 +14,9 @@ from handrail.agents.approval.records import open_questions, record_decision
 from handrail.session import Session
 from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated
-from tests.agents.desks import CallLog, Person, called, desk, play
+from tests.agents.desks import CallLog, Person, answers, called, desk, play
 from tests.agents.folders import write
-from tests.agents.run.test_path_rules import answers, ruled
+from tests.agents.run.test_path_rules import ruled
 
 pytestmark = pytest.mark.anyio
 

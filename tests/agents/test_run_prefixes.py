@@ -21,9 +21,9 @@ from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import Call
 from tests.agents.approval.calls import gated
-from tests.agents.desks import DONE, CallLog, Person, called, desk, play
+from tests.agents.desks import DONE, CallLog, Person, answers, called, desk, play
 from tests.agents.folders import write
-from tests.agents.run.test_path_rules import answers, ruled
+from tests.agents.run.test_path_rules import ruled
 
 pytestmark = pytest.mark.anyio
 

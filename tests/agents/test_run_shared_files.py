@@ -16,10 +16,9 @@ from handrail.contrib.tools import READING, VfsToolsSection
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Section
 from handrail.testing import Call, Reply
-from tests.agents.desks import CallLog, Person, desk, inside, play
+from tests.agents.desks import CallLog, Person, answers, desk, inside, play
 from tests.agents.folders import agent as agent_file
 from tests.agents.folders import write
-from tests.agents.run.test_path_rules import answers
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

@@ -61,12 +61,3 @@ async def test_a_script_with_called_agents_is_run_again_on_one_session(tmp_path:
     ]
     for _ in range(2):
         assert (await play(loaded, replies, session=session)).output == "Done."
-
-
-async def test_a_model_that_has_played_its_script_says_that_another_run_needs_another_model(
-    tmp_path: Path, wording: Wording
-) -> None:
-    """A script is played once."""
-    with pytest.raises(ScriptError) as raised:
-        await play(desk(tmp_path, tools=[jot]), script("milk")[:1])
-    assert str(raised.value) == wording

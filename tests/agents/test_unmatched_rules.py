@@ -101,22 +101,6 @@ def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: KnownNames, wor
     assert str(one) == wording
 
 
-def test_an_argument_of_a_tool_that_is_known_is_an_error_whatever_else_runs() -> None:
-    """No other toolset can give the tool another argument."""
-    (one,) = found("{tool: write_file, arguments: {pth: x}}", RUNNING)
-    assert one.certain
-    assert found("{tool: '[mw]*_file', arguments: {pth: x}}", RUNNING) == []
-
-
-@pytest.mark.parametrize("rule", ["{tool: refund, expect: unmatched}", "{tool: 'x*', agent: y, expect: unmatched}"])
-def test_a_rule_that_is_expected_to_fit_nothing_is_not_remarked_on(rule: str) -> None:
-    """And it is a rule like others."""
-    assert found(rule) == []
-    (held,) = parse_rules(f"deny: [{rule}]", file="approval.yaml").deny
-    assert held == Rule(held.tool, agent=held.agent)
-    assert held.expect == "unmatched"
-
-
 def test_all_faults_of_a_rule_are_told_in_the_order_of_the_file(wording: Wording) -> None:
     """Those of a rule in the order of its keys; rules of a program stand in no file."""
     text = "deny: [{tool: write_file, agent: dsk, arguments: {a: x, b: y}}]\nallow: [zzz]\n"

@@ -77,18 +77,6 @@ def test_lists_that_are_missing_or_empty_name_nothing(head: str) -> None:
     assert parse(head) == AgentFile(name="desk", instructions="Be kind.")
 
 
-@pytest.mark.requirement("A-01")
-def test_a_file_with_nothing_but_toolsets_is_read() -> None:
-    """In the order of the file."""
-    assert parse("name: desk\ntoolsets: [b, a]").toolsets == ("b", "a")
-
-
-def test_one_name_may_stand_in_both_lists() -> None:
-    """They are two namespaces."""
-    found = parse("name: desk\ntools: [x]\ntoolsets: [x]")
-    assert (found.tools, found.toolsets) == (("x",), ("x",))
-
-
 def test_the_example_of_the_module_is_an_agent_file() -> None:
     """What the docstring shows can be copied."""
     text = (agent_file.__doc__ or "").partition("\n\n")[2]
@@ -102,13 +90,6 @@ def test_byte_order_marks_and_all_line_breaks_are_read(line_break: str, wording:
     assert parse_agent_file(text, file="desk.agent").instructions == wording
     broken = text.replace("tools: [", "toolz: [")
     assert str(refused(broken)) == wording
-
-
-def test_a_long_description_is_one_text() -> None:
-    """Folded lines are joined; there is no longest one, and a line `---` may stand in it if it is indented."""
-    assert parse("name: desk\ndescription: >\n  Answers\n  questions.").description == "Answers questions."
-    assert parse("name: desk\ndescription: |\n  a\n  ---\n  b").description == "a\n---\nb"
-    assert len(parse(f"name: desk\ndescription: {'long ' * 10_000}").description) == 49_999
 
 
 def test_what_yaml_11_took_for_booleans_are_names() -> None:
@@ -133,16 +114,8 @@ def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -
 
 
 LISTS = {
-    "text": "{}: a",
-    "number": "{}: 7",
     "nothing": "{}:",
-    "null": "{}: ~",
-    "mapping": "{}: {{a: 1}}",
     "item number": "{}: [1]",
-    "item boolean": "{}: [true]",
-    "item null": "{}: [~]",
-    "item missing": "{}:\n-",
-    "item empty": '{}: [""]',
     "item blank": '{}: [" \\u3000\\t"]',
     "item list": "{}: [[a]]",
     "item twice": "{}: [a, b, ' a']",
@@ -154,10 +127,9 @@ LISTS = {
 @pytest.mark.parametrize("head", LISTS.values(), ids=LISTS)
 def test_a_list_of_names_holds_names_and_each_once(field: str, head: str, wording: Wording) -> None:
     """The error has file, line, column, key, and the item."""
-    error = fault(head.replace("{}", field).replace("{{", "{").replace("}}", "}"))
+    error = fault(head.replace("{}", field))
     assert str(error) == wording
-    assert error.line == (4 if head == "{}:\n-" else 3)
-    assert error.field == field
+    assert (error.line, error.field) == (3, field)
 
 
 @pytest.mark.requirement("A-03")
@@ -186,17 +158,13 @@ def test_an_unknown_key_is_told_with_the_nearest_one(wording: Wording) -> None:
 
 VALUES = {
     "key twice": ("model: a\nmodel: b", 4, "model"),
-    "list": ("description: [a]", 3, "description"),
     "mapping": ("model: {}", 3, "model"),
     "number": ("description: 0x10", 3, "description"),
     "boolean": ("model: true", 3, "model"),
     "nothing": ("model:\ntools: []", 3, "model"),
-    "blank": ("model: ' '", 3, "model"),
     "colon": ("description: this: that", 3, None),
-    "no text as key": ("? [a]\n: b", 3, None),
     "NUL": ("model: \0", 3, None),
     "itself": ("tools: &a [*a]", 3, None),
-    "documents": ("...\nname: b", 4, None),
 }
 
 
@@ -213,16 +181,12 @@ def test_other_faults_are_told_with_their_line_of_the_file(
 WHOLE = {
     "empty": "",
     "only instructions": "Be kind.\n---\nname: x\n---",
-    "other fence": "----\nname: x\n----\nBe kind.",
     "not closed": "---\nname: desk\n",
-    "empty front matter": "---\n---\nBe kind.",
     "no name": "---\n\ntools: []\n---\nBe kind.",
     "name of nothing": "---\nname:\n---\nBe kind.",
     "list": "---\n- name: x\n---\nBe kind.",
-    "scalar": "---\ndesk\n---\nBe kind.",
     "null": "---\nnull\n---\nBe kind.",
     "no instructions": "---\nname: x\n---\n \n\t",
-    "nothing after": "---\nname: x\n---",
     "NUL": "---\nname: x\n---\nBe\nki\0nd",
     "surrogate": "---\nname: x\n---\n\ud83d",
 }
@@ -249,11 +213,6 @@ def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) 
         (8, 1),
     ]
     assert all(isinstance(found, AgentFileError) and str(found) in str(error) for found in error.problems)
-
-
-def test_a_fault_of_the_yaml_does_not_hide_that_of_the_body() -> None:
-    """Each part is read for itself."""
-    assert len(refused("---\nname: [\n---\n").problems) == 2
 
 
 def test_what_cannot_be_opened_is_told(tmp_path: Path, wording: Wording) -> None:

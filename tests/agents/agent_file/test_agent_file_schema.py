@@ -90,9 +90,3 @@ def test_names_that_differ_only_in_blanks_are_the_one_difference() -> None:
     front_matter = {"name": "desk", "tools": ["a", " a"]}
     assert VALIDATOR.is_valid(front_matter)
     assert parsed(front_matter) is None
-
-
-def test_the_first_line_that_editors_read_is_a_comment() -> None:
-    """It says where the schema is."""
-    text = f"---\n# yaml-language-server: $schema={PUBLISHED.name}\nname: desk\n---\nBe kind."
-    assert parse_agent_file(text, file="desk.agent").name == "desk"

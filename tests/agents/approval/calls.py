@@ -44,23 +44,6 @@ def gated(  # noqa: PLR0913, PLR0917 - one argument for each part that tests var
     )
 
 
-@dataclass
-class Person:
-    """Answers at once, always the same, and remembers what it was asked."""
-
-    answer: Answer = field(default_factory=lambda: Answer("yes"))
-    asked: list[GatedCall] = field(default_factory=list[GatedCall])
-
-    async def __call__(self, call: GatedCall) -> Answer:
-        self.asked.append(call)
-        return self.answer
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the calls that it was asked about."""
-        return [call.call_id for call in self.asked]
-
-
 class Thinker:
     """Thinks until the test lets it answer; notes how many questions stand at a time."""
 

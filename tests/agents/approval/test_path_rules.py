@@ -145,11 +145,6 @@ def test_reason_names_the_rule(wording: Wording) -> None:
     assert found.unwritable("a/b") is None
 
 
-def test_without_rules_on_paths_nothing_is_kept_back() -> None:
-    """Which costs a run nothing."""
-    assert path_filter_of(ApprovalRules(), ("desk",), "ask") == PathFilter()
-
-
 SPELLINGS = st.text(st.sampled_from("abAB/*\u00e9\u0301\u200c[k\u212a]"), max_size=8)
 """Paths and globs in which spellings are many, among them the sign for kelvin, which is a `k` in lower case."""
 

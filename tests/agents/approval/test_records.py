@@ -77,17 +77,6 @@ def test_nobody_to_ask_is_a_no_for_an_open_question(desk: Desk, wording: Wording
     assert desk.world == []
 
 
-def test_later_again_waits_still_and_runs_nothing(desk: Desk) -> None:
-    """Another process may ask another time; no model is asked, and no call is made."""
-    left_open(desk)
-    reader = Reader(BATCH)
-    again = desk.run(reader, asker=Clerk({"pay": LATER}))
-    assert (again.status, [call.call_id for call in again.waiting]) == ("waiting", ["d2"])
-    assert (reader.seen, desk.world, desk.notes()) == ([], [], ["a", "b"])
-    assert desk.run(Reader(BATCH), asker=Clerk({"pay": YES})).output == "Done."
-    assert desk.world == ["tea"]
-
-
 @pytest.mark.requirement("A-31")
 @pytest.mark.parametrize("tool", ["sign", "stamp", "guard"])
 @pytest.mark.parametrize("alone", [True, False])
@@ -160,21 +149,6 @@ def test_arguments_that_nobody_was_asked_about_are_not_run(desk: Desk, wording: 
     assert desk.world == []
 
 
-def test_changed_arguments_may_be_put_off_as_well(desk: Desk) -> None:
-    """The question about what they are now is left open in turn."""
-    left_open(desk)
-    change_conversation(desk, "tea", "gin")
-    answers = iter((YES, LATER))
-
-    def clerk(_call: GatedCall) -> Answer:
-        return next(answers)
-
-    again = desk.run(Reader(BATCH), asker=clerk)
-    assert (again.status, [call.arguments for call in again.waiting]) == ("waiting", [{"order": "gin"}])
-    assert desk.run(Reader(BATCH), asker=Clerk({"pay": YES})).output == "Done."
-    assert desk.world == ["gin"]
-
-
 @pytest.mark.parametrize("remember", ["arguments", "rule"])
 @pytest.mark.parametrize("verdict", ["yes", "no"])
 @pytest.mark.short(2)
@@ -230,16 +204,6 @@ def test_a_fork_asks_for_itself(desk: Desk) -> None:
     assert desk.run(reader, session_id="fork", asker=clerk).output == "Done."
     assert [(call.session_id, call.call_id) for call in clerk.asked] == [("fork", "d2")]
     assert (desk.world, desk.notes("fork")) == (["tea"], ["a", "b"])
-
-
-def test_a_record_keeps_the_whole_question(desk: Desk) -> None:
-    """For people, and for the process that asks it again."""
-    left_open(desk)
-    (record,) = desk.values(ApprovalRecord)
-    call = record.call
-    assert (call.path, call.session_id, call.call_id, call.tool) == (("desk",), "s", "d2", "pay")
-    assert (call.effect, call.arguments, call.asks) == ("external", {"order": "tea"}, ())
-    assert "tools.py" in call.origin
 
 
 def test_question_that_is_left_open_is_recorded_with_what_a_person_needs(desk: Desk, wording: Wording) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Tool as PydanticTool
 
-from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters
 from handrail.agents import Project, load_agent
 from handrail.agents.exports.modules import exports
-from handrail.errors import DiscoveryError, HandrailError, PromptValidationError, SchemaError
+from handrail.errors import DiscoveryError, HandrailError
 from handrail.prompt import Tool
 from tests.agents.folders import module_of, write
 from tests.wording import Wording
@@ -117,16 +116,6 @@ def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Word
     assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
 
 
-@pytest.mark.parametrize("kind", list(REFUSED)[:7])
-def test_a_tool_of_handrail_is_refused_with_the_same_words(tmp_path: Path, kind: str) -> None:
-    """There is one rule."""
-    source = f"{TYPES}\n@dataclass\nclass Held:\n    x: {kind}\n"
-    held = module_of(tmp_path, source).Held
-    with pytest.raises(PromptValidationError) as caught:
-        Tool[held, None](name="f", description="Does it.", handler=lambda params, *, context: None)  # type: ignore[arg-type, valid-type]
-    assert str(caught.value).endswith(f" {REFUSED[kind]}: {words_of(tmp_path / 'other', kind)}")
-
-
 @pytest.mark.parametrize("kind", TAKEN)
 def test_a_parameter_that_a_model_can_say_is_taken(tmp_path: Path, kind: str) -> None:
     """Models of pydantic bring validators of their own, and are left to them."""
@@ -164,17 +153,6 @@ def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> Non
         assert str(raised.value) == wording
     _, problems = Project.survey(tmp_path)
     assert list(problems) == wording
-
-
-def test_the_check_names_type_and_place() -> None:
-    """For programs that make tools of functions themselves."""
-
-    def f(x: complex) -> str:
-        return str(x)
-
-    with pytest.raises(SchemaError) as caught:
-        check_parameters(PydanticTool(f))
-    assert caught.value.path == "$.x"
 
 
 DECORATED = '''
@@ -217,10 +195,3 @@ def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path, method: 
     with pytest.raises(DiscoveryError) as caught:
         exports(module_of(tmp_path, f"{DECORATED}TOOLS = [{method}]"), where="tools.py")
     assert str(caught.value) == wording
-
-
-def test_a_method_of_an_object_is_exported_as_a_function_is(tmp_path: Path) -> None:
-    """Its object is bound."""
-    (entry,) = exports(module_of(tmp_path, f"{DECORATED}TOOLS = [Desk().leave]"), where="tools.py")
-    assert isinstance(entry.value, Tool)
-    assert (entry.name, list(entry.value.parameters_schema["properties"])) == ("leave", ["name"])

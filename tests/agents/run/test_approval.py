@@ -11,14 +11,11 @@ from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import Answer, ApprovalRules, Rule, current_run
 from handrail.errors import AgentError
 from handrail.prompt import (
     MarkdownSection,
     PolicyDecision,
-    Prompt,
-    PromptTemplate,
     ToolContext,
     ToolResult,
 )
@@ -30,6 +27,7 @@ from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
 from tests.agents.desks import CallLog, Person, called, desk, events, outcomes, play, returns
 from tests.agents.folders import agent
+from tests.kit import Decides, executor
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -108,22 +106,6 @@ async def test_every_kind_of_tool_is_asked_about_once_and_carried_out(tmp_path: 
     assert sorted(outcomes(session)) == sorted((name, True) for name in NAMES)
 
 
-@pytest.mark.requirement("A-29")
-async def test_three_runs_of_one_instance_ask_once_for_each_call_and_leave_it_as_it_is(tmp_path: Path) -> None:
-    """Nothing is wrapped around it that stays."""
-    kinds, person = Kinds(), Person()
-    instance = FunctionToolset[Any]([kinds.function("a"), kinds.function("b")], id="instance")
-    before = dict(vars(instance))
-    loaded = desk(tmp_path, toolsets={"instance": instance})
-    for number in range(1, 4):
-        script = called(Call("a", {"text": "x"}), Call("b", {"text": "x"}), c1=Outcome.ok(), c2=Outcome.ok())
-        await play(loaded, script, mode="ask", asker=person)
-        assert len(person.asked) == 2 * number
-    assert type(instance) is FunctionToolset
-    assert vars(instance) == before
-    assert loaded.agent.toolsets[0].value is instance
-
-
 def guarded(kinds: Kinds) -> dict[str, Any]:
     """Tools that PydanticAI holds back for approval, in each of its ways and in all at once."""
 
@@ -181,24 +163,8 @@ async def test_a_rule_answers_for_a_tool_that_wants_approval(tmp_path: Path) -> 
     assert len(events(session)) == len(GUARDED)
 
 
-class Careful:
-    """A policy of a section that wants a person to look."""
-
-    name = "careful"
-
-    def check(self, tool: HandrailTool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
-        """Ask."""
-        return PolicyDecision.ask(f"Is {params.text} right?")
-
-    def on_result(
-        self,
-        tool: HandrailTool[Any, Any],
-        params: Any,
-        result: ToolResult[Any],
-        *,
-        context: ToolContext,
-    ) -> None:
-        """Nothing."""
+CAREFUL = Decides(lambda _tool, params: PolicyDecision.ask(f"Is {params.text} right?"), name="careful")
+"""A policy of a section that wants a person to look."""
 
 
 @pytest.mark.requirement("A-32")
@@ -211,7 +177,7 @@ async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what
     async def measure(size: int) -> str:
         return str(size)
 
-    section = MarkdownSection(title="S", template="T.", tools=[kinds.handrail("of_section")], policies=[Careful()])
+    section = MarkdownSection(title="S", template="T.", tools=[kinds.handrail("of_section")], policies=[CAREFUL])
     research = {"research.agent": agent("research", tools="[measure]", toolsets="[section]")}
     loaded = desk(tmp_path, tools=[measure], toolsets={"section": section}, also=["research"], others=research)
     first, last = called(Call("research", {"input": "Go."}), c1=Outcome.ok("Done."))
@@ -228,19 +194,13 @@ async def test_a_nested_call_is_asked_about_with_its_path_its_arguments_and_what
     assert [call.origin for call in person.asked] == [wording, wording]
 
 
-def own_executor(kinds: Kinds) -> HandrailToolset:
-    """A toolset of Handrail's that a program has made by itself."""
-    section = MarkdownSection(title="S", template="T.", tools=[kinds.handrail("own")])
-    prompt = Prompt(PromptTemplate[str](ns="tests", key="own", sections=[section]))
-    return HandrailToolset(ToolExecutor(prompt=prompt, session=Session()), id="own")
-
-
 @pytest.mark.parametrize("tools", ["none", "one of the same id"])
 async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, tools: str, wording: Wording) -> None:
     """Its calls would take another pipeline, where nobody asks; the model is not even asked."""
     kinds = Kinds()
+    own = HandrailToolset(executor(kinds.handrail("own")), id="own")
     mine = [] if tools == "none" else [HandrailTool[None, None](name="own", description="Own.")]
-    loaded = desk(tmp_path, tools=mine, toolsets={"own": own_executor(kinds).prefixed("p")})
+    loaded = desk(tmp_path, tools=mine, toolsets={"own": own.prefixed("p")})
     with pytest.raises(AgentError) as raised:
         await play(loaded, called(Call("p_own", {"text": "x"})))
     assert str(raised.value) == wording

@@ -14,8 +14,7 @@ from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import Answer, GatedCall
 from handrail.session import Session
 from handrail.testing import Call, Outcome
-from tests.agents.desks import CallLog, called, desk, outcomes, play
-from tests.wording import Wording
+from tests.agents.desks import called, desk, outcomes, play
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A-33")]
 
@@ -68,14 +67,9 @@ class Watcher:
         return Tool(carry_out, name=name)
 
 
-def watcher(answer: Answer) -> Watcher:
-    """A person who always answers so."""
-    return Watcher(Counter(), answer)
-
-
 async def test_a_batch_is_asked_about_one_by_one_and_runs_when_all_is_answered(tmp_path: Path) -> None:
     """Three calls, three questions; the snapshots begin after the last of them."""
-    person, session = watcher(Answer("yes")), Session()
+    person, session = Watcher(Counter(), Answer("yes")), Session()
     loaded = desk(tmp_path, tools=[person.tool("a"), person.tool("b")])
     calls = [Call("a", {"text": "1"}), Call("b", {"text": "2"}), Call("a", {"text": "3"})]
     script = called(*calls, c1=Outcome.ok("1"), c2=Outcome.ok("2"), c3=Outcome.ok("3"))
@@ -83,37 +77,3 @@ async def test_a_batch_is_asked_about_one_by_one_and_runs_when_all_is_answered(t
     assert person.story == ["asked c1", "asked c2", "asked c3", "ran", "ran", "ran"]
     assert person.counter.snapshots == 3
     assert outcomes(session) == [("c1", True), ("c2", True), ("c3", True)]
-
-
-async def test_a_batch_with_a_no_runs_the_others(tmp_path: Path, wording: Wording) -> None:
-    """In the order asked; the one that was denied holds nobody up."""
-    person, session = watcher(Answer("no")), Session()
-    loaded = desk(tmp_path, tools=[person.tool("a")])
-    script = called(Call("a", {"text": "1"}), Call("a", {"text": "2"}), c1=Outcome.failed(), c2=Outcome.failed())
-    await play(loaded, script, mode="ask", asker=person, session=session, listener=(log := CallLog()))
-    assert [log.told["c1"], log.told["c2"]] == wording
-    assert person.story == ["asked c1", "asked c2"]
-    assert outcomes(session) == [("c1", False), ("c2", False)]
-
-
-@pytest.mark.parametrize("remember,asked", [("nothing", 4), ("arguments", 2), ("rule", 1)])
-async def test_an_answer_that_is_remembered_holds_for_identical_calls(
-    tmp_path: Path, remember: Any, asked: int
-) -> None:
-    """Of the same batch, and of later replies."""
-    person, session = watcher(Answer("yes", remember=remember)), Session()
-    loaded = desk(tmp_path, tools=[person.tool("a")])
-    same = [Call("a", {"text": "x"}), Call("a", {"text": "x"}), Call("a", {"text": "y"})]
-    first, _ = called(*same)
-    later = called(Call("a", {"text": "x"}, id="later"), later=Outcome.ok("x"))
-    await play(
-        loaded,
-        [first, *later],
-        mode="ask",
-        asker=person,
-        session=session,
-        resources={Counter: person.counter},
-    )
-    assert len([step for step in person.story if step != "ran"]) == asked
-    assert person.story.count("ran") == 4
-    assert len(outcomes(session)) == 4

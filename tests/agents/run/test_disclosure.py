@@ -13,14 +13,13 @@ from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.approval.rules import parse_rules
 from handrail.agents.run.disclosed_sections import disclosed_sections
-from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import AgentFileError, ToolConflictError
 from handrail.prompt import MarkdownSection
 from handrail.runtime import Session
 from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.desks import CallLog, outcomes, play, returns
+from tests.agents.desks import CallLog, desk, outcomes, play, returns
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -65,11 +64,7 @@ def orders() -> MarkdownSection[None]:
 
 def loaded(folder: Path, front: str, **toolsets: Any) -> LoadedAgent:
     """The agent `desk`, which names all these toolsets, and whose file has these lines, too."""
-    registry = Registry.of_python(tools=[], toolsets=toolsets)
-    text = f"---\nname: desk\ntoolsets: [{', '.join(toolsets)}]\n{front}\n---\nWork.\n"
-    write(folder / "project", {"desk.agent": text})
-    project = Project.load(folder / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
-    return LoadedAgent(project, project.resolve("desk"))
+    return desk(folder / "project", toolsets=toolsets, front=front)
 
 
 class Watched(ScriptedModel):

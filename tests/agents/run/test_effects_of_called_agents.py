@@ -12,11 +12,10 @@ from pydantic_ai import TextPart as Text
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import RunAbortedError
-from handrail.prompt import External, Prompt, PromptTemplate, ToolResult, ToolsSection
+from handrail.prompt import External, ToolResult
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Session
@@ -24,6 +23,7 @@ from handrail.store import Store
 from handrail.testing import Call, Reply
 from tests.agents.desks import CallLog, inside, play, returns
 from tests.agents.folders import agent, write
+from tests.kit import executor
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -161,9 +161,8 @@ async def test_a_session_of_a_called_agent_that_is_opened_by_itself_belongs_to_t
     with Session.open(kept, "s") as session:
         await play(boss, [*pays("A"), *clerk("one", "B"), *END], session=session)
     (child,) = {row.partition for row in kept.rows()} - {"s"}
-    section = ToolsSection[None](title="Till", tools=[tool(effect="external", name="pay")(bank.pay)])
     with Session.open(kept, child) as session:
-        till = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
+        till = executor(tool(effect="external", name="pay")(bank.pay), session=session)
         for order in ("A", "C"):
             assert not till.execute(ToolCall(order, "pay", {"order": order}), reply="r").success
     with Session.open(kept, "s") as session:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail.agents import LoadedAgent, Project, Registry
+from handrail.agents import LoadedAgent
 from handrail.agents.agent_file import parse_agent_file
-from handrail.agents.toolsets.builtin import built_ins, files_toolset
+from handrail.agents.toolsets.builtin import files_toolset
 from handrail.contrib.tools import VfsToolsSection
-from handrail.errors import AgentError, AgentFileError
+from handrail.errors import AgentFileError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding
 from handrail.testing import Call, Reply
-from tests.agents.desks import CallLog, called, inside, play
+from tests.agents.desks import CallLog, answers, desk, inside, play
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -29,23 +28,9 @@ READ_GIT = Call("read_file", {"path": ".git/config"})
 WRITE = Call("write_file", {"path": "secrets/b", "content": "x"})
 
 
-def loaded(
-    folder: Path, front: str, toolsets: Mapping[str, Any] | None = None, also: Sequence[str] = ()
-) -> LoadedAgent:
-    """The agent `desk`, whose file has these lines too."""
-    registry = Registry.of_python(tools=[], toolsets=dict(toolsets or {}))
-    names = ", ".join((*registry.toolsets, *also))
-    write(folder / "project", {"desk.agent": f"---\nname: desk\ntoolsets: [{names}]\n{front}\n---\nWork.\n"})
-    project = Project.load(folder / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
-    return LoadedAgent(project, project.resolve("desk"))
-
-
-async def answers(agent: LoadedAgent, folder: Path, *calls: Call, **options: Any) -> list[str]:
+async def among_secrets(agent: LoadedAgent, folder: Path, *calls: Call, **options: Any) -> list[str]:
     """What the model reads after each call; the run works on a folder with secrets."""
-    write(folder / "work", FILES)
-    log = CallLog()
-    await play(agent, called(*calls), root=folder / "work", listener=log, **options)
-    return [event.content for event in log.ended]
+    return await answers(agent, *calls, root=write(folder / "work", FILES), **options)
 
 
 @pytest.mark.parametrize("toolset", ["files", "files_ro", "project_files", "project_files_ro"])
@@ -53,9 +38,9 @@ async def test_what_an_agent_file_excludes_does_not_exist_for_the_built_in_tools
     toolset: str, tmp_path: Path, wording: Wording
 ) -> None:
     """Nor does `.git`, of which it says nothing."""
-    agent = loaded(tmp_path, "exclude: [.env, 'secrets/**']", also=[toolset])
+    agent = desk(tmp_path / "project", also=[toolset], front="exclude: [.env, 'secrets/**']")
     write(tmp_path / "project", FILES)
-    found, env, git = await answers(agent, tmp_path, GREP, READ, READ_GIT)
+    found, env, git = await among_secrets(agent, tmp_path, GREP, READ, READ_GIT)
     assert found == wording
     assert env == wording
     assert git == wording
@@ -64,17 +49,19 @@ async def test_what_an_agent_file_excludes_does_not_exist_for_the_built_in_tools
 
 async def test_without_a_word_only_git_is_excluded(tmp_path: Path, wording: Wording) -> None:
     """And with `show_git` not even that."""
-    (_, env, git) = await answers(loaded(tmp_path / "a", "", also=["files"]), tmp_path / "a", GREP, READ, READ_GIT)
+    (_, env, git) = await among_secrets(
+        desk(tmp_path / "a" / "project", also=["files"]), tmp_path / "a", GREP, READ, READ_GIT
+    )
     assert "hunter2" in env
     assert git == wording
-    agent = loaded(tmp_path / "b", "show_git: true", also=["files"])
-    assert "hunter2" in (await answers(agent, tmp_path / "b", READ_GIT))[0]
+    agent = desk(tmp_path / "b" / "project", also=["files"], front="show_git: true")
+    assert "hunter2" in (await among_secrets(agent, tmp_path / "b", READ_GIT))[0]
 
 
 async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path, wording: Wording) -> None:
     """The model is told which pattern it was."""
-    agent = loaded(tmp_path, "exclude: ['secrets/**']", also=["files"])
-    (told,) = await answers(agent, tmp_path, WRITE)
+    agent = desk(tmp_path / "project", also=["files"], front="exclude: ['secrets/**']")
+    (told,) = await among_secrets(agent, tmp_path, WRITE)
     assert told == wording
     assert not (tmp_path / "work/secrets/b").exists()
 
@@ -82,16 +69,16 @@ async def test_nothing_is_written_where_paths_are_excluded(tmp_path: Path, wordi
 async def test_a_toolset_and_the_file_exclude_together(tmp_path: Path, wording: Wording) -> None:
     """What either names does not exist."""
     toolset = files_toolset(tmp_path / "work", exclude=["secrets"])
-    agent = loaded(tmp_path, "exclude: [.env]", {"mine": toolset})
-    (found, env, *_) = await answers(agent, tmp_path, GREP, READ)
+    agent = desk(tmp_path / "project", toolsets={"mine": toolset}, front="exclude: [.env]")
+    (found, env, *_) = await among_secrets(agent, tmp_path, GREP, READ)
     assert found == wording
     assert env == wording
 
 
 async def test_a_toolset_may_show_git(tmp_path: Path) -> None:
     """Whoever makes it in Python asks for it there."""
-    agent = loaded(tmp_path, "", {"mine": files_toolset(tmp_path / "work", show_git=True)})
-    assert "hunter2" in (await answers(agent, tmp_path, READ_GIT))[0]
+    agent = desk(tmp_path / "project", toolsets={"mine": files_toolset(tmp_path / "work", show_git=True)})
+    assert "hunter2" in (await among_secrets(agent, tmp_path, READ_GIT))[0]
 
 
 @pytest.mark.parametrize("bound", ["in the section", "by the program", "by a provider", "by a provider for each call"])
@@ -108,15 +95,15 @@ async def test_what_the_file_excludes_holds_for_every_filesystem_of_the_run(
     elif bound == "by a provider for each call":
         resources = {Filesystem: Binding(Filesystem, lambda _: InMemoryFilesystem(FILES))}
     section = VfsToolsSection(files if bound == "in the section" else None)
-    agent = loaded(tmp_path, "exclude: [.env, secrets]", {"notes": section})
-    (found, env) = await answers(agent, tmp_path, GREP, READ, resources=resources)
+    agent = desk(tmp_path / "project", toolsets={"notes": section}, front="exclude: [.env, secrets]")
+    (found, env) = await among_secrets(agent, tmp_path, GREP, READ, resources=resources)
     assert found == wording
     assert env == wording
 
 
 async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path, wording: Wording) -> None:
     """Nor does one that that one makes; else making one would be a way out."""
-    agent = loaded(tmp_path, "exclude: [.env]", also=["files_ro", "dynamic_agents"])
+    agent = desk(tmp_path / "project", also=["files_ro", "dynamic_agents"], front="exclude: [.env]")
     write(tmp_path / "work", FILES)
     arguments = {"name": "helper", "instructions": "Work.", "tools": [], "toolsets": ["files_ro"]}
     log = CallLog()
@@ -154,11 +141,3 @@ def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wordi
     with pytest.raises(AgentFileError) as caught:
         parse_agent_file(f"---\nname: desk\n{lines}\n---\nWork.", file="desk.agent")
     assert str(caught.value) == wording
-
-
-@pytest.mark.parametrize("exclude", [".env", [3], ["../x"]])
-def test_slip_in_a_toolset_is_told_where_it_is_made(exclude: Any, wording: Wording) -> None:
-    """Not when an agent runs."""
-    with pytest.raises(AgentError) as raised:
-        files_toolset("notes", exclude=exclude)
-    assert str(raised.value) == wording

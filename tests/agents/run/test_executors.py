@@ -2,61 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import Agent, RunContext, ToolCallPart, ToolDefinition
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.adapters.pydantic_ai.foreign.calls import ForeignTool
-from handrail.agents import ApprovalRules, RunOptions, current_run, load_agent, shell_toolset
-from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.run.executors import RunExecutors
-from handrail.agents.run.run_group import RunGroup
+from handrail.agents import RunOptions, current_run, load_agent, shell_toolset
 from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
-from handrail.runtime.execution import run_to_completion
-from handrail.session import Session
-from handrail.session.call_ref import CallRef
 from handrail.testing import Call, Outcome
-from tests.agents.desks import DONE, called, desk, outcomes, play, returns
+from tests.agents.desks import DONE, called, desk, play
 from tests.agents.folders import agent, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
-
-PING = ToolDefinition(name="ping", metadata={"approval": "ask"})
-
-
-@pytest.fixture
-def doors(tmp_path: Path) -> Iterator[RunExecutors]:
-    """The doors of a run of `desk`."""
-    with ExitStack() as stack:
-        tree = RunGroup(desk(tmp_path).project, RunOptions(), ApprovalRules())
-        agent = ResolvedAgent(AgentFile(name="desk", instructions="Work."))
-        yield RunExecutors(tree, tree.session, ("desk",), stack, agent)
-
-
-def test_a_call_is_seen_again_as_it_was_described_ahead(doors: RunExecutors) -> None:
-    """If its arguments are others by then, it is another call; what its tool says of approval still holds."""
-    tool = ForeignTool(name="ping", description="")
-    described = doors.describe_ahead(CallRef("r", "c1"), ToolCallPart("ping", {}, "c1"), PING, {"text": "a"})
-    ahead = run_to_completion(described)
-    assert ahead is not None
-    assert doors.describe(tool, {"text": "a"}, CallRef("r", "c1")) is ahead
-    changed = doors.describe(tool, {"text": "b"}, CallRef("r", "c1"))
-    assert (changed.arguments, changed.default, changed.key) == ({"text": "b"}, "ask", ahead.key)
-    assert changed.digest != ahead.digest
-    assert doors.describe(tool, {"text": "a"}, CallRef("r2", "c1")).default is None
-    unseen = doors.describe(tool, None, CallRef("r", "c2"))
-    assert (unseen.arguments, unseen.default) == ({}, None)
-    assert doors.describe(tool, {"text": object}, CallRef("r", "c3")).arguments["text"].startswith("<class")
 
 
 async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:
@@ -110,18 +73,6 @@ async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_pat
     with pytest.raises(AgentError) as raised:
         await desk(tmp_path, toolsets={"make": make}).inspect()
     assert str(raised.value) == wording
-
-
-async def test_an_agent_that_there_is_not_cannot_be_called(tmp_path: Path, wording: Wording) -> None:
-    """A tool that calls one by a name of its own is a failed call; the agents are listed."""
-    session = Session()
-
-    async def ask(ctx: RunContext[Any]) -> str:
-        return await current_run().call_agent("nobody", "Go.", ctx)
-
-    result = await play(desk(tmp_path, tools=[ask]), called(Call("ask")), session=session)
-    assert [part.content for part in returns(result.messages)] == wording
-    assert outcomes(session) == [("c1", False)]
 
 
 async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_asked_about(

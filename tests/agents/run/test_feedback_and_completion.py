@@ -9,13 +9,12 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
-from handrail.agents import LoadedAgent, Project, Registry, RunOptions
-from handrail.agents.toolsets.builtin import built_ins
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import FeedbackTrigger, FilesExist, MarkdownSection, StaticFeedback, ToolContext
 from handrail.runtime import Session
 from handrail.runtime.hooks import FeedbackGiven, SentBack
-from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from handrail.testing import Call, Expect, Outcome, Reply
+from tests.agents.desks import desk, play
 from tests.agents.folders import write
 from tests.wording import Wording
 
@@ -41,40 +40,28 @@ def money() -> FunctionToolset[Any]:
     return toolset
 
 
-def desk() -> MarkdownSection[None]:
-    """A section of Handrail."""
-    return MarkdownSection(title="Desk", template="Save files.", tools=[save])
+SECTION = MarkdownSection[None](title="Desk", template="Save files.", tools=[save])
 
 
-def loaded(folder: Path) -> LoadedAgent:
-    """An agent with both."""
-    registry = Registry.of_python(tools=[], toolsets={"desk": desk(), "money": money()})
-    write(folder, {"clerk.agent": "---\nname: clerk\ntoolsets: [desk, money]\n---\nWork.\n"})
-    project = Project.load(folder, entries=registry.entries, packages=False)
-    return LoadedAgent(project, project.resolve("clerk"))
+def advice(text: str, **trigger: Any) -> StaticFeedback:
+    """Feedback with that text."""
+    return StaticFeedback(text=text, trigger=FeedbackTrigger(**trigger))
 
 
 async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path: Path) -> None:
     """Each toolset has an executor of its own, and all of them have the feedback of the run."""
     session, files = Session(), InMemoryFilesystem()
     advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("Look again.")}
-    replies = [
-        Reply(text="Done."),
-        Reply(
-            calls=[Call("price", {"order": "A-1"}, id="one"), Call("save", {"path": "a.md"}, id="two")],
-        ),
-        Reply(text="Done now.", expect=Expect(messages=advised)),
-    ]
-    with ScriptedModel(replies) as model:
-        options = RunOptions(
-            model=model,
-            mode="approve-all",
-            session=session,
-            resources={Filesystem: files},
-            feedback=[StaticFeedback(text="Look again.", trigger=FeedbackTrigger(every_calls=1))],
-            completion=FilesExist(["a.md"]),
-        )
-        result = await loaded(tmp_path).run_async("Do it.", options)
+    calls = [Call("price", {"order": "A-1"}, id="one"), Call("save", {"path": "a.md"}, id="two")]
+    replies = [Reply(text="Done."), Reply(calls=calls), Reply(text="Done now.", expect=Expect(messages=advised))]
+    result = await play(
+        desk(tmp_path, toolsets={"own": SECTION, "money": money()}),
+        replies,
+        session=session,
+        resources={Filesystem: files},
+        feedback=[advice("Look again.", every_calls=1)],
+        completion=FilesExist(["a.md"]),
+    )
     assert result.output == "Done now."
     assert [each.accepted for each in session[SentBack].all()] == [False, True]
     assert len(session[FeedbackGiven].all()) == 2
@@ -82,11 +69,8 @@ async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path
 
 async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording: Wording) -> None:
     """By the check of the answer, and by feedback, whichever toolset the call belongs to; excluded paths are not."""
-    registry = Registry.of_python(tools=[], toolsets={"money": money()})
-    head = "name: clerk\ntoolsets: [money, files]\nexclude: [b.md]"
-    write(tmp_path / "project", {"clerk.agent": f"---\n{head}\n---\nWork.\n"})
     root = write(tmp_path / "root", {"b.md": "excluded", "c.md": "there"})
-    project = Project.load(tmp_path / "project", built_ins=built_ins(), entries=registry.entries, packages=False)
+    agent = desk(tmp_path / "project", toolsets={"money": money()}, also=["files"], front="exclude: [b.md]")
     replies = [
         Reply(calls=[Call("price", {"order": "A-1"}, id="one")]),
         Reply(text="Done.", expect=Expect(messages={"one": Outcome.ok("A file is there.")})),
@@ -94,26 +78,14 @@ async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording:
         Reply(text="Done now.", expect=Expect(messages={"two": Outcome.ok("A file is there.")})),
     ]
     session = Session()
-    with ScriptedModel(replies) as model:
-        options = RunOptions(
-            model=model,
-            mode="approve-all",
-            session=session,
-            root=root,
-            feedback=[StaticFeedback(text="A file is there.", trigger=FeedbackTrigger(on_file="*.md"))],
-            completion=FilesExist(["a.md"]),
-        )
-        result = await LoadedAgent(project, project.resolve("clerk")).run_async("Do it.", options)
+    result = await play(
+        agent,
+        replies,
+        session=session,
+        root=root,
+        feedback=[advice("A file is there.", on_file="*.md")],
+        completion=FilesExist(["a.md"]),
+    )
     assert result.output == "Done now."
     assert [each.missing for each in session[SentBack].all()] == [(wording,), ()]
     assert [each.files for each in session[FeedbackGiven].all()] == [("c.md",), ("a.md",)]
-
-
-async def test_what_is_no_provider_or_checker_is_refused_with_the_options(wording: Wording) -> None:
-    """Before a run begins."""
-    wrong: Any = ["text"]
-    with pytest.raises(ValueError, match="FeedbackProvider"):
-        RunOptions(feedback=wrong)
-    with pytest.raises(ValueError) as raised:
-        RunOptions(completion=wrong[0])
-    assert str(raised.value) == wording

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_ai import RunContext, Tool, UserError
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents import LoadedAgent, files_toolset, toolset_factory
+from handrail.agents import LoadedAgent, toolset_factory
 from handrail.errors import ToolConflictError
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import DONE, called, desk, play, returns
@@ -130,18 +130,3 @@ async def test_no_path_leads_out_of_the_root_although_everything_is_approved(
     told = [str(part.content) for part in returns(result.messages)]
     assert [text.replace(str(tmp_path)[1:], "FOLDER") for text in told] == wording
     assert secret.read_text("utf-8") == "secret"
-
-
-@pytest.mark.requirement("A-36")
-async def test_two_folders_serve_one_agent_by_a_prefix(tmp_path: Path, root: Path) -> None:
-    """Fresh for each run; what is written lands in its own folder."""
-    for name in ("a", "b"):
-        (tmp_path / "project" / name).mkdir(parents=True)
-    both = {"a": files_toolset("a", prefix="a"), "b": files_toolset("b")}
-    loaded = desk(tmp_path / "project", toolsets=both)
-    for number in range(2):
-        path = f"{number}.txt"
-        calls = [Call(name, {"path": path, "content": name}) for name in ("a_write_file", "write_file")]
-        await play(loaded, called(*calls, c1=Outcome.ok(), c2=Outcome.ok()))
-    assert [(tmp_path / "project" / "a" / f"{n}.txt").read_text("utf-8") for n in range(2)] == ["a_write_file"] * 2
-    assert [(tmp_path / "project" / "b" / f"{n}.txt").read_text("utf-8") for n in range(2)] == ["write_file"] * 2

@@ -13,16 +13,16 @@ import pytest
 from pydantic_ai import ModelHTTPError, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents import RunEnded, RunOptions, RunResult
 from handrail.errors import PromptEvaluationError
 from handrail.limits import Deadline, Heartbeat, RunContext, TokenUsage
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
 from tests.agents.desks import CallLog, Heard, called, desk, events, inside, lines, outcomes, play, returns, write_line
 from tests.agents.folders import agent
+from tests.kit import executor
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -231,20 +231,9 @@ async def test_a_run_on_the_session_of_a_handler_is_of_its_call(tmp_path: Path, 
         late.append(pool.submit(run_late))
         raise ValueError("it fails")
 
-    prompt = Prompt(
-        PromptTemplate(
-            ns="tests",
-            key="late",
-            sections=[
-                Section(
-                    title="Start", tools=[Tool[None, None](name="start", description="Starts an agent.", handler=start)]
-                )
-            ],
-        )
-    )
     with ThreadPoolExecutor(1) as pool:
-        executor = ToolExecutor(prompt=prompt, session=session)
-        message = await executor.execute_async(ToolCall("call-1", "start", {}))
+        door = executor(Tool[None, None](name="start", description="Starts an agent.", handler=start), session=session)
+        message = await door.execute_async(ToolCall("call-1", "start", {}))
         assert (message.success, lines(session)) == (False, [])
         ended.set()
     assert (late[0].result().status, lines(session)) == ("done", [])

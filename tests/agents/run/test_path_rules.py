@@ -8,18 +8,16 @@ import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from handrail.agents import ApprovalRules, LoadedAgent, Rule, parse_rules
+from handrail.agents import ApprovalRules, Rule, parse_rules
 from handrail.agents.toolsets.builtin import files_toolset, shell_toolset
 from handrail.contrib.tools import GIT_READING, READING, ShellRule, VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.testing import Call
-from tests.agents.desks import CallLog, Person, called, desk, play
+from tests.agents.desks import CallLog, Person, answers, called, desk, play
 from tests.agents.folders import write
-from tests.agents.run.test_exclude import loaded
 from tests.contrib.tools.vfs.section.test_exclude import CHANGES, LOOKS, PLACES, PLAIN, SECRET, Where
 from tests.filesystem.stores import tree_of
 from tests.wording import Wording
@@ -47,13 +45,6 @@ deny:
 def ruled(text: str) -> ApprovalRules:
     """Rules of a file `approval.yaml`."""
     return parse_rules(text, file="approval.yaml")
-
-
-async def answers(agent: LoadedAgent, *calls: Call, **options: Any) -> list[str]:
-    """What the model reads after each call."""
-    log = CallLog()
-    await play(agent, called(*calls), listener=log, **options)
-    return [event.content for event in log.ended]
 
 
 def secrets(filesystem: Filesystem) -> dict[str, bytes | None]:
@@ -298,7 +289,8 @@ async def test_no_ready_program_shows_what_is_out_of_reach(exclude: bool, tmp_pa
         (work / link).symlink_to(target)
     repository(work)
     front = "exclude: [.env, '*.key', 'secrets/**']" if exclude else ""
-    agent = loaded(tmp_path, front, {"programs": shell_toolset(work, allow=[*READING, *GIT_READING])}, also=["files"])
+    programs = {"programs": shell_toolset(work, allow=[*READING, *GIT_READING])}
+    agent = desk(tmp_path / "project", toolsets=programs, also=["files"], front=front)
     calls = [Call("shell_run", {"command": list(command)}) for command in ATTEMPTS]
     calls += [Call("shell_run", {"command": ["cat", "b.txt"], "folder": folder}) for folder in ("secrets/a", "up")]
     log = CallLog()
@@ -344,7 +336,7 @@ async def test_an_excluded_git_folder_is_kept_from_programs_that_find_it_by_them
     status = Call("shell_run", {"command": ["git", "status", "-s"]})
     programs = {"programs": shell_toolset(work, allow=GIT_READING)}
     for front in ("", "exclude: [.git]"):
-        agent = loaded(tmp_path, front, programs)
+        agent = desk(tmp_path / "project", toolsets=programs, front=front)
         (told,) = await answers(agent, status)
         assert told == wording
 

@@ -125,14 +125,6 @@ async def test_a_rule_about_what_the_project_has_or_expects_is_not_remarked_on(
     assert not caplog.records
 
 
-async def test_of_many_warnings_only_the_first_are_told(tmp_path: Path, wording: Wording) -> None:
-    """And how many there are."""
-    rules = ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500)))
-    told = await warnings(project(tmp_path, shop=DynamicToolset[Any](make)), rules, tmp_path)
-    assert len(told) == 21
-    assert told[-1] == wording
-
-
 async def test_the_tools_of_a_factory_are_known_once_it_has_been_called(tmp_path: Path, wording: Wording) -> None:
     """Then a name that none of them has is an error; one that they have is none."""
     loaded = project(tmp_path, shop=make)
@@ -159,13 +151,6 @@ async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path
         },
     )
     (told,) = await warnings(loaded, ruled("deny: [made_note]"), tmp_path)
-    assert told == wording
-
-
-async def test_names_of_agents_that_an_agent_makes_are_warned_of(tmp_path: Path, wording: Wording) -> None:
-    """They are known only while it runs."""
-    loaded = desk(tmp_path, tools=[note], also=["dynamic_agents"])
-    (told,) = await warnings(loaded, ruled("deny: [{tool: note, agent: desk/helper}]"), tmp_path)
     assert told == wording
 
 

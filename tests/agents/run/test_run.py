@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -21,7 +21,7 @@ from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.agents.desks import DONE, CallLog, Heard, called, desk, outcomes, play
 from tests.agents.folders import agent
-from tests.agents.run.test_approval import Careful
+from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
 from tests.wording import Wording
 
@@ -84,13 +84,6 @@ async def test_on_an_event_loop_run_says_what_to_use(tmp_path: Path, wording: Wo
     assert str(raised.value) == wording
 
 
-def test_an_error_of_a_run_is_told_without_another_one(tmp_path: Path) -> None:
-    """That there was no event loop before is nothing that anybody asked."""
-    with pytest.raises(AgentError) as caught:
-        desk(tmp_path).run("", RunOptions(model=MODEL))
-    assert caught.value.__context__ is None
-
-
 @pytest.mark.parametrize("wrong", ["", " \n", 7, b"Go.", ["Go."]])
 def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wording: Wording) -> None:
     """Before the model is asked."""
@@ -99,17 +92,6 @@ def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wordi
         desk(tmp_path).run(wrong, RunOptions(model=MODEL, session=session))
     assert str(raised.value) == wording
     assert session.kinds == ()
-
-
-def test_a_session_of_another_agent_is_refused(tmp_path: Path, wording: Wording) -> None:
-    """Its conversation is not this one's."""
-    session = Session(session_id="s")
-    loaded = desk(tmp_path, others={"child.agent": agent("child")})
-    loaded.run("Go.", RunOptions(model=MODEL, session=session))
-    other = LoadedAgent(loaded.project, loaded.project.resolve("child"))
-    with pytest.raises(AgentError) as raised:
-        other.run("Go.", RunOptions(model=MODEL, session=session))
-    assert str(raised.value) == wording
 
 
 class Pipe:
@@ -217,7 +199,7 @@ async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rul
     """No model is asked; a toolset may have the name of a tool."""
     tool = HandrailTool[None, None](name="own", description="Own.")
     inner = HandrailTool[None, None](name="placed", description="Placed.")
-    section = MarkdownSection(title="Outer", template="T.", tools=[inner], policies=[cast("Any", Careful())])
+    section = MarkdownSection(title="Outer", template="T.", tools=[inner], policies=[CAREFUL])
     toolsets = {"own": FunctionToolset([named("ping")], id="own"), "section": section}
     reports = await desk(tmp_path, tools=[tool], toolsets=toolsets, also=["planning"]).inspect()
     assert [(each.name, each.source, each.section, each.policies, each.approval.verdict) for each in reports[:3]] == [

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import Agent, RunContext, ToolDefinition
+from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.active_run import as_current_run
-from handrail.agents.exports.entries import FactoryFunction, FactoryProduct, Origin, ToolsetFactory
-from handrail.agents.toolsets.factory_toolset import FactoryToolset
+from handrail.agents.exports.entries import FactoryFunction, FactoryProduct, ToolsetFactory
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import MarkdownSection
-from tests.adapters.notes import ADD_NOTE, READ_NOTES
-from tests.agents.toolsets.traced import CONTEXT, FakeRun, Trace, Traced, made, run
+from tests.agents.toolsets.traced import Trace, Traced, made, run
 from tests.wording import Wording
 
 
@@ -197,31 +193,6 @@ async def test_what_a_factory_raises_passes_with_a_note(wording: Wording, *, per
     assert note == wording
 
 
-@pytest.mark.anyio
-async def test_what_a_product_raises_when_it_gets_ready_for_the_run_has_the_note_too(wording: Wording) -> None:
-    """A factory may return a dynamic toolset, whose own factory fails."""
-
-    def fails(ctx: RunContext[Any]) -> Any:
-        raise LookupError("no such desk")
-
-    with pytest.raises(LookupError) as caught:
-        await run(made(returning(DynamicToolset(fails, per_run_step=False))))
-    assert caught.value.__notes__[0] == wording
-
-
-@pytest.mark.anyio
-async def test_a_callable_object_is_named_by_its_class(wording: Wording) -> None:
-    """It has no name of its own."""
-
-    class Maker:
-        def __call__(self, ctx: RunContext[Any]) -> Any:
-            return 7
-
-    with pytest.raises(FactoryError) as raised:
-        await run(made(Maker()))
-    assert str(raised.value) == wording
-
-
 def _dynamic(inner_per_step: bool) -> AbstractToolset[Any]:
     return DynamicToolset(returning(Traced("ping")), per_run_step=inner_per_step)  # type: ignore[arg-type] # no section
 
@@ -261,82 +232,9 @@ async def test_dynamic_toolsets_that_a_factory_returns_show_their_tools(
 
 
 @pytest.mark.anyio
-async def test_a_section_becomes_a_toolset_of_the_current_run(wording: Wording) -> None:
-    """With its guidance, on the session of the run, under the registered name."""
-    section = MarkdownSection(title="Desk", template="Keep notes.", tools=[ADD_NOTE, READ_NOTES])
-    here = FakeRun()
-    with as_current_run(here):
-        caller = await run(made(returning(section)), "read_notes")
-    assert caller.seen == [["add_note", "read_notes"]] * 2
-    assert caller.told == ["no notes"]
-    assert caller.instructions[0] == wording
-
-
-@pytest.mark.anyio
 async def test_a_section_without_a_run_is_told(wording: Wording) -> None:
     """Only the run of an agent file has a session for it."""
     section = MarkdownSection(title="Desk", template="Keep notes.")
     with pytest.raises(AgentError) as raised:
         await run(made(returning(section)))
-    assert str(raised.value) == wording
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-25")
-async def test_runs_side_by_side_have_toolsets_of_their_own() -> None:
-    """Two runs of one agent, both under way: two instances, each entered and left once."""
-    instances: list[Traced] = []
-    both = asyncio.Event()
-
-    async def make(ctx: RunContext[Any]) -> FactoryProduct:
-        instances.append(mine := Traced("ping"))
-        if len(instances) == 2:
-            both.set()
-        await both.wait()
-        return mine
-
-    toolset = made(make)
-    await asyncio.gather(run(toolset, "ping"), run(toolset, "ping"))
-    assert [(one.entries, one.depth) for one in instances] == [(1, 0), (1, 0)]
-
-
-@pytest.mark.anyio
-async def test_a_made_toolset_is_known_by_its_registered_name(wording: Wording) -> None:
-    """Its id is the name; its label has the origin, too; a tool that is made says that it is a tool."""
-    toolset = made(returning(None))
-    assert (toolset.id, toolset.label) == ("desk", "toolset desk (tools.py)")
-    tool = FactoryToolset(ToolsetFactory(returning(None)), name="ping", origin=Origin("built-in"), kind="tool")
-    of_run = await tool.for_run(CONTEXT)
-    assert (of_run.id, of_run.label) == ("ping", wording)
-
-
-@pytest.mark.anyio
-async def test_everything_is_passed_on_to_what_was_made() -> None:
-    """Definitions, visitors and replacements reach the product; before there is one, the toolset speaks for itself."""
-    ping, pong = Traced("ping"), Traced("pong")
-    toolset = made(returning(ping))
-    of_run = await toolset.for_run(CONTEXT)
-    visited: list[AbstractToolset[Any]] = []
-    toolset.apply(visited.append)
-    of_run.apply(visited.append)
-    assert visited == [toolset, ping]
-    assert toolset.visit_and_replace(lambda _: pong) is pong
-    replaced = of_run.visit_and_replace(lambda _: pong)
-    assert isinstance(replaced, FactoryToolset)
-    async with replaced:
-        assert list(await replaced.get_tools(CONTEXT)) == ["pong"]
-        tool = await replaced.get_tool_for_tool_def(ToolDefinition(name="pong"), CONTEXT)
-        assert await replaced.call_tool("pong", {}, CONTEXT, tool) == "pong"
-    assert (pong.entries, pong.depth, ping.entries) == (1, 0, 0)
-
-
-@pytest.mark.anyio
-async def test_where_nothing_was_made_there_is_nothing_to_call(wording: Wording) -> None:
-    """A definition is not found, and a call is told."""
-    tool = (await Traced("ping").get_tools(CONTEXT))["ping"]
-    nothing = await made(returning(None)).for_run(CONTEXT)
-    with pytest.raises(KeyError, match="ping"):
-        await nothing.get_tool_for_tool_def(tool.tool_def, CONTEXT)
-    with pytest.raises(AgentError) as raised:
-        await nothing.call_tool("ping", {}, CONTEXT, tool)
     assert str(raised.value) == wording

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_ai import Agent, RunContext
-from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.exports.entries import FactoryProduct
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
-from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, run, stopped
+from tests.agents.toolsets.traced import CONTEXT, Trace, Traced, made, run, stopped
 from tests.wording import Wording
 
 
@@ -21,61 +21,6 @@ def of(*toolsets: AbstractToolset[Any]) -> LabelledToolset:
     """Toolsets under the names `a`, `b` and so on, from `tools.py`."""
     labels = (f"toolset {letter} (tools.py)" for letter in "abcdefgh")
     return LabelledToolset([LabelledSource(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-24")
-async def test_a_static_toolset_is_entered_and_left_once_for_each_run() -> None:
-    """Not twice; and it is entered before the first step."""
-    trace = Trace()
-    ping, pong = Traced("ping", trace), Traced("pong", trace)
-    await run(of(ping, pong), "ping")
-    assert trace.log == ["enter ping", "enter pong", "call ping", "exit pong", "exit ping"]
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-24")
-async def test_a_run_that_fails_leaves_what_it_entered_once(wording: Wording) -> None:
-    """The error of the tool reaches the caller."""
-    trace = Trace(fails_at=frozenset({"call ping"}))
-    ping, pong = Traced("ping", trace), Traced("pong", trace)
-    with pytest.raises(OSError) as raised:
-        await run(of(ping, pong), "ping")
-    assert str(raised.value) == wording
-    assert trace.log == ["enter ping", "enter pong", "call ping", "exit pong", "exit ping"]
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-25")
-async def test_two_runs_enter_one_static_toolset_twice() -> None:
-    """One after the other: the very same instance, each time at depth 1."""
-    ping = Traced("ping")
-    toolset = of(ping)
-    for _ in range(2):
-        await run(toolset, "ping")
-    assert (ping.entries, ping.deepest, ping.depth) == (2, 1, 0)
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-26")
-async def test_nested_runs_have_factory_toolsets_of_their_own_and_share_the_static_ones() -> None:
-    """An agent that calls itself: two products, one instance at depth 2, and all back to zero."""
-    products: list[Traced] = []
-    static = Traced("ping")
-
-    def make(ctx: RunContext[Any]) -> FactoryProduct:
-        products.append(Traced("pong"))
-        return products[-1]
-
-    async def again() -> str:
-        inner = Agent(Caller(["pong", "ping"]).agent_model, toolsets=[toolset])
-        return (await inner.run("go")).output
-
-    toolset = of(FunctionToolset([again]), made(make), static)
-    outer = await run(toolset, "again", "pong", "ping")
-    assert outer.told == ["done", "pong", "ping"]
-    assert (static.entries, static.deepest, static.depth) == (2, 2, 0)
-    assert [(one.entries, one.depth) for one in products] == [(1, 0), (1, 0)]
 
 
 @pytest.mark.anyio
@@ -99,63 +44,6 @@ async def test_a_toolset_that_cannot_be_entered_has_those_before_it_left(wording
     assert note == wording
     assert trace.log == ["enter ping", "enter pong", "exit ping"]
     assert left_with == [OSError]
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-27")
-@pytest.mark.parametrize("per_run_step", [False, True])
-async def test_a_product_that_cannot_be_entered_is_not_left(wording: Wording, *, per_run_step: bool) -> None:
-    """It was not entered; what stands before it is left."""
-    trace = Trace(fails_at=frozenset({"enter pong"}))
-    ping, pong = Traced("ping", trace), Traced("pong", trace)
-    with pytest.raises(OSError) as raised:
-        await run(of(ping, made(lambda _: pong, per_run_step=per_run_step)))
-    assert str(raised.value) == wording
-    assert trace.log == ["enter ping", "enter pong", "exit ping"]
-
-
-@pytest.mark.anyio
-async def test_a_product_that_cannot_get_ready_leaves_the_old_one_in_its_place(wording: Wording) -> None:
-    """Nothing is left before the next one is ready to be entered."""
-    trace = Trace()
-
-    def make(ctx: RunContext[Any]) -> FactoryProduct:
-        if ctx.run_step == 2:
-            trace.fails_at = frozenset({"for_run"})
-        return Faulty(f"desk{ctx.run_step}", trace)
-
-    with pytest.raises(OSError) as raised:
-        await run(made(make, per_run_step=True), "desk1")
-    assert str(raised.value) == wording
-    assert trace.log == ["for_run", "enter desk1", "for_run_step", "call desk1", "for_run", "exit desk1"]
-
-
-@pytest.mark.anyio
-async def test_an_exit_that_fails_does_not_keep_others_from_being_left(wording: Wording) -> None:
-    """The error reaches the caller after all were left."""
-    trace = Trace(fails_at=frozenset({"exit pong"}))
-    ping, pong, last = Traced("ping", trace), Traced("pong", trace), Traced("last", trace)
-    with pytest.raises(OSError) as raised:
-        await run(of(ping, pong, last))
-    assert str(raised.value) == wording
-    assert trace.log[-3:] == ["exit last", "exit pong", "exit ping"]
-
-
-@pytest.mark.anyio
-async def test_whoever_enters_by_hand_has_the_exception_passed_on() -> None:
-    """PydanticAI tells toolsets of no exception when a run ends; a `with` block does."""
-    seen: list[object] = []
-
-    class Noticing(Traced):
-        async def __aexit__(self, *args: object) -> bool | None:
-            seen.append(args[0])
-            return await super().__aexit__(*args)
-
-    of_run = await of(Noticing("ping"), made(lambda _: Noticing("pong"))).for_run(CONTEXT)
-    with pytest.raises(LookupError):
-        async with of_run:
-            raise LookupError
-    assert seen == [LookupError, LookupError]
 
 
 PLACES = [

@@ -9,15 +9,11 @@ from pydantic_ai import RunContext, Tool
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
-from handrail.agents import files_toolset, shared, shell_toolset
-from handrail.agents.exports.entries import AgentReference, Entry, Origin, ToolsetFactory
+from handrail.agents import shared
+from handrail.agents.exports.entries import Entry
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
-from handrail.prompt import MarkdownSection, Section
-from tests.kit import tool
-
-PROGRAM = Origin("program")
 
 
 def ping(text: str) -> str:
@@ -84,33 +80,6 @@ def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
 
 
 READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
-
-
-@pytest.mark.parametrize(
-    "value, names, complete",
-    [
-        (Tool(ping), ["ping"], True),
-        (tool("echo"), ["echo"], True),
-        (AgentReference("clerk"), ["clerk"], True),
-        (ToolsetFactory(make), [], False),
-        (files_toolset("a", read_only=True, prefix="a"), READING, True),
-        (shell_toolset(allow=[("make", "test")]), ["shell_run"], True),
-        (
-            Section[None](
-                title="Above",
-                tools=(tool("above"),),
-                children=(
-                    MarkdownSection(title="Below", template="", tools=(tool("below"),), enabled=lambda _params: False),
-                ),
-            ),
-            ["above", "below"],
-            True,
-        ),
-    ],
-)
-def test_the_tools_of_an_entry_are_known_before_a_run(value: Any, names: list[str], complete: bool) -> None:
-    """A factory of the program is asked when a run begins; the names of its tools are known then."""
-    assert named(listing_of_entry(Entry("name", "toolset", value, PROGRAM))) == (names, complete)
 
 
 @pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.toolsets.shared_toolset import SharedToolset, shared
+from handrail.agents.toolsets.shared_toolset import shared
 from handrail.errors import AgentError
-from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, named, run, stopped
+from tests.agents.toolsets.traced import Caller, Trace, run, stopped
 from tests.wording import Wording
 
 
@@ -69,61 +69,6 @@ async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("A-26")
-async def test_a_shared_instance_is_entered_by_each_run_that_nests() -> None:
-    """Without counting, nested runs enter the very same object twice and leave it twice."""
-    ping = Traced("ping")
-
-    async def ask() -> str:
-        return (await Agent(Caller(["ping"]).agent_model, toolsets=[ping]).run("go")).output
-
-    await Agent(Caller(["ask", "ping"]).agent_model, toolsets=[FunctionToolset([ask]), ping]).run("go")
-    assert (ping.entries, ping.deepest, ping.depth) == (2, 2, 0)
-
-
-@pytest.mark.anyio
-async def test_who_comes_while_it_opens_waits_until_it_is_open() -> None:
-    """One opens, the others find it open."""
-    trace = Trace(stays_at="open")
-    browser = Browser(trace)
-    toolset = shared(browser)
-    opening = asyncio.create_task(toolset.__aenter__())
-    await trace.reached.wait()
-    trace.stays_at = ""
-    others = [asyncio.create_task(toolset.__aenter__()) for _ in range(3)]
-    await asyncio.sleep(0)
-    assert not any(other.done() for other in others)
-    opening.cancel()
-    await asyncio.gather(opening, *others, return_exceptions=True)
-    assert (browser.opened, browser.page) == (1, "start")
-    for _ in others:
-        assert browser.page == "start"
-        await toolset.__aexit__(None, None, None)
-    assert browser.page is None
-
-
-@pytest.mark.anyio
-async def test_who_comes_while_it_closes_opens_it_anew() -> None:
-    """Nobody gets a toolset that is about to be closed."""
-    trace = Trace(stays_at="close")
-    browser = Browser(trace)
-    toolset = shared(browser)
-    await toolset.__aenter__()
-    closing = asyncio.create_task(toolset.__aexit__(None, None, None))
-    await trace.reached.wait()
-    coming = asyncio.create_task(toolset.__aenter__())
-    gone = asyncio.create_task(toolset.__aenter__())
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    assert not coming.done()
-    closing.cancel()
-    await asyncio.gather(closing, return_exceptions=True)
-    await coming
-    assert (browser.opened, browser.page) == (2, "start")
-
-
-@pytest.mark.anyio
 async def test_a_failure_to_open_leaves_it_closed_for_the_next_one(wording: Wording) -> None:
     """The error reaches who opened it, and is not counted."""
     browser = Browser(Trace(fails_at=frozenset({"open"})))
@@ -134,19 +79,6 @@ async def test_a_failure_to_open_leaves_it_closed_for_the_next_one(wording: Word
     browser.trace.fails_at = frozenset()
     assert (await run(toolset, "look")).told == ["page: start"]
     assert (browser.opened, browser.page) == (1, None)
-
-
-@pytest.mark.anyio
-async def test_a_failure_to_close_is_told_and_it_counts_as_closed(wording: Wording) -> None:
-    """The next one opens it again."""
-    browser = Browser(Trace(fails_at=frozenset({"close"})))
-    toolset = shared(browser)
-    with pytest.raises(OSError) as raised:
-        await run(toolset)
-    assert str(raised.value) == wording
-    browser.trace.fails_at = frozenset()
-    await run(toolset)
-    assert browser.opened == 2
 
 
 @pytest.mark.anyio
@@ -202,18 +134,6 @@ async def test_what_makes_a_toolset_for_each_run_cannot_be_shared(
     browser = Browser()
     assert (await run(CombinedToolset([shared(browser)]).prefixed("my"), "my_look")).told == ["page: start"]
     assert browser.page is None
-
-
-@pytest.mark.anyio
-async def test_a_toolset_that_is_shared_looks_like_itself(wording: Wording) -> None:
-    """Id, tools and what a visitor sees are those of the toolset."""
-    browser, other = Browser(), FunctionToolset([named("ping")], id="other")
-    toolset = shared(browser)
-    assert (toolset.id, toolset.label) == ("browser", wording)
-    assert list(await toolset.get_tools(CONTEXT)) == ["look"]
-    replaced = toolset.visit_and_replace(lambda _: other)
-    assert isinstance(replaced, SharedToolset)
-    assert replaced.wrapped is other
 
 
 def test_tasks_of_several_event_loops_may_share_one() -> None:

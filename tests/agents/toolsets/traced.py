@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic_ai import Agent, ModelMessage, ModelResponse, RunContext, RunUsage, TextPart, ToolCallPart
@@ -14,16 +13,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
-from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import FactoryFunction, Origin, toolset_factory
-from handrail.agents.project_config import ShellConfig
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
-from handrail.errors import AgentError
-from handrail.filesystem import HostFilesystem, PathFilter
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section, Tool
-from handrail.session import Session
 
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage(), run_step=1)
 TOOLS_FILE = Origin("module", "tools.py")
@@ -157,40 +148,3 @@ async def stopped(toolset: AbstractToolset[Any], trace: Trace, *calls: str) -> N
     running.cancel()
     (ended,) = await asyncio.gather(running, return_exceptions=True)
     assert isinstance(ended, asyncio.CancelledError)
-
-
-class FakeRun:
-    """A run of the agent `desk`, which can do nothing but make toolsets of sections and tools."""
-
-    def __init__(self) -> None:
-        """Begin with an empty session."""
-        self.session = Session()
-        self.path = ("desk",)
-        self.root = self.project_folder = Path()
-        self.agents: Mapping[str, AgentFile] = {}
-        self.tool_names: tuple[str, ...] = ()
-        self.toolset_names: tuple[str, ...] = ("desk",)
-        self.path_filter = PathFilter()
-        self.show_git = False
-        self.shell = ShellConfig()
-
-    def filesystem(self, folder: Path) -> HostFilesystem:
-        """There is none."""
-        raise AgentError(f"this run has no filesystem over {folder}")
-
-    async def open_filesystem(self, folder: Path) -> HostFilesystem:
-        """There is none."""
-        return self.filesystem(folder)
-
-    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
-        """A section on the session of the run."""
-        prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=[section]))
-        return HandrailToolset(ToolExecutor(prompt=prompt, session=self.session), id=id)
-
-    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> AbstractToolset[Any]:
-        """A tool on the session of the run."""
-        return self.section_toolset(MarkdownSection(title="Tool", template="", tools=[tool]), id=id)
-
-    async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        """There is no other agent."""
-        raise AgentError(f"this run has no agent {name}")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, GatedCall, Grant
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.errors import AgentError
 from handrail.redaction import MASK
 from handrail.session.call_ref import CallRef
-from tests.agents.approval.calls import Heard, Person, gated
+from tests.agents.approval.calls import Heard, gated
+from tests.agents.desks import Person
 from tests.wording import Wording
 
 NO_RULES = ApprovalRules()
@@ -248,35 +248,6 @@ async def test_a_grant_may_be_for_some_arguments() -> None:
 
 
 @pytest.mark.anyio
-async def test_later_leaves_the_question_open_where_the_run_can_wait() -> None:
-    """It is not asked again in this run; the calls are kept in the order asked, and settled one by one."""
-    person, heard = Person(Answer("later")), Heard()
-    door = ApprovalGate(NO_RULES, "ask", person, can_wait=True, on_event=heard)
-    calls = [gated(id="b"), gated(id="a")]
-    for call in calls:
-        decision = await door.decide(call)
-        assert (decision.verdict, decision.by) == ("later", "person")
-        assert await door.decide(call) is decision
-        assert door.judge(call).verdict == "ask"
-    assert door.open == tuple(calls)
-    assert len(person.asked) == 2
-    door.settle(("s", CallRef("r", "b")), Decision("allow", calls[0].digest, by="person"))
-    assert door.open == (calls[1],)
-    assert door.judge(calls[0]).verdict == "allow"
-    assert heard.events[-1] == ("a", "later by person")
-
-
-@pytest.mark.anyio
-async def test_later_is_a_denial_where_nobody_could_come_back(wording: Wording) -> None:
-    """The reason says why."""
-    door = gate(Person(Answer("later")))
-    decision = await door.decide(gated())
-    assert decision.verdict == "deny"
-    assert decision.reason == wording
-    assert door.open == ()
-
-
-@pytest.mark.anyio
 async def test_a_reason_has_no_secret(wording: Wording) -> None:
     """It is stored, with the decision and with what it holds for; so is that of an asker that fails."""
     door = gate(Person(Answer("no", "rule", "password=hunter2")))
@@ -310,18 +281,3 @@ async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wordin
     assert person.asked == []
     await door.decide(gated(arguments={}))
     assert len(person.asked) == 1
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(lambda: ApprovalGate(cast("Any", {}), "ask", None), id="rules"),
-        pytest.param(lambda: ApprovalGate(NO_RULES, cast("Any", "approve_all"), None), id="mode"),
-        pytest.param(lambda: ApprovalGate(NO_RULES, "ask", cast("Any", "me")), id="asker"),
-    ],
-)
-def test_what_a_gate_cannot_be_made_of_is_told(make: Any, wording: Wording) -> None:
-    """Before any run begins."""
-    with pytest.raises(AgentError) as raised:
-        make()
-    assert str(raised.value) == wording

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +11,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.errors import CallPostponed
 from handrail.prompt import (
     PolicyDecision,
     Prompt,
@@ -27,7 +24,8 @@ from handrail.prompt import (
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import digest, dump
 from handrail.session.call_ref import CallRef
-from tests.agents.approval.calls import Person, Thinker
+from tests.agents.desks import Person
+from tests.kit import Decides
 from tests.wording import Wording
 
 
@@ -38,18 +36,12 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True)
-class AskAbove:
-    """A policy of a section: long notes are asked about."""
-
-    length: int
-    name: str = "length"
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        too_long = len(params.text) > self.length
-        return PolicyDecision.ask(f"{len(params.text)} letters?") if too_long else PolicyDecision.allow()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None: ...
+LONG_NOTES = Decides(
+    lambda _tool, note: (
+        PolicyDecision.ask(f"{len(note.text)} letters?") if len(note.text) > 3 else PolicyDecision.allow()
+    )
+)
+"""A policy of a section: long notes are asked about."""
 
 
 class Desk:
@@ -99,33 +91,6 @@ def gate(asker: Any = None, *, allow: tuple[Rule, ...] = (), deny: tuple[Rule, .
 
 
 @pytest.mark.anyio
-async def test_what_rules_allow_runs_and_what_they_deny_does_not(wording: Wording) -> None:
-    """Nobody is asked; the model reads the rule."""
-    person = Person()
-    desk = Desk(gate(person, allow=(Rule("note", {"text": "a*"}),), deny=(Rule("note", {"text": "*b"}),)))
-    assert (await desk.call("a")).success
-    message = await desk.call("ab", id="d")
-    assert message.content == wording
-    assert desk.noted == ["a"]
-    assert person.asked == []
-
-
-@pytest.mark.anyio
-async def test_a_call_that_was_asked_about_ahead_is_not_asked_about_again(wording: Wording) -> None:
-    """A yes lets it run, a no is told with its reason."""
-    person = Person()
-    door = gate(person)
-    desk = Desk(door)
-    await door.decide(desk.ahead("a"))
-    assert (await desk.call("a")).success
-    person.answer = Answer("no", reason="not now")
-    await door.decide(desk.ahead("b", id="d"))
-    assert (await desk.call("b", id="d")).content == wording
-    assert person.ids == ["c", "d"]
-    assert desk.noted == ["a"]
-
-
-@pytest.mark.anyio
 async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeline(wording: Wording) -> None:
     """Nothing slips past by another door."""
     person = Person(Answer("no", reason="not now"))
@@ -153,32 +118,12 @@ async def test_what_other_policies_ask_is_put_to_the_person() -> None:
     """Also about a call that a rule allows, or that has been asked about without that question."""
     person = Person(Answer("no"))
     door = gate(person, allow=(Rule("*"),))
-    desk = Desk(door, AskAbove(3))
+    desk = Desk(door, LONG_NOTES)
     assert (await desk.call("abc")).success
     assert (await door.decide(desk.ahead("abcde", id="d"))).verdict == "allow"
     assert not (await desk.call("abcde", id="d")).success
     assert [call.asks for call in person.asked] == [("5 letters?",)]
     assert desk.noted == ["abc"]
-
-
-@pytest.mark.anyio
-async def test_a_question_that_is_left_open_postpones_the_call(wording: Wording) -> None:
-    """It is not run and not recorded; once it is settled, the same call runs."""
-    person = Person(Answer("later"))
-    door = gate(person)
-    desk = Desk(door)
-    with pytest.raises(CallPostponed) as raised:
-        await desk.call("a")
-    assert str(raised.value) == wording
-    assert desk.session[ToolInvoked].all() == ()
-    assert [call.call_id for call in door.open] == ["c"]
-    with pytest.raises(CallPostponed):
-        await desk.call("a")
-    assert person.ids == ["c"]
-    again = gate()
-    resumed = Desk(again)
-    again.settle((resumed.session.session_id, CallRef("r", "c")), await gate(Person()).decide(resumed.ahead("a")))
-    assert (await resumed.call("a")).success
 
 
 @pytest.mark.anyio
@@ -200,41 +145,3 @@ async def test_a_denial_that_nobody_decided_is_not_final(*, ahead: bool) -> None
             await door.decide(desk.ahead("a"))
         assert not (await desk.call("a")).success
         assert [event.final for event in desk.session[ToolInvoked]] == [final]
-
-
-@pytest.mark.anyio
-async def test_with_nobody_to_ask_the_model_is_told_to_do_without(wording: Wording) -> None:
-    """And which rule would let it run."""
-    content = (await Desk(gate()).call("a")).content
-    assert content == wording
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-33")
-async def test_calls_in_the_pipeline_are_asked_about_one_at_a_time() -> None:
-    """Side by side or not, one question stands, and nothing has run before its answer."""
-    person = Thinker()
-    door = gate(person)
-    desks = [Desk(door), Desk(door)]
-    tasks = [asyncio.create_task(desk.call("a", id=f"{number}")) for number, desk in enumerate(desks)]
-    for desk in desks:
-        await person.question()
-        assert desk.noted == []
-        person.say(Answer("yes"))
-    assert [message.success for message in await asyncio.gather(*tasks)] == [True, True]
-    assert person.most_at_once == 1
-
-
-@pytest.mark.anyio
-async def test_a_call_from_another_event_loop_is_refused_if_it_has_to_be_asked_about(wording: Wording) -> None:
-    """A gate asks on one event loop; the refusal says so."""
-    person = Person()
-    door = gate(person)
-    desk = Desk(door)
-    await door.decide(desk.ahead("a"))
-    told: list[ToolMessage] = []
-    thread = threading.Thread(target=lambda: told.append(desk.door.execute(ToolCall("d", "note", {"text": "b"}))))
-    thread.start()
-    thread.join()
-    assert told[0].content == wording
-    assert desk.noted == []

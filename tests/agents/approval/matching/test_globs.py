@@ -123,23 +123,6 @@ def test_path_fits_with_the_folders_that_it_lies_in(pattern: str, path: str) -> 
     assert one.fits_at_or_above(path) == any(one.fits(each) for each in (path, *above))
 
 
-@pytest.mark.parametrize(
-    "pattern, run",
-    [
-        ("**/s1/*.key", ".key"),
-        ("**/secrets/**", "secrets/"),
-        ("a/**/bcd", "bcd"),
-        ("ab**/c", "ab"),
-        ("x[ab]yz?w", "yz"),
-        ("[a", "[a"),
-        ("**", ""),
-    ],
-)
-def test_longest_run_is_of_characters_that_stand_for_themselves(pattern: str, run: str) -> None:
-    """The slash of `**/` may stand for nothing, so it is in none."""
-    assert glob(pattern, "wide").run == run
-
-
 @given(
     st.lists(st.sampled_from(["a", "b", "/", "?", "*", "**", "**/", "/**/", "[ab]", "[!a]"]), max_size=7).map("".join),
     st.text("ab/", max_size=9),

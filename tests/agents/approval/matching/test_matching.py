@@ -238,26 +238,6 @@ def test_what_cannot_be_written_is_never_allowed(value: object) -> None:
     assert fits("nothing like it", value, "wide")
 
 
-@pytest.mark.parametrize(
-    "path,short",
-    [
-        ("", ""),
-        (".", ""),
-        ("a/..", ""),
-        ("a/../..", ".."),
-        ("../../a", "../../a"),
-        ("/../a", "/a"),
-        ("//a///b/", "/a/b"),
-        ("a\\b", "a/b"),
-        ("*/../a", "*/../a"),
-        ("a b/..", ""),
-    ],
-)
-def test_the_shortest_form_of_a_path(path: str, short: str) -> None:
-    """No empty parts, no dots, `..` only at its start; what a glob may stand for is not taken away."""
-    assert shortest(path) == short
-
-
 def fits_both(pattern: str, arguments: Any, written: Any, reading: Reading) -> bool:
     """Whether a glob over `path` fits a call that runs with `arguments` and was written as `written`."""
     return matches_call(pattern, argument_path("path"), arguments, written, reading)

@@ -157,38 +157,22 @@ def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
     assert str(rule) == text
 
 
-def test_rules_are_values() -> None:
-    """Equal if they say the same, wherever they stand; and nobody changes one from outside."""
-    given = {"path": "a"}
-    rule = Rule("x", given, source="a.yaml:1")
-    given["path"] = "b"
-    assert rule == Rule("x", {"path": "a"}, source="b.yaml:2")
-    assert ApprovalRules(allow=cast("Any", [EVERY])) == ApprovalRules(allow=(EVERY,))
-
-
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: Rule(""), id="tool blank"),
         pytest.param(lambda: Rule(cast("Any", 3)), id="tool number"),
-        pytest.param(lambda: Rule("x", agent=" "), id="agent blank"),
         pytest.param(lambda: Rule("x", agent=cast("Any", ["a"])), id="agent list"),
         pytest.param(lambda: Rule("x", cast("Any", ["path"])), id="arguments list"),
         pytest.param(lambda: Rule("x", {"path": cast("Any", True)}), id="glob boolean"),
         pytest.param(lambda: Rule("x", {cast("Any", 1): "a"}), id="argument number"),
-        pytest.param(lambda: Rule("x", {"a..b": "a"}), id="argument nowhere"),
         pytest.param(lambda: ApprovalRules(allow=cast("Any", ("x",))), id="allow name"),
         pytest.param(lambda: Rule("x", reads_everything=cast("Any", "yes")), id="reads everything text"),
         pytest.param(lambda: ApprovalRules(ask=(Rule("x", reads_everything=True),)), id="reads everything in ask"),
         pytest.param(lambda: Rule("x", commit_on=cast("Any", "1")), id="commit on text"),
-        pytest.param(lambda: Rule("x", commit_on=(0, True)), id="commit on boolean"),
         pytest.param(lambda: ApprovalRules(deny=(Rule("x", commit_on=(1,)),)), id="commit on in deny"),
-        pytest.param(lambda: ApprovalRules(deny=cast("Any", None)), id="deny nothing"),
         pytest.param(lambda: ApprovalRules(ask=cast("Any", "x")), id="ask text"),
-        pytest.param(lambda: ApprovalRules(defaults=cast("Any", "ask")), id="defaults text"),
         pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"reed": "ask"})), id="effect unknown"),
         pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"read": "alow"})), id="default unknown"),
-        pytest.param(lambda: ApprovalRules(defaults=cast("Any", {"read": []})), id="default list"),
     ],
 )
 def test_what_is_no_rule_is_told(make: Any, wording: Wording) -> None:

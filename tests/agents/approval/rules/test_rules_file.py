@@ -58,15 +58,8 @@ def test_a_verdict_names_the_rule_with_file_and_line(wording: Wording) -> None:
 def test_arguments_that_are_no_text_are_what_json_writes() -> None:
     """`True`, `1.0` and `0x10` are the numbers and truths that an argument may be; quotes make them text."""
     rules = parsed('deny:\n- {tool: x, arguments: {a: True, b: 1.0, c: 0x10, d: null, e: "True", f: "", "g[0].h": y}}')
-    assert rules.deny[0].arguments == {
-        "a": "true",
-        "b": "1",
-        "c": "16",
-        "d": "null",
-        "e": "True",
-        "f": "",
-        "g[0].h": "y",
-    }
+    held = {"a": "true", "b": "1", "c": "16", "d": "null", "e": "True", "f": "", "g[0].h": "y"}
+    assert rules.deny[0].arguments == held
 
 
 def test_names_are_read_without_the_blanks_around_them() -> None:
@@ -79,21 +72,13 @@ FAULTS = {
     "unknown key": "alow: []",
     "key twice": "allow: [a]\nallow: [b]",
     "allow nothing": "allow:",
-    "deny text": "deny: x",
     "ask mapping": "ask: {tool: x}",
-    "defaults text": "defaults: ask",
     "unknown effect": "defaults: {reed: ask}",
     "unknown default": "defaults: {read: alow}",
-    "default boolean": "defaults: {read: true}",
-    "default list": "defaults: {read: [ask]}",
-    "default nothing": "defaults: {read: }",
     "tool number": "allow: [5]",
-    "tool nothing": "allow:\n-\n",
     "tool empty": "allow: ['']",
-    "tool list": "allow: [[a]]",
     "tool mapping": "allow: [{tool: {a: b}}]",
     "agent number": "allow: [{tool: x, agent: 3}]",
-    "agent blank": "allow: [{tool: x, agent: ' '}]",
     "empty rule": "allow: [{}]",
     "no tool": "allow: [{agent: x}]",
     "unknown key of a rule": "allow: [{tol: x, tool: y}]",
@@ -101,22 +86,13 @@ FAULTS = {
     "several globs": "allow: [{tool: x, arguments: {path: [a, b]}}]",
     "no glob": "allow: [{tool: x, arguments: {path: }}]",
     "argument nowhere": "allow: [{tool: x, arguments: {a..b: x}}]",
-    "argument blank": "allow: [{tool: x, arguments: {'': x}}]",
     "infinite": "allow: [{tool: x, arguments: {a: .inf}}]",
     "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
-    "reads everything text": "allow: [{tool: x, reads_everything: often}]",
     "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
-    "commit on text": "allow: [{tool: x, commit_on: [0, one]}]",
-    "commit on mapping": "allow: [{tool: x, commit_on: {a: 1}}]",
-    "commit on nested": "allow: [{tool: x, commit_on: [[1]]}]",
     "commit on large": "allow: [{tool: x, commit_on: 256}]",
     "expect nothing": "allow: [{tool: x, expect: }]",
-    "expect list": "allow: [{tool: x, expect: [unmatched]}]",
-    "not closed": "allow: [",
     "star": "deny:\n- *\n",
-    "star in a rule": "deny: [{tool: **/x}]",
-    "NUL": "a\0",
     "documents": "---\n---\n",
 }
 
@@ -159,37 +135,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read_rules(path).allow == (Rule("caf\u00e9"),)
 
 
-def test_what_is_no_file_is_told(tmp_path: Path, wording: Wording) -> None:
-    """Each in its own words, with the path."""
-    latin = tmp_path / "latin.yaml"
-    latin.write_bytes(b"allow:\n- caf\xe9\n")
-    long = tmp_path / ("x" * 300)
-    pipe = Path("/dev/null")
-    for path in (tmp_path / "none.yaml", tmp_path, pipe, latin, long, tmp_path / "a\0b"):
-        with pytest.raises(ApprovalRulesError) as caught:
-            read_rules(path)
-        assert str(caught.value).replace(str(caught.value.__cause__), "<cause>") == wording
-
-
-WORDS = st.sampled_from(
-    [
-        *"{}[]:,-&*!\n ?#'\"",
-        "allow",
-        "deny",
-        "defaults",
-        "tool",
-        "arguments",
-        "agent",
-        "x",
-        ": ",
-        "- ",
-        "\n  ",
-        "1",
-        "~",
-        "é",
-        "\0",
-    ]
-)
+KEYS = ("allow", "deny", "defaults", "tool", "arguments", "agent")
+WORDS = st.sampled_from([*"{}[]:,-&*!\n ?#'\"x1~é\0", ": ", "- ", "\n  ", *KEYS])
 
 
 @given(st.one_of(st.text(max_size=40), st.lists(WORDS, max_size=20).map("".join)))

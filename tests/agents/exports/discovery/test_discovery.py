@@ -8,11 +8,11 @@ import pytest
 from pydantic_ai import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.entries import Entry, Origin, ToolsetFactory
-from handrail.agents.exports.modules import discover, exports
+from handrail.agents.exports.entries import Entry, Origin
+from handrail.agents.exports.modules import exports
 from handrail.errors import DiscoveryError
 from handrail.prompt.function_tools import FunctionTool
-from tests.agents.folders import imported, module_of, write
+from tests.agents.folders import module_of
 from tests.wording import Wording
 
 
@@ -100,11 +100,8 @@ def test_tools_count_before_all_however_wrong_that_is(tmp_path: Path) -> None:
     "source",
     [
         pytest.param("TOOLS = None", id="none"),
-        pytest.param("TOOLS = 'ping'", id="text"),
         pytest.param("TOOLS = {ping}", id="set"),
-        pytest.param("TOOLS = (tool for tool in [ping])", id="generator"),
         pytest.param("TOOLSETS = None", id="no toolsets"),
-        pytest.param("__all__ = None", id="no names"),
         pytest.param("__all__ = 'ping'", id="a name"),
     ],
 )
@@ -147,12 +144,9 @@ def test_one_error_lists_all_that_is_wrong_in_all(tmp_path: Path, wording: Wordi
     "source",
     [
         pytest.param("TOOLS = [FunctionToolset(id='desk')]", id="id"),
-        pytest.param("TOOLS = [FunctionToolset()]", id="no id"),
         pytest.param("TOOLS = {'desk': Section(title='Desk')}", id="section"),
         pytest.param("TOOLS = [make]", id="factory"),
-        pytest.param("TOOLS = [toolset_factory(make)]", id="factory with settings"),
         pytest.param("TOOLSETS = [Tool(ping)]", id="tool"),
-        pytest.param("def two(a, b): ...\nTOOLSETS = [two]", id="two parameters"),
     ],
 )
 def test_what_stands_in_the_wrong_list_is_told_where_it_belongs(tmp_path: Path, source: str, wording: Wording) -> None:
@@ -174,7 +168,6 @@ def test_a_class_of_toolsets_is_no_toolset(tmp_path: Path, toolsets: str, wordin
     [
         pytest.param("TOOLS = [ping, ping]", id="the same tool"),
         pytest.param("TOOLS = [ping, Tool(later, name='ping')]", id="one name"),
-        pytest.param("TOOLSETS = [make, make]", id="the same toolset"),
     ],
 )
 def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, wording: Wording) -> None:
@@ -188,20 +181,14 @@ def test_a_name_stands_in_a_list_once(tmp_path: Path, source: str, wording: Word
     [
         pytest.param("TOOLS = {'pong': ping}", id="key"),
         pytest.param("pong = ping\n__all__ = ['pong']", id="alias"),
-        pytest.param("TOOLS = {7: ping}", id="number"),
         pytest.param("TOOLS = [lambda text: text]", id="lambda"),
-        pytest.param("TOOLS = {'ping': functools.partial(ping)}", id="partial"),
         pytest.param("TOOLS = [functools.partial(ping)]", id="no name"),
-        pytest.param("TOOLS = [print]", id="built in"),
-        pytest.param("TOOLS = [7]", id="constant"),
         pytest.param("TOOLS = [Agent('test')]", id="agent"),
         pytest.param("TOOLS = [HandrailTool]", id="class"),
         pytest.param("TOOLS = [None]", id="none"),
         pytest.param("def f(x: Unknown): ...\nTOOLS = [f]", id="name"),
         pytest.param("def f(x: complex): ...\nTOOLS = [f]", id="no schema"),
         pytest.param("TOOLS = [Tool(ping, name='a b')]", id="space"),
-        pytest.param("TOOLS = [Tool(ping, name='é')]", id="letter"),
-        pytest.param("TOOLS = [Tool(ping, name='a\\n')]", id="line break"),
         pytest.param("TOOLS = [Tool(ping, name='a' * 65)]", id="long"),
     ],
 )
@@ -218,8 +205,6 @@ def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, sourc
         pytest.param("TOOLSETS = [FunctionToolset(id='<agent>')]", id="reserved id"),
         pytest.param("TOOLSETS = [lambda ctx: None]", id="lambda"),
         pytest.param("TOOLSETS = [functools.partial(make)]", id="partial"),
-        pytest.param("TOOLSETS = {'': make}", id="empty"),
-        pytest.param("TOOLSETS = [toolset_factory(7)]", id="no function"),
         pytest.param("TOOLSETS = [toolset_factory(dict)]", id="class"),
         pytest.param(
             "class Broken(FunctionToolset):\n    def __init__(self): ...\nTOOLSETS = [Broken()]\nTOOLS = TOOLSETS",
@@ -232,7 +217,6 @@ def test_what_no_model_could_call_is_refused_with_its_cure(tmp_path: Path, sourc
         ),
         pytest.param(f"TOOLSETS = {{'{'a' * 9000}': 7}}", id="endless key"),
         pytest.param("def f(): ...\nTOOLSETS = [f]", id="takes none"),
-        pytest.param("TOOLSETS = {'desk': ping}", id="tool"),
     ],
 )
 def test_what_makes_no_toolset_is_refused_with_its_cure(tmp_path: Path, source: str, wording: Wording) -> None:
@@ -253,36 +237,3 @@ def test_toolsets_are_named_by_key_or_by_what_they_call_themselves(tmp_path: Pat
     )
     assert list(keyed) == ["toolset a", "toolset b", "toolset c"]
     assert isinstance(keyed["toolset a"].value, FunctionToolset)
-
-
-def test_a_bare_factory_is_called_once_for_each_run(tmp_path: Path) -> None:
-    """`toolset_factory` says otherwise."""
-    entries = found(tmp_path, "TOOLSETS = {'a': make, 'b': toolset_factory(make, per_run_step=True)}")
-    factories = [entry.value for entry in entries.values()]
-    assert [isinstance(factory, ToolsetFactory) and factory.per_run_step for factory in factories] == [False, True]
-
-
-def test_a_tool_of_handrail_and_a_tool_and_toolset_of_one_name_are_registered(tmp_path: Path) -> None:
-    """The two namespaces do not touch."""
-    source = """
-    from tests.adapters.notes import ADD_NOTE
-    TOOLS = [ADD_NOTE]
-    TOOLSETS = {"add_note": FunctionToolset()}
-    """
-    assert list(found(tmp_path, source)) == ["tool add_note", "toolset add_note"]
-
-
-def test_a_module_with_a_fault_hides_no_other(tmp_path: Path, wording: Wording) -> None:
-    """Each module has its own error; the sound ones are registered."""
-    write(
-        tmp_path,
-        {
-            "tools/a.py": "TOOLS = 1",
-            "tools/b.py": "def ping(text: str): ...\nTOOLS = [ping]",
-            "tools/c.py": "TOOLSETS = 2\nTOOLS = 3",
-        },
-    )
-    entries, problems = discover(imported(tmp_path, "tools/a.py", "tools/b.py", "tools/c.py")[0])
-    assert [entry.label for entry in entries] == [wording]
-    assert [problem.module for problem in problems] == ["tools/a.py", "tools/c.py"]
-    assert problems[1].offenders == ("TOOLS", "TOOLSETS")

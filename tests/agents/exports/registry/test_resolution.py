@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +9,7 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import BUILT_IN, Entry, FactoryFunction, Origin, ToolsetFactory
+from handrail.agents.exports.entries import Entry, FactoryFunction, Origin, ToolsetFactory
 from handrail.agents.exports.registry import PackageExport, Registry, resolve
 from handrail.errors import DiscoveryError, ResolutionError
 from tests.wording import Wording
@@ -79,15 +78,6 @@ def test_all_names_are_told_at_once_with_the_nearest(wording: Wording) -> None:
     error = refused(agent(tools=("serch", "lookup", "zzz"), toolsets=("file",)))
     assert error.names == ("serch", "zzz", "file")
     assert str(error) == wording
-
-
-def test_names_that_there_are_none_or_too_many_of_are_told_so(wording: Wording) -> None:
-    """A message does not list hundreds of names."""
-    assert str(refused(agent(tools=("x",)), Registry.of([]))) == wording
-    many = Registry.of([Entry(f"t{number:03}", "toolset", FunctionToolset(), BUILT_IN) for number in range(600)])
-    told = str(refused(agent(toolsets=("x",)), many))
-    assert re.findall(r"t\d{3}", told) == [f"t{number:03}" for number in range(97)]
-    assert f" {600 - 97} " in told
 
 
 @pytest.mark.requirement("A-23")

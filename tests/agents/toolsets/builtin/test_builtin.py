@@ -3,140 +3,49 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Generator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import RunContext, ToolFailed
-from pydantic_ai.messages import InstructionPart
+from pydantic_ai import RunContext
 from pydantic_ai.models.test import TestModel
-from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RunUsage
 
-from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.active_run import CurrentRun, as_current_run
-from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import BUILT_IN, ToolsetFactory
-from handrail.agents.project_config import ShellConfig
+from handrail.agents import LoadedAgent, RunOptions
+from handrail.agents.exports.entries import BUILT_IN, Entry, ToolsetFactory
 from handrail.agents.toolsets.builtin import built_ins, files_toolset, shell_toolset
-from handrail.contrib.tools import Plan, ShellRule
+from handrail.contrib.tools import Plan
 from handrail.errors import AgentError, PromptValidationError
-from handrail.filesystem import HostFilesystem, PathFilter
-from handrail.prompt import Prompt, PromptTemplate, Section, Tool
 from handrail.session import Session
+from handrail.testing import Call, Expect, Outcome
 from handrail.waiting import run_blocking
+from tests.agents.desks import answers, called, desk, events, play
+from tests.agents.folders import write
 from tests.wording import Wording
 
 LOOKING = {"list_files", "glob_files", "grep_files", "read_file"}
-NUMBERS = count(1)
 CHANGING = {"write_file", "edit_file", "remove_file", "move_file"}
 
 
-@dataclass
-class Run:
-    """A run of an agent, with nothing around it."""
-
-    root: Path
-    project_folder: Path
-    journals: Path
-    session: Session = field(default_factory=Session)
-    path: tuple[str, ...] = ("desk",)
-    tool_names: tuple[str, ...] = ()
-    toolset_names: tuple[str, ...] = ()
-    agents: Mapping[str, AgentFile] = field(default_factory=dict[str, AgentFile])
-    path_filter: PathFilter = field(default_factory=PathFilter)
-    show_git: bool = False
-    shell: ShellConfig = field(default_factory=ShellConfig)
-    stack: ExitStack = field(default_factory=ExitStack)
-    opened: dict[Path, HostFilesystem] = field(default_factory=dict[Path, HostFilesystem])
-
-    def filesystem(self, folder: Path) -> HostFilesystem:
-        where = folder.resolve()
-        if where not in self.opened:
-            files = HostFilesystem(where, journal=self.journals / str(len(self.opened)))
-            self.opened[where] = self.stack.enter_context(files)
-        return self.opened[where]
-
-    async def open_filesystem(self, folder: Path) -> HostFilesystem:
-        return self.filesystem(folder)
-
-    def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> AbstractToolset[Any]:
-        template = PromptTemplate(ns="tests", key="run", sections=[section])
-        return HandrailToolset(ToolExecutor(prompt=Prompt(template), session=self.session), id=id)
-
-    def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> AbstractToolset[Any]:
-        return self.section_toolset(Section(title="Tool", tools=[tool]), id=id)
-
-    async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        raise AssertionError(name)
-
-    def made(self, factory: object) -> AbstractToolset[Any]:
-        """What a factory makes in this run, as a toolset."""
-        assert isinstance(factory, ToolsetFactory)
-        with as_current_run(cast("CurrentRun", self)):
-            made = cast("Section[Any] | AbstractToolset[Any]", product(factory))
-        return self.section_toolset(made, id="made") if isinstance(made, Section) else made
-
-
-def product(factory: ToolsetFactory) -> Any:
-    """What a factory makes; none of those that are built in waits for anything in this run."""
-    made = factory.function(context())
-    return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made
-
-
-def context() -> RunContext[None]:
-    """PydanticAI's context of a step."""
-    return RunContext(deps=None, model=TestModel(), usage=RunUsage(), tool_call_id=f"call-{next(NUMBERS)}")
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Generator[Run]:
-    """A run over a folder, of a project in another one."""
-    for name in ("work", "project/notes"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "work/here.txt").write_text("here\n")
-    (tmp_path / "project/there.txt").write_text("there\n")
+def root(tmp_path: Path) -> Path:
+    """The folder that runs work on, beside that of the project."""
+    write(tmp_path, {"work/here.txt": "here\n", "project/there.txt": "there\n", "project/notes/b.md": "b\n"})
     (tmp_path / "work/out").symlink_to(tmp_path)
-    run = Run(tmp_path / "work", tmp_path / "project", tmp_path / "journals")
-    with run.stack:
-        yield run
+    return tmp_path / "work"
 
 
-async def names(toolset: AbstractToolset[Any]) -> set[str]:
-    """What a toolset offers."""
-    return set(await toolset.get_tools(context()))
+async def names(agent: LoadedAgent, root: Path) -> set[str]:
+    """The tools of an agent."""
+    return {report.name for report in await agent.inspect(RunOptions(root=root))}
 
 
-async def told(toolset: AbstractToolset[Any], tool: str, /, **arguments: object) -> str:
-    """What the model reads of a call."""
-    tools = await toolset.get_tools(context())
-    returned = await toolset.call_tool(tool, dict(arguments), context(), tools[tool])
-    return str(returned.return_value)
-
-
-async def refused(toolset: AbstractToolset[Any], tool: str, /, **arguments: object) -> str:
-    """What the model reads of a call that must fail."""
-    with pytest.raises(ToolFailed) as caught:
-        await told(toolset, tool, **arguments)
-    return str(caught.value)
-
-
-async def instructions(toolset: AbstractToolset[Any]) -> str:
-    """What the model is told of a toolset."""
-    found = await toolset.get_instructions(context())
-    parts = found if isinstance(found, list) else [found]
-    return "\n".join(part.content for part in parts if isinstance(part, InstructionPart))
-
-
-def factory(name: str) -> object:
-    """What stands behind a name."""
-    return {entry.name: entry.value for entry in built_ins()}[name]
+def running(*commands: list[str], tool: str = "shell_run") -> list[Call]:
+    """Calls that run these programs."""
+    return [Call(tool, {"command": command}) for command in commands]
 
 
 @pytest.mark.requirement("A-36")
@@ -154,108 +63,90 @@ def test_built_ins_are_factories_with_names_and_an_origin(wording: Wording) -> N
 
 @pytest.mark.requirement("A-36")
 @pytest.mark.anyio
-async def test_each_run_gets_a_toolset_of_its_own(run: Run) -> None:
-    """Two runs that share folder and filesystem share nothing else."""
-    for name in ("files", "files_ro", "project_files", "project_files_ro", "planning", "shell"):
-        value = cast("ToolsetFactory", factory(name))
-        with as_current_run(cast("CurrentRun", run)):
-            first, second = product(value), product(value)
-        assert first is not second
-
-
-@pytest.mark.requirement("A-36")
-@pytest.mark.anyio
-async def test_files_are_those_of_the_run_or_of_the_project(run: Run) -> None:
+@pytest.mark.parametrize("name, there", [("files", "here"), ("project_files", "there")])
+async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: str, root: Path, tmp_path: Path) -> None:
     """The read-only ones have no tool that writes."""
-    for name, there in (("files", "here"), ("project_files", "there")):
-        for suffix, tools in (("", LOOKING | CHANGING), ("_ro", LOOKING)):
-            toolset = run.made(factory(name + suffix))
-            assert await names(toolset) == tools
-            assert (await told(toolset, "read_file", path=f"{there}.txt")).endswith(there)
-    await told(run.made(factory("files")), "write_file", path="new.txt", content="new")
-    assert (run.root / "new.txt").read_text() == "new"
-    assert len(run.opened) == 2
+    for suffix, tools in (("", LOOKING | CHANGING), ("_ro", LOOKING)):
+        agent = desk(tmp_path / "project", also=[name + suffix])
+        assert await names(agent, root) == tools
+        (told,) = await answers(agent, Call("read_file", {"path": f"{there}.txt"}), root=root)
+        assert told.endswith(there)
 
 
 @pytest.mark.requirement("A-36")
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["../project/there.txt", "/etc/passwd", "out/project/there.txt"])
-async def test_nothing_leads_out_of_the_folder_where_it_is_executed(path: str, run: Run, wording: Wording) -> None:
-    """No approval has been asked here, and none would help."""
-    for name in ("files", "files_ro"):
-        toolset = run.made(factory(name))
-        assert await refused(toolset, "read_file", path=path) == wording
-    assert await refused(run.made(factory("files")), "write_file", path=path, content="x")
-    assert await refused(run.made(factory("shell")), "shell_run", command=["cat", path]) == wording
-    assert (run.project_folder / "there.txt").read_text() == "there\n"
+async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
+    path: str, root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    """Everything is approved here; what the tools of `files` write, `test_names.py` shows."""
+    agent = desk(tmp_path / "project", also=["files_ro", "shell"])
+    assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
 
 
 @pytest.mark.anyio
-async def test_shell_only_looks(run: Run) -> None:
+async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
     """At the folder that the run works on."""
-    toolset = run.made(factory("shell"))
-    assert await told(toolset, "shell_run", command=["cat", "here.txt"]) == "here\n"
-    for command in (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"]):
-        assert await refused(toolset, "shell_run", command=command)
-    assert (run.root / "here.txt").exists()
+    changing = (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"])
+    agent, session = desk(tmp_path / "project", also=["shell"]), Session()
+    first, *_ = await answers(agent, *running(["cat", "here.txt"], *changing), root=root, session=session)
+    assert first == "here\n"
+    assert [event.success for event in events(session)] == [True, False, False, False, False]
+    assert (root / "here.txt").exists()
 
 
 @pytest.mark.anyio
-async def test_shell_runs_what_the_project_allows(run: Run, tmp_path: Path, wording: Wording) -> None:
+async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wording: Wording) -> None:
     """Programs are searched for in its folders first."""
-    own = tmp_path / "bin"
-    own.mkdir()
-    (own / "build").write_text('#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n')
-    (own / "build").chmod(0o755)
-    run.shell = ShellConfig(allow=(ShellRule(("build",)),), path=(os.fspath(own),), timeout=timedelta(seconds=1.5))
-    shell = run.made(factory("shell"))
-    assert "1.5 s" in await instructions(shell)
-    assert await told(shell, "shell_run", command=["build", "0"]) == wording
-    assert (run.root / "here.txt").read_text() == "built\n"
-    assert "1.5 s" in await refused(shell, "shell_run", command=["build", "60"])
-    await refused(shell, "shell_run", command=["ls"])
+    write(tmp_path, {"bin/build": '#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n'})
+    (tmp_path / "bin/build").chmod(0o755)
+    shell = f"[tool.handrail.shell]\nallow = [['build']]\npath = ['{tmp_path}/bin']\ntimeout = 1.5\n"
+    agent = desk(tmp_path / "project", also=["shell"], others={"pyproject.toml": shell})
+    told = await answers(agent, *running(["build", "0"], ["build", "60"], ["ls"]), root=root)
+    assert told[0] == wording
+    assert (root / "here.txt").read_text() == "built\n"
+    assert ["1.5 s" in text for text in told] == [False, True, False]
 
 
 @pytest.mark.anyio
-async def test_plan_is_kept_in_the_session_of_the_run(run: Run) -> None:
+async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
     """So that it rolls back with the calls."""
-    toolset = run.made(factory("planning"))
-    await told(toolset, "planning_setup_plan", objective="Publish", initial_steps=["Write"])
-    plan = run.session[Plan].latest()
-    assert plan is not None
-    assert plan.objective == "Publish"
+    session = Session()
+    plan = Call("planning_setup_plan", {"objective": "Publish", "initial_steps": ["Write"]})
+    await play(desk(tmp_path, also=["planning"]), called(plan), session=session)
+    assert [each.objective for each in session[Plan].all()] == ["Publish"]
 
 
 @pytest.mark.anyio
-async def test_two_folders_serve_one_agent_under_prefixes(run: Run, wording: Wording) -> None:
+async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: Path) -> None:
     """The text of each tells the model of the prefix, which the text itself does not use."""
-    notes = run.made(files_toolset("notes", prefix="notes"))
-    whole = run.made(files_toolset(os.fspath(run.root), read_only=True, prefix="work-1"))
-    assert await names(notes) == {f"notes_{name}" for name in LOOKING | CHANGING}
-    assert await names(whole) == {f"work-1_{name}" for name in LOOKING}
-    await told(notes, "notes_write_file", path="a.md", content="a")
-    assert (run.project_folder / "notes/a.md").read_text() == "a"
-    assert (await told(whole, "work-1_read_file", path="here.txt")).endswith("here")
-    text = await instructions(notes)
-    assert [text.splitlines()[0], text.splitlines()[-1]] == wording
+    whole = files_toolset(os.fspath(root), read_only=True, prefix="work-1")
+    agent = desk(tmp_path / "project", toolsets={"notes": files_toolset("notes", prefix="notes"), "whole": whole})
+    assert await names(agent, root) == {
+        *(f"notes_{name}" for name in LOOKING | CHANGING),
+        *(f"work-1_{name}" for name in LOOKING),
+    }
+    calls = [
+        Call("notes_write_file", {"path": "a.md", "content": "a"}, id="w"),
+        Call("work-1_read_file", {"path": "here.txt"}, id="r"),
+    ]
+    told = Expect(instructions=["`notes_`", "`work-1_`"])
+    (first, last) = called(*calls, w=Outcome.ok(), r=Outcome.ok("here"))
+    await play(agent, [replace(first, expect=told), last], root=root)
+    assert (tmp_path / "project/notes/a.md").read_text() == "a"
 
 
 @pytest.mark.anyio
-async def test_files_without_a_prefix_have_their_names(run: Run) -> None:
-    """One folder needs none."""
-    assert await names(run.made(files_toolset(Path("notes"), read_only=True))) == LOOKING
-
-
-@pytest.mark.anyio
-async def test_shell_with_rules_of_its_own(run: Run, wording: Wording) -> None:
+async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
     """In the folder of the project, or one below it; what a failing program has changed is undone."""
     allow = [("sh", "-c"), ("pwd",)]
-    shell = run.made(shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30)))
-    assert await told(shell, "shell_run", command=["sh", "-c", "echo $NAME > made; cat made"]) == "value\n"
-    assert await refused(shell, "shell_run", command=["sh", "-c", "rm made; exit 1"]) == wording
-    assert (run.project_folder / "made").exists()
-    prefixed = run.made(shell_toolset(run.root, allow=allow, prefix="work"))
-    assert await told(prefixed, "work_shell_run", command=["pwd"]) == f"{run.root.resolve()}\n"
+    own = shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30))
+    toolsets = {"own": own, "work": shell_toolset(root, allow=allow, prefix="work")}
+    agent = desk(tmp_path / "project", toolsets=toolsets)
+    programs = running(["sh", "-c", "echo $NAME > made; cat made"], ["sh", "-c", "rm made; exit 1"])
+    made, failed, place = await answers(agent, *programs, *running(["pwd"], tool="work_shell_run"))
+    assert (made, failed, place) == ("value\n", wording, f"{root}\n")
+    assert (tmp_path / "project/made").exists()
 
 
 @pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25, 5, None])
@@ -288,5 +179,12 @@ def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
     for entry in built_ins():
         if entry.name != "dynamic_agents":
             with pytest.raises(AgentError) as raised:
-                product(cast("ToolsetFactory", entry.value))
+                _made(entry)
             assert str(raised.value) == wording
+
+
+def _made(entry: Entry) -> Any:
+    """What a factory makes where no agent runs."""
+    context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    made = cast("ToolsetFactory", entry.value).function(context)
+    return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made

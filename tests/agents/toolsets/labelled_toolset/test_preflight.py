@@ -10,12 +10,11 @@ from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
-from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset, static_conflicts, static_names
+from handrail.agents.toolsets.labelled_toolset import static_conflicts, static_names
 from handrail.agents.toolsets.shared_toolset import shared
-from handrail.errors import ToolConflictError
 from handrail.prompt import MarkdownSection, Section
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
-from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named, run
+from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named
 from tests.wording import Wording
 
 
@@ -98,23 +97,3 @@ def test_what_need_not_conflict_is_left_to_the_run() -> None:
     hidden = FunctionToolset([Tool(named("ping"), prepare=as_it_is)])
     assert static_conflicts([toolset(ping()), toolset(hidden, "other")]) is None
     assert static_conflicts([]) is None
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-34")
-async def test_a_run_says_of_a_conflict_what_was_said_before_it() -> None:
-    """The same words at resolution and at a step."""
-    entries = [toolset(ping(), "a"), toolset(ping(), "b", BUILT_IN)]
-    members = [
-        LabelledSource(entry.label, value) for entry in entries if isinstance(value := entry.value, FunctionToolset)
-    ]
-    with pytest.raises(ToolConflictError) as caught:
-        await run(LabelledToolset(members))
-    assert str(caught.value) == str(static_conflicts(entries))
-
-
-def test_the_same_entry_twice_is_a_conflict_with_itself(wording: Wording) -> None:
-    """Whoever lets a name through twice is told so."""
-    error = static_conflicts([toolset(ping()), toolset(ping())])
-    assert error is not None
-    assert str(error) == wording

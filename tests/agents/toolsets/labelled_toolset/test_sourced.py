@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition, UserError
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents.exports.entries import FactoryProduct
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
@@ -40,84 +35,6 @@ async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflic
 
 @pytest.mark.anyio
 @pytest.mark.requirement("A-34")
-async def test_a_tool_and_a_static_toolset_with_one_name_are_told_with_both_origins(wording: Wording) -> None:
-    """Kind, name and origin of each, and how to cure it."""
-    desk = FunctionToolset([named("ping"), named("pong")])
-    error = await conflict_of(
-        LabelledToolset([tool_source("ping"), LabelledSource("toolset desk (tools/desk.py)", desk)])
-    )
-    assert str(error) == wording
-    assert error.tools == ("ping",)
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-34")
-async def test_every_name_that_is_taken_twice_is_told_at_once(wording: Wording) -> None:
-    """Two factories, an agent as a tool beside a tool, and a name that three have."""
-    sources = [
-        tool_source("research"),
-        LabelledSource("toolset files (built-in)", made(lambda _: Traced("f", tools=["read_file", "write_file"]))),
-        LabelledSource("toolset files_ro (built-in)", made(lambda _: Traced("r", tools=["read_file", "list"]))),
-        LabelledSource("toolset research (research.agent)", Traced("research")),
-        LabelledSource("toolset mine (package shop (entry point mine))", Traced("m", tools=["read_file", "alone"])),
-    ]
-    error = await conflict_of(LabelledToolset(sources))
-    assert error.tools == ("research", "read_file")
-    assert str(error) == wording
-    assert "alone" not in str(error)
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-34")
-async def test_the_name_of_an_output_tool_is_taken_too(wording: Wording) -> None:
-    """What others than toolsets have is asked for at every step."""
-
-    @dataclass
-    class Verdict:
-        guilty: bool
-
-    asked: list[int] = []
-
-    def reserved() -> Mapping[str, str]:
-        asked.append(1)
-        return {"final_result": "the answer of agent judge"}
-
-    def reply(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        (output,) = info.output_tools
-        call = ToolCallPart("ping", {}) if len(messages) == 1 else ToolCallPart(output.name, {"guilty": False})
-        return ModelResponse([call])
-
-    ping = LabelledToolset([tool_source("ping")], reserved=reserved)
-    result = await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[ping]).run("go")
-    assert (result.output, len(asked)) == (Verdict(guilty=False), 2)
-    clash = LabelledToolset([tool_source("final_result")], reserved=reserved)
-    with pytest.raises(ToolConflictError) as raised:
-        await Agent(FunctionModel(reply), output_type=Verdict, toolsets=[clash]).run("go")
-    assert str(raised.value) == wording
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-34")
-async def test_a_factory_that_collides_at_a_later_step_only_is_found_there(wording: Wording) -> None:
-    """The first step runs, the second one does not, and what was entered is left."""
-    log: list[Traced] = []
-
-    def make(ctx: RunContext[Any]) -> FactoryProduct:
-        log.append(Traced("desk", tools=["pong" if ctx.run_step == 1 else "ping"]))
-        return log[-1]
-
-    ping = Traced("ping")
-    sources = [
-        LabelledSource("toolset first (tools.py)", ping),
-        LabelledSource("toolset desk (tools.py)", made(make, per_run_step=True)),
-    ]
-    error = await conflict_of(LabelledToolset(sources), "pong", "pong")
-    assert str(error) == wording
-    assert [(one.entries, one.depth) for one in (*log, ping)] == [(1, 0)] * 3
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-34")
 async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording: Wording) -> None:
     """What `prepare` hides at a step has no name there; what it renames has another one."""
 
@@ -132,41 +49,11 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording:
 
 
 @pytest.mark.anyio
-@pytest.mark.requirement("A-35")
-async def test_without_our_check_pydantic_ai_still_ends_the_run(wording: Wording) -> None:
-    """In its own words, which know no origins."""
-    sources = [tool_source("ping"), LabelledSource("toolset desk (tools.py)", Traced("ping"))]
-    with pytest.raises(UserError) as caught:
-        await run(LabelledToolset(sources, check=False))
-    assert str(caught.value) == wording
-    assert not isinstance(caught.value, ToolConflictError)
-    unchecked = LabelledToolset(sources[:1], check=False)
-    assert (await run(unchecked, "ping")).told == ["ping"]
-
-
-@pytest.mark.anyio
-@pytest.mark.requirement("A-35")
-async def test_a_prefix_resolves_a_conflict() -> None:
-    """Both tools can be called then."""
-    toolset = of(Traced("ping"), Traced("ping", tools=["ping"]).prefixed("my"))
-    caller = await run(toolset, "my_ping", "ping")
-    assert caller.seen[0] == ["ping", "my_ping"]
-    assert caller.told == ["ping", "ping"]
-
-
-@pytest.mark.anyio
 async def test_members_are_asked_for_their_tools_once_a_step() -> None:
     """The check needs no listing of its own."""
     ping, pong = Traced("ping"), Traced("pong")
     await run(of(ping, pong), "ping", "pong")
     assert (ping.listings, pong.listings) == (3, 3)
-
-
-@pytest.mark.anyio
-async def test_definitions_say_which_toolset_they_come_from() -> None:
-    """As PydanticAI's own combination does it."""
-    tools = await of(Traced("ping"), Traced("pong")).get_tools(CONTEXT)
-    assert {name: tool.tool_def.toolset_id for name, tool in tools.items()} == {"ping": "ping", "pong": "pong"}
 
 
 @pytest.mark.anyio
@@ -258,16 +145,6 @@ async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     caller = await run(LabelledToolset([]))
     assert (caller.seen, caller.instructions) == ([[]], [None])
     assert not await LabelledToolset([]).__aexit__(None, None, None)
-
-
-@pytest.mark.anyio
-async def test_a_label_may_hold_any_text() -> None:
-    """An origin is a path, and a path may be odd."""
-    odd = "toolset \U0001f600 (tools/ü%s{0}\n.py)"
-    error = await conflict_of(
-        LabelledToolset([LabelledSource(odd, Traced("ping")), LabelledSource(odd, Traced("ping"))])
-    )
-    assert f"  ping: {odd}, {odd}\n" in str(error)
 
 
 @pytest.mark.anyio
