@@ -47,18 +47,6 @@ def test_rules_and_model_of_the_project_count(check: Check, folder: Path, wordin
     assert ran.err == wording
 
 
-def test_sections_and_policies_are_named(check: Check, folder: Path, wording: Wording) -> None:
-    """A section brings its tools and what judges them."""
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [files]\n---\nHello.\n")
-    ran = check("--format", "json")
-    assert ran.code == 0
-    tools = {tool["name"]: tool for tool in json.loads(ran.out)["tools"]}
-    assert tools["write_file"]["source"] == wording
-    assert tools["write_file"]["section"]
-    assert tools["write_file"]["policies"]
-    assert tools["read_file"]["effect"] == "read"
-
-
 def test_for_programs_there_is_one_document(check: Check, wording: Wording) -> None:
     """With the schemas of the tools."""
     told = json.loads(check("--format", "json").out)
@@ -258,13 +246,6 @@ def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(
     assert ran.err == wording
 
 
-def test_a_file_of_rules_that_is_typed_must_be_there(check: Check, wording: Wording) -> None:
-    """Exit code 2: nothing was checked."""
-    ran = check("--rules", "nowhere.yaml")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
-
-
 def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
     """No tool is shown, because nothing is known of its approval."""
     write(folder, rules__yaml="deny: note")
@@ -319,15 +300,6 @@ def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Word
     assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
 
 
-@pytest.mark.parametrize("name", ["desk__agent", "tools__py"])
-def test_a_file_that_cannot_be_read_is_a_problem(check: Check, folder: Path, name: str) -> None:
-    """It is told once."""
-    write(folder, **{name: "(\n"})
-    ran = check()
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err.count(name.replace("__", ".")) >= 1
-
-
 def test_names_that_are_taken_twice_are_told(check: Check, folder: Path, wording: Wording) -> None:
     """With both origins, though nothing is run."""
     tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef look() -> str:\n    'Looks.'\n    return ''\n\n"
@@ -353,41 +325,11 @@ def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path, w
     assert ran.out.splitlines()[1].split()[0] == "other"
 
 
-def test_only_the_agent_that_is_named_has_its_tools_shown(check: Check, folder: Path) -> None:
-    """Those that it can call are made all the same."""
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
-        other__agent="---\nname: other\ntools: [look]\n---\nHello.\n",
-    )
-    ran = check()
-    assert ran.code == 0
-    assert [line.split()[0] for line in ran.out.splitlines()] == ["tool", "other"]
-
-
-def test_an_agent_that_is_called_like_a_toolset_is_told(check: Check, folder: Path, wording: Wording) -> None:
-    """With both origins."""
-    write(folder, desk__agent="---\nname: files\n---\nHello.\n")
-    ran = check()
-    assert (ran.code, ran.out) == (1, "")
-    assert "built-in" in ran.err
-    assert "desk.agent" in ran.err
-    assert ran.err == wording
-
-
 def test_a_problem_is_told_once(check: Check, folder: Path, wording: Wording) -> None:
     """Though the file is read as the agent, and as a part of the project."""
     write(folder, desk__agent="Hello.\n")
     ran = check()
     assert ran.err.count("handrail: ") == 1
-    assert ran.err == wording
-
-
-@pytest.mark.parametrize("path", ["nowhere.agent", "."])
-def test_an_agent_file_must_be_there(handrail: Command, folder: Path, path: str, wording: Wording) -> None:
-    """Exit code 2: nothing was checked."""
-    ran = handrail("check", path)
-    assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
 
 

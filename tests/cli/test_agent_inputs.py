@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError
 
-from handrail.cli.agents.options import RunChoices, check_agent_path
-from handrail.cli.agents.run import no_input, read_prompt
-from handrail.cli.agents.settings import check_stored, chosen_store, opened_session, within
-from handrail.errors import SessionLockedError
+from handrail.cli.agents.run import read_prompt
+from handrail.cli.agents.settings import chosen_store, within
 from tests.wording import Wording
 
 
@@ -53,18 +51,6 @@ def test_input_is_read_where_that_is_asked_for(terminal: bool, wording: Wording)
     assert str(raised.value) == wording
 
 
-@pytest.mark.parametrize(
-    "given, stream, reading",
-    [("", None, False), (" \n", None, False), (None, Keyboard(""), True), (None, Keyboard(" \n"), True)],
-    ids=["typed empty", "typed blank", "read empty", "read blank"],
-)
-def test_empty_input_is_a_slip(given: str | None, stream: Keyboard | None, reading: bool, wording: Wording) -> None:
-    """It is told before anything runs."""
-    with pytest.raises(CycloptsError) as raised:
-        read_prompt(given, stream, reading=reading)
-    assert str(raised.value) == wording
-
-
 @pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])
 def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Wording) -> None:
     """Whatever the stream makes of it."""
@@ -72,18 +58,6 @@ def test_input_that_is_no_utf_8_is_told(content: bytes, mode: str, wording: Word
     with pytest.raises(CycloptsError) as raised:
         read_prompt(None, stream)
     assert str(raised.value) == wording
-
-
-def test_a_closed_standard_input_is_none(wording: Wording) -> None:
-    """A process may have been started without."""
-    with pytest.raises(CycloptsError) as raised:
-        read_prompt(None, None, reading=True)
-    assert str(raised.value) == wording
-
-
-def test_a_run_without_input_says_where_input_comes_from(wording: Wording) -> None:
-    """With the command to type."""
-    assert str(no_input("desk.agent")) == wording
 
 
 @pytest.mark.parametrize(
@@ -116,76 +90,3 @@ def test_the_store_is_the_one_that_was_typed_then_that_of_the_project(
 def test_a_database_of_a_project_lies_in_its_folder(url: str, placed: str) -> None:
     """Wherever the command is typed."""
     assert within(Path("/desk"), url) == placed
-
-
-@pytest.mark.parametrize(
-    "choices", [RunChoices(session="s"), RunChoices(approve="later")], ids=["a session", "an answer"]
-)
-def test_what_is_kept_needs_a_store(choices: RunChoices, wording: Wording) -> None:
-    """One that outlives the process."""
-    with pytest.raises(CycloptsError) as raised:
-        check_stored(None, choices)
-    assert str(raised.value) == wording
-    check_stored("sqlite:///a.db", choices)
-    check_stored(None, RunChoices())
-
-
-def test_a_store_and_a_session_are_made_if_they_are_not_there(tmp_path: Path) -> None:
-    """A session is open in one process at a time."""
-    url = f"sqlite:///{tmp_path / 'new.db'}"
-    with opened_session(url, "one") as session:
-        assert session is not None
-        assert session.session_id == "one"
-    with opened_session(None, "one") as none:
-        assert none is None
-
-
-def test_a_session_that_somebody_else_has_open_is_told(tmp_path: Path, wording: Wording) -> None:
-    """After a short wait."""
-    url = f"sqlite:///{tmp_path / 'new.db'}"
-    with (
-        opened_session(url, "one"),
-        pytest.raises(SessionLockedError) as raised,
-        opened_session(url, "one"),
-    ):
-        pass
-    assert str(raised.value) == wording
-
-
-@pytest.mark.parametrize(
-    "choices",
-    [
-        pytest.param(RunChoices(model=" "), id="model"),
-        pytest.param(RunChoices(store=""), id="store"),
-        pytest.param(RunChoices(session=""), id="session"),
-        pytest.param(RunChoices(root=Path("nowhere")), id="root"),
-        pytest.param(RunChoices(rules=Path("nowhere")), id="rules"),
-    ],
-)
-def test_options_that_cannot_be_meant_are_told(choices: RunChoices, wording: Wording) -> None:
-    """Before anything is opened."""
-    with pytest.raises(CycloptsError) as raised:
-        choices.check()
-    assert str(raised.value) == wording
-
-
-def test_options_that_can_be_meant_are_not(tmp_path: Path) -> None:
-    """Everything typed."""
-    rules = tmp_path / "rules.yaml"
-    rules.touch()
-    RunChoices(model="m", store="memory:", session="s", root=tmp_path, rules=rules, format="json").check()
-
-
-def test_an_agent_file_that_is_not_there_is_told(tmp_path: Path, wording: Wording) -> None:
-    """A folder is told with the agent files in it."""
-    with pytest.raises(CycloptsError) as raised:
-        check_agent_path(tmp_path / "desk.agent")
-    assert str(raised.value) == wording
-    with pytest.raises(CycloptsError) as raised:
-        check_agent_path(tmp_path)
-    assert str(raised.value) == wording
-    (tmp_path / "desk.agent").touch()
-    with pytest.raises(CycloptsError) as raised:
-        check_agent_path(tmp_path)
-    assert str(raised.value) == wording
-    check_agent_path(tmp_path / "desk.agent")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from handrail.cli.agents import commands
-from tests.cli.agent_folders import events
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -76,27 +75,6 @@ def test_a_new_agent_needs_consent_or_a_rule_where_nobody_can_be_asked(
     assert (ran.code, ran.out) == (0, wording), ran.err
 
 
-def test_a_note_whose_call_fails_is_taken_back(handrail: Command, place: Path, wording: Wording) -> None:
-    """As the comment in the tools says."""
-    assert handrail("new", "jotter").code == 0
-    tools = place / "jotter" / "tools.py"
-    tools.write_text(tools.read_text().replace('    return f"noted: {text}"', '    raise OSError("no ink")'))
-    (place / "fails.yaml").write_text(
-        "replies:\n"
-        "  - calls: [{name: add_note, arguments: {text: buy milk}, id: add}]\n"
-        "  - calls: [{name: list_notes, id: look}]\n"
-        "    expect: {messages: {add: {failed: [no ink]}}}\n"
-        "  - text: There is no ink.\n"
-        "    expect: {messages: {look: ok}}\n"
-    )
-    words = ("run", "jotter/jotter.agent", "Note it.", "--model", "script:fails.yaml", "--approve", "approve-all")
-    ran = handrail(*words, "--format", "json")
-    assert ran.code == 0, ran.err
-    *_, looked, ended = [event for event in events(ran.out) if event["event"] in {"call_ended", "run_ended"}]
-    assert (looked["call_id"], looked["content"]) == ("look", wording)
-    assert ended["output"] == "There is no ink."
-
-
 def test_two_new_agents_of_one_process_have_notes_of_their_own(handrail: Command, place: Path) -> None:
     """Under one name in two folders, over one store: neither clashes with the other."""
     for folder in ("here", "there"):
@@ -150,16 +128,6 @@ def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, n
     assert list(place.iterdir()) == []
 
 
-def test_nothing_is_overwritten(handrail: Command, place: Path, wording: Wording) -> None:
-    """Exit code 1, and what is there stays."""
-    assert handrail("new", "notes").code == 0
-    (place / "notes" / "tools.py").write_text("mine")
-    ran = handrail("new", "notes")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == wording
-    assert (place / "notes" / "tools.py").read_text() == "mine"
-
-
 @pytest.mark.parametrize("words", [("run", "x.agent", "hello"), ("check", "x.agent"), ("new", "x")])
 def test_without_the_extra_agents_say_what_to_install(
     handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wording: Wording
@@ -171,22 +139,3 @@ def test_without_the_extra_agents_say_what_to_install(
     assert ran.err == wording
     assert handrail(words[0], "--help").code == 0
     assert handrail("sessions", "list").code == 0
-
-
-def test_nothing_of_the_extra_is_loaded_before_it_is_looked_for(place: Path) -> None:
-    """In a process where it cannot be found."""
-    program = (
-        "import sys; from importlib.machinery import PathFinder\n"
-        "class Without(PathFinder):\n"
-        "    @classmethod\n"
-        "    def find_spec(cls, name, path=None, target=None):\n"
-        "        there = name.partition('.')[0] not in {'pydantic_ai', 'ruamel'}\n"
-        "        return super().find_spec(name, path) if there else None\n"
-        "sys.meta_path[:] = [Without if finder is PathFinder else finder for finder in sys.meta_path]\n"
-        "from handrail.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    words = (sys.executable, "-c", program, "run", "x.agent", "hello")
-    done = subprocess.run(words, capture_output=True, check=False, cwd=place)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert b'pip install "handrail[agents]"' in done.stderr
-    assert len(done.stderr.splitlines()) == 1

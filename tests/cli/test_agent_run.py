@@ -38,13 +38,7 @@ def test_the_answer_goes_to_standard_output(run: Run, folder: Path, wording: Wor
     model = script(folder, {"text": "Let me look.", "calls": [call("look")]}, {"text": "There are no notes."})
     ran = run("What is there?", "--model", model)
     assert (ran.code, ran.out) == (0, wording)
-    assert [line.partition(",")[0] for line in ran.err.splitlines()] == [
-        wording,
-        wording,
-        "desk: look()",
-        wording,
-        "desk: done",
-    ]
+    assert [line.partition(",")[0] for line in ran.err.splitlines()] == wording
 
 
 def test_input_comes_from_standard_input_too(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,29 +147,6 @@ def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(
     assert ran.err == wording
 
 
-def test_a_missing_file_of_overrides_is_warned_of_while_the_run_goes_on(
-    run: Run, folder: Path, wording: Wording
-) -> None:
-    """On standard error, and as an event for programs."""
-    agent = folder / "desk.agent"
-    agent.write_text(agent.read_text().replace("name:", "overrides: missing.json\nname:", 1))
-    ran = run("Hello", "--model", script(folder, HELLO))
-    assert (ran.code, ran.out) == (0, "Hello.\n")
-    assert ran.err == wording
-    ran = run("Hello", "--model", script(folder, HELLO), "--format", "json")
-    (warned,) = [event for event in events(ran.out) if event["event"] == "run_warned"]
-    assert warned["path"] == ["desk"]
-    assert "missing.json" in warned["message"]
-
-
-def test_rules_that_are_none_are_told(run: Run, folder: Path) -> None:
-    """With the line, and exit code 2: nothing has run."""
-    (folder / "rules.yaml").write_text("alow: [note]")
-    ran = run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml")
-    assert (ran.code, ran.out) == (2, "")
-    assert "rules.yaml:1:1" in ran.err
-
-
 @pytest.mark.parametrize(
     "name, text, told",
     [
@@ -258,15 +229,6 @@ def test_the_root_is_the_folder_to_work_on(run: Run, folder: Path) -> None:
     assert not told["b"]["success"]
 
 
-@pytest.mark.parametrize("url", ["sqlite:///no/such/folder/desk.db", "mysql://ada:secret@host/db"])
-def test_a_store_that_cannot_be_used_is_told(run: Run, folder: Path, url: str) -> None:
-    """Exit code 1, as for every command."""
-    ran = run("hello", "--model", script(folder, HELLO), "--store", url)
-    assert (ran.code, ran.out) == (1, "")
-    assert len(ran.err.splitlines()) == 1
-    assert "secret" not in ran.err
-
-
 def test_a_reader_that_goes_away_stops_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,55 +254,6 @@ def test_output_that_cannot_be_written_is_told(
         monkeypatch.setattr(sys, "stdout", full)
         assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO), "--format", shape]) == 1
     assert capsys.readouterr().err == wording
-
-
-def test_every_problem_of_the_project_is_told(run: Run, folder: Path) -> None:
-    """Each for itself: nothing has run."""
-    write(folder, other__agent="Hello.\n", pyproject__toml="[tool.handrail]\nmodle = 'x'\n")
-    ran = run("hello", "--model", script(folder, HELLO))
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.count("handrail: ") == 2
-    assert "other.agent" in ran.err
-    assert "modle" in ran.err
-
-
-def test_a_model_may_be_named_elsewhere(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """PydanticAI's own for tests calls every tool."""
-    monkeypatch.setenv("HANDRAIL_MODEL", "test")
-    ran = run("hello", "--approve", "approve-all")
-    assert ran.code == 0
-    assert ran.err == wording
-
-
-LOSING = """
-import sqlite3
-
-def note(text: str) -> str:
-    "Has another process take the session over."
-    with sqlite3.connect("desk.db") as database:
-        database.execute("UPDATE handrail_sessions SET token = 'another'")
-    return text
-
-def look() -> str:
-    "Looks."
-    return ""
-
-TOOLS = [look, note]
-"""
-
-
-def test_run_whose_session_is_lost_says_to_try_again(run: Run, folder: Path, wording: Wording) -> None:
-    """One line and exit code 75: the model is not asked again."""
-    write(folder, tools__py=LOSING)
-    model = script(folder, {"text": "", "calls": [call("note", text="milk")]}, {"text": "All is done."})
-    words = ("--approve", "approve-all", "--store", "sqlite:///desk.db", "--session", "monday")
-    ran = run("note it", "--model", model, *words)
-    assert (ran.code, ran.out) == (75, "")
-    assert "Traceback" not in ran.err
-    assert "Traceback" not in ran.err
-    assert ran.err.splitlines()[-3:] == wording
 
 
 REMOVING = """

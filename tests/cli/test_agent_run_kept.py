@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -67,23 +66,6 @@ def test_a_question_is_left_for_later(folder: Path, monkeypatch: pytest.MonkeyPa
     assert 'arguments  text = "milk"' in again.lines
     assert [line for line in again.lines if line.startswith("approve?")] == [wording]
     assert "Done." in again.lines
-
-
-def test_no_answer_is_waited_for_about_a_call_with_secrets(run: Run, folder: Path) -> None:
-    """Its secrets would be gone when it came. The call is refused, and the run goes on to its end."""
-    tools = """
-        from pydantic import SecretStr
-        def log_in(user: str, password: SecretStr) -> str:
-            "Logs in."
-            return "in"
-        TOOLS = [log_in]
-        """
-    write(folder, desk__agent="---\nname: desk\ntools: [log_in]\n---\nBe brief.\n", tools__py=dedent(tools))
-    kept = ("--store", "sqlite:///desk.db", "--session", "monday", "--approve", "later")
-    asked = {"calls": [call("log_in", user="ada", password="tr0ub4dor")]}  # noqa: S106 - a canary
-    ran = run("log in", "--model", script(folder, asked, {"text": "Done."}), *kept)
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert "tr0ub4dor" not in ran.err
 
 
 def test_a_run_waits_for_approval_and_is_resumed(run: Run, folder: Path, wording: Wording) -> None:
@@ -149,20 +131,6 @@ def test_a_session_is_begun_and_named_where_there_is_a_store(run: Run, folder: P
     assert said == wording
 
 
-def test_a_script_is_played_again_on_one_session(run: Run, folder: Path) -> None:
-    """As the page of the command line shows it: each run makes its calls, and they are asked about anew."""
-    words = ("--session", "today", "--store", "sqlite:///kept.db", "--approve", "approve-all")
-    expect = {"messages": {"look": {"ok": ["no notes"]}, "call-2": "ok"}}
-    calls = [call("look", "look"), {"name": "note", "arguments": {"text": "milk"}}]
-    for _ in range(3):
-        ran = run(
-            "Note milk.", "--model", script(folder, {"calls": calls}, {"text": "Done.", "expect": expect}), *words
-        )
-        assert (ran.code, ran.out) == (0, "Done.\n"), ran.err
-        assert ran.err.count('note(text="milk") ok') == 1
-        assert "replayed" not in ran.err
-
-
 def test_a_conversation_goes_on(run: Run, folder: Path) -> None:
     """With the next input."""
     write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///kept.db'\n")
@@ -179,13 +147,3 @@ def test_a_session_that_somebody_else_has_open_is_told(run: Run, folder: Path) -
     assert (ran.code, ran.out) == (1, "")
     assert len(ran.err.splitlines()) == 1
     assert "one" in ran.err
-
-
-def test_a_session_of_another_agent_is_told(run: Run, folder: Path, wording: Wording) -> None:
-    """Nothing has run."""
-    kept = ("--store", "sqlite:///desk.db", "--session", "one")
-    assert run("hello", "--model", script(folder, HELLO), *kept).code == 0
-    write(folder, desk__agent="---\nname: other\n---\nHello.\n")
-    ran = run("hello", "--model", script(folder, HELLO), *kept)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording

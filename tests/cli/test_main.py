@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from handrail import cli
@@ -18,12 +16,3 @@ def test_without_the_extra_the_command_says_what_to_install(
     monkeypatch.setattr(cli, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     assert main(["sessions", "list"]) == 1
     assert capsys.readouterr().err == wording
-
-
-def test_the_command_line_of_the_process_is_the_default(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What stands after the command's name."""
-    monkeypatch.setattr(sys, "argv", ["handrail", "--version"])
-    assert main() == 0
-    assert capsys.readouterr().out.count(".") == 2

@@ -60,24 +60,6 @@ def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path) -> None:
     assert (process.returncode, err) == (130, "")
 
 
-@pytest.mark.short(0)
-def test_a_call_that_cannot_be_stopped_is_waited_for(folder: Path, wording: Wording) -> None:
-    """Which is said, once."""
-    write(folder, desk__agent="---\nname: desk\ntools: [note]\n---\nHello.\n", tools__py=WAITING)
-    words = ("run", "desk.agent", "note", "--model", noting(folder, "milk"), "--approve", "approve-all")
-    with _begun(folder, *words) as process:
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        while (line := process.stderr.readline()).startswith("desk: "):
-            pass
-        assert line == wording
-        (folder / "line").write_text("milk")
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert line not in err
-    assert "Traceback" not in err
-
-
 PLAIN = """
 import os
 
@@ -203,34 +185,12 @@ def test_who_does_not_want_to_wait_ends_the_process(folder: Path, wording: Wordi
     assert "Traceback" not in err
 
 
-def test_the_first_one_stops_a_block_and_the_handler_is_put_back() -> None:
-    """The second one is counted only."""
-    stopped: list[str] = []
-    before = signal.getsignal(signal.SIGINT)
-    with interruptible(lambda: stopped.append("now"), print):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-    assert stopped == ["now"]
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_who_ignores_ctrl_c_goes_on_to_ignore_it() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with interrupted_once(), interruptible(lambda: None, print):
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_an_interrupted_process_ends_at_the_next_one() -> None:
-    """Whatever it is at."""
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(KeyboardInterrupt), interrupted_once():
-            signal.raise_signal(signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is not before
     finally:
         signal.signal(signal.SIGINT, before)
 

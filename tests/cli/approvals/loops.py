@@ -22,6 +22,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session import stored_as
+from tests.kit import Decides
 
 
 @stored_as("loops.order")
@@ -37,19 +38,12 @@ class Order:
         return f"{self.number} is paid"
 
 
-class AsksAboutPayments:
+def asks_about_payments(question: str = "May it be paid?") -> Decides:
     """A policy that has payments approved."""
-
-    name = "payments"
-
-    def __init__(self, question: str = "May it be paid?") -> None:
-        self.question = question
-
-    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask(self.question) if tool.name in {"pay", "order"} else PolicyDecision.allow()
-
-    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Nothing is remembered."""
+    return Decides(
+        lambda tool, _: PolicyDecision.ask(question) if tool.name in {"pay", "order"} else PolicyDecision.allow(),
+        name="payments",
+    )
 
 
 def later(request: ApprovalRequest) -> bool:
@@ -84,7 +78,7 @@ class Loop:
     reply: str = "resp_1"
     paid: list[str] = field(default_factory=list[str])
     asked: list[ApprovalRequest] = field(default_factory=list[ApprovalRequest])
-    policy: AsksAboutPayments = field(default_factory=AsksAboutPayments)
+    policy: Decides = field(default_factory=asks_about_payments)
     approver: Approver | None = later
     fails: Exception | None = None
 

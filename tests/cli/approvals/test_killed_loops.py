@@ -11,11 +11,12 @@ from typing_extensions import override
 
 from handrail import store as stores
 from handrail.adapters.tool_executor import ToolExecutor, Waiting
-from handrail.prompt import External, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
 from tests.cli.approvals.loops import Loop, Order
 from tests.cli.desk import Command
 from tests.crash.forks import fork_to_crash
+from tests.kit import executor
 from tests.wording import Wording
 
 KEY = "call:resp_1/c1"
@@ -74,13 +75,10 @@ def book(params: Card, result: ToolResult[str], *, context: ToolContext) -> None
 def executor_of(session: Session) -> ToolExecutor:
     """The tool, over a session that has its call."""
     tool = Tool[Card, str](name="charge", description="Charges.", handler=charge, effect=External(apply=book))
-    template: PromptTemplate[Any] = PromptTemplate(
-        ns="tests", key="till", sections=[ToolsSection(title="Till", tools=[tool])]
-    )
     if not session.conversation:
         calls = [ToolCall("c1", "charge", {"number": "A-1", "pin": "pin-4711"})]
         session.conversation.append({"role": "assistant"}, calls=calls, reply="resp_1")
-    return ToolExecutor(prompt=Prompt(template), session=session)
+    return executor(tool, session=session)
 
 
 def charge_in(url: str) -> None:

@@ -17,10 +17,9 @@ from handrail.adapters.tool_executor import Waiting
 from handrail.cli.approvals.questions import check_answerable, loop_questions
 from handrail.errors import SessionError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.session.open_calls import GivenAnswer, PostponedCall
-from tests.cli.approvals.loops import AsksAboutPayments, Loop, Order, pay_call
+from tests.cli.approvals.loops import Loop, Order, asks_about_payments, pay_call
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -47,14 +46,6 @@ def test_no_refuses_the_call_with_the_reason(handrail: Command, loop: Loop, word
     assert (loop.paid, len(loop.asked)) == ([], 1)
 
 
-def test_answer_does_not_need_an_approver(handrail: Command, loop: Loop) -> None:
-    """A program that is started without one uses the answer."""
-    loop.waits()
-    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-    loop.approver = None
-    assert loop.texts() == ["A-1 is paid"]
-
-
 def test_answer_is_for_one_call(handrail: Command, loop: Loop, wording: Wording) -> None:
     """Another call of the same reply waits on, with equal arguments too."""
     loop.calls = (pay_call(), pay_call(call_id="c2"))
@@ -69,7 +60,7 @@ def test_answer_does_not_cover_what_a_policy_asks_since(handrail: Command, loop:
     """The question is open again, with what is asked now."""
     loop.waits()
     handrail("approvals", "answer", "loop", "c1", "yes")
-    loop.policy = AsksAboutPayments("Is it really due?")
+    loop.policy = asks_about_payments("Is it really due?")
     assert loop.waits() == ["c1"]
     (line,) = handrail("approvals", "list", "--format", "json").out.splitlines()
     assert json.loads(line)["asks"] == ["payments: Is it really due?"]
@@ -81,7 +72,7 @@ def test_answer_does_not_cover_a_question_that_was_asked_before_another(handrail
     loop.waits()
     handrail("approvals", "answer", "loop", "c1", "yes")
     before = loop.policy
-    for policy in (AsksAboutPayments("Is it really due?"), before, before):
+    for policy in (asks_about_payments("Is it really due?"), before, before):
         loop.policy = policy
         assert loop.waits() == ["c1"]
         assert len(handrail("approvals", "list", "--format", "json").out.splitlines()) == 1
@@ -241,40 +232,3 @@ def test_fork_has_no_question_of_its_origin(handrail: Command, loop: Loop) -> No
     assert handrail("sessions", "fork", "loop", "--as", "branch").code == 0
     lines = handrail("approvals", "list", "--format", "json").out.splitlines()
     assert [json.loads(line)["session_id"] for line in lines] == ["loop"]
-
-
-def test_session_of_an_answered_call_does_not_wait(handrail: Command, loop: Loop) -> None:
-    """It is open until its program has made the call."""
-    loop.waits()
-    handrail("approvals", "answer", "loop", "c1", "yes")
-    states = json.loads(handrail("sessions", "list", "--format", "json").out)["state"]
-    assert states == ["open"]
-
-
-def test_arguments_that_were_cut_are_shown_as_far_as_they_are_recorded(
-    handrail: Command, loop: Loop, wording: Wording
-) -> None:
-    """They say so, and the answer is for the whole of them all the same."""
-    loop.calls = (pay_call("A" * 70_000),)
-    loop.waits()
-    for ran in (handrail("approvals", "show", "loop", "c1"), handrail("approvals", "list")):
-        ends = [line.rpartition("AAA")[2] for line in ran.out.splitlines() if "AAA" in line]
-        assert [end for end in ends if end] == wording
-    assert handrail("approvals", "answer", "loop", "c1", "yes").code == 0
-    assert "AAA is paid\n[Characters" in loop.texts()[0]
-
-
-def test_words_of_the_model_are_shown_where_a_person_has_changed_the_arguments(
-    handrail: Command, loop: Loop, url: str
-) -> None:
-    """As a hook before the call may."""
-    with stores.open(url) as store, Session.open(store, "loop") as session:
-        loop.calls = (
-            ToolCall("c1", "pay", {"number": "A-1"}, {"number": "A-2"}),
-            ToolCall("c2", "pay", {"number": "A-1"}, "A-3"),
-        )
-        loop.ask(session)
-    shown = handrail("approvals", "show", "loop", "c1").out
-    assert 'number = "A-1"' in shown
-    assert '"number": "A-2"' in shown
-    assert "A-3" in handrail("approvals", "show", "loop", "c2").out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,8 +16,6 @@ from handrail.cli.approvals.questions import (
     StoredQuestion,
     answered_loop,
     find_question,
-    is_named_by,
-    shorten_call,
     stored_questions,
 )
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
@@ -129,48 +126,6 @@ def test_call_with_a_final_record_is_no_question(store: MemoryStore, wording: Wo
     with pytest.raises(SessionError) as raised:
         find_question(store, "s", "call-1")
     assert str(raised.value) == wording
-
-
-def test_question_is_found_from_the_session_of_the_call(store: MemoryStore) -> None:
-    """Sessions whose ids begin alike are others."""
-    for name in ("s", "s/x", "sx"):
-        with Session.open(store, name) as session, pytest.raises(CallPostponed):
-            desk(session).execute(call("pay"), reply="r1")
-    assert [each.session_id for each in stored_questions(store, "s")] == ["s/x", "s"]
-    assert [each.session_id for each in stored_questions(store, "s/x")] == ["s/x"]
-    assert find_question(store, "s/x", "call-1").session_id == "s/x"
-
-
-@pytest.mark.parametrize(
-    "ref, text, named",
-    [
-        (CallRef("r1", "c1"), "c1", True),
-        (CallRef("r1", "c1"), "r1/c1", True),
-        (CallRef("r1", "c1"), "r2/c1", False),
-        (CallRef("r1", "c1"), "/c1", False),
-        (CallRef(None, "c1"), "/c1", True),
-        (CallRef(None, "c1"), "c1", True),
-        (CallRef("r1", "a/b"), "a%2Fb", True),
-        (CallRef("r1", "a/b"), "a/b", True),
-        (CallRef("r 1", "c1"), "r%201/c1", True),
-        (CallRef("r1", "c1").stored, "c2", False),
-    ],
-)
-def test_call_is_named_as_it_is_listed(ref: CallRef, text: str, named: bool) -> None:
-    """Or by an id that contains what separates a reply from an id."""
-    assert is_named_by(ref, text) is named
-
-
-def test_shortest_name_is_unique_in_its_session() -> None:
-    """An empty id has none."""
-    now, ref = FakeClock().now(), CallRef("r1", "c1")
-    one, two = (
-        StoredQuestion(session_id="s", call_session=name, call=ref, tool="pay", asked_at=now) for name in ("s", "s/x")
-    )
-    empty = replace(one, call=CallRef("r1", ""))
-    assert shorten_call(one, [one, empty]) == "c1"
-    assert shorten_call(one, [one, two]) == "r1/c1"
-    assert shorten_call(empty, [empty]) == "r1/"
 
 
 def test_questions_of_agents_need_their_extra(

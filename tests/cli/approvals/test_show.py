@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from handrail import store as stores
 from handrail.agents import Answer
-from handrail.cli.approvals.questions import StoredQuestion
-from handrail.cli.approvals.show import text_of_reply
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
-from handrail.session.conversation import ConversationPart, RequestedCall
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
-from handrail.session.persistence.stored_types import stored_type
-from handrail.store import MemoryStore
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
 from tests.cli.approvals.loops import Loop, pay_call
 from tests.cli.desk import Command, Terminal
@@ -69,13 +60,6 @@ def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, w
     shown = "".join(line.strip() + " " for line in terminal.lines)
     assert shown.count("12,500.00 EUR") == 4
     assert max(len(line) for line in terminal.lines if "sqlite" not in line) <= 80
-
-
-def test_in_a_pipe_nothing_is_cut(handrail: Command, waiting: Desk) -> None:
-    """And standard error stays empty."""
-    ran = handrail("approvals", "list")
-    assert (ran.code, ran.err) == (0, "")
-    assert LONG in ran.out
 
 
 def test_questions_are_filtered(handrail: Command, waiting: Desk, loop: Loop) -> None:
@@ -139,13 +123,6 @@ def test_call_without_a_reply_is_named_by_a_slash(handrail: Command, url: str) -
     assert handrail("approvals", "show", "loop", "c9").code == 1
 
 
-def test_session_without_questions_says_so(handrail: Command, url: str, wording: Wording) -> None:
-    """With where others are listed."""
-    with stores.open(url) as store:
-        Session.open(store, "s").close()
-    assert handrail("approvals", "show", "s", "c1").err == wording
-
-
 def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command, loop: Loop, wording: Wording) -> None:
     """It is reported, in each form; a question of it that is named is an error."""
     loop.waits()
@@ -162,51 +139,6 @@ def test_session_that_cannot_be_read_does_not_hide_the_others(handrail: Command,
     assert handrail("approvals", "show", "broken", "c1").code == 1
     ran = handrail("approvals", "answer", "--all", "yes", "--yes")
     assert (ran.code, "loop: " in ran.out) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "messages, said",
-    [
-        ([{"role": "assistant", "content": "Text."}], "Text."),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "One."}, {"type": "tool_use"}]}, 7], "One."),
-        (
-            [
-                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One."}]},
-                {"type": "function_call"},
-            ],
-            "One.",
-        ),
-        (
-            [
-                {"kind": "response", "parts": [{"part_kind": "text", "content": "I pay."}, {"part_kind": "tool-call"}]},
-            ],
-            "I pay.",
-        ),
-        ([], ""),
-    ],
-)
-def test_text_of_the_reply_is_found(messages: Sequence[Any], said: str) -> None:
-    """Whatever provider it is of; replies of the same id, and what cannot be read, are passed over."""
-    store = MemoryStore()
-    store.create(SessionRow("s", {}, None, store.now()))
-    lock = store.acquire("s", wait=timedelta(0))
-    calls = (RequestedCall("c1", "pay", {}),)
-    stored = stored_type(ConversationPart)
-    parts = [
-        stored.dump((ConversationPart(tuple(messages), "r1", calls),)),
-        stored.dump((ConversationPart(({"role": "assistant", "content": "Other."},), "r2", calls),)),
-        b"not JSON",
-    ]
-    entries = [
-        SessionEntry(number, "", "", "log", stored.name, stored.version, 0, 0, 1, data)
-        for number, data in enumerate(parts, 1)
-    ]
-    append(store, lock, 0, entries, None)
-    ref, now = CallRef("r1", "c1"), store.now()
-    question = StoredQuestion(session_id="s", call_session="s", call=ref, tool="pay", asked_at=now)
-    assert text_of_reply(store, question) == said
-    assert text_of_reply(store, replace(question, call=CallRef("r3", "c1"))) == ""
-    assert text_of_reply(store, replace(question, call_session="nobody")) == ""
 
 
 @pytest.mark.parametrize(

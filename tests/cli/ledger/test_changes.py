@@ -83,12 +83,6 @@ def test_a_person_records_that_a_lapsed_effect_has_not_happened(
     assert (row.status, row.note, row.fence) == ("failed", "no such payment", 2)
 
 
-def test_programs_get_the_row_as_it_stands_afterwards(handrail: Command, wording: Wording) -> None:
-    """One document."""
-    told = json.loads(handrail("ledger", "reconcile", "app:pay:unknown", "--not-happened", "--format", "json").out)
-    assert (told["status"], told["note"]) == ("failed", wording)
-
-
 @pytest.mark.parametrize("key", ["session:pay:running", "session:pay:done"])
 def test_what_is_no_riddle_is_not_reconciled(handrail: Command, store: Store, key: str, wording: Wording) -> None:
     """An owner at work is not overruled, nor is a result; nothing changes."""
@@ -226,14 +220,6 @@ def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, t
     assert _row(store, "app:pay:unknown") == before
 
 
-def test_what_was_given_is_not_asked_for(terminal: Terminal, store: Store) -> None:
-    """Options and answers go together."""
-    words = ("ledger", "reconcile", "app:pay:unknown", "--message", "Paid.", "--value", "7")
-    assert terminal.run(*words, typed="y\n") == 0
-    row = _row(store, "app:pay:unknown")
-    assert (row.message, row.value) == ("Paid.", b"7")
-
-
 def test_a_finding_about_a_row_that_has_changed_is_not_written(
     handrail: Command, store: Store, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
@@ -319,13 +305,6 @@ def test_a_dry_run_removes_nothing(handrail: Command, store: Store, wording: Wor
     assert set(store.rows()) == before
 
 
-def test_programs_are_told_what_went(handrail: Command) -> None:
-    """One document with the effects as they were."""
-    told = json.loads(handrail("ledger", "invalidate", "app:mail:kept", "--yes", "--format", "json").out)
-    assert (told["removed"], told["kept"], told["changed"], told["dry_run"]) == (1, 0, 0, False)
-    assert [row["key"] for row in told["effects"]] == ["app:mail:kept"]
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -356,20 +335,6 @@ def test_a_person_is_asked_before_something_is_forgotten(
     assert "Paid 7 EUR." in terminal.screen
     assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
     assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
-
-
-def test_a_question_cannot_steer_the_terminal(terminal: Terminal, store: Store) -> None:
-    """A model may have made the key."""
-    insert(store, effect("\x1b[2Jk", "done", store.now()))
-    assert terminal.run("ledger", "invalidate", "\x1b[2Jk") == 1
-    assert "\\x1b[2Jk?" in terminal.screen
-
-
-def test_a_person_is_asked_once_for_the_effects_of_a_tool(terminal: Terminal, store: Store, wording: Wording) -> None:
-    """The question says how many."""
-    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="y\n") == 0
-    assert terminal.screen == wording
-    assert len(list(store.rows())) == 4
 
 
 def test_a_row_that_has_changed_is_not_forgotten(
@@ -425,14 +390,3 @@ def test_pruning_asks_first(handrail: Command, terminal: Terminal, store: Store,
     assert terminal.run("ledger", "prune", typed="y\n", width=80) == 0
     assert terminal.lines == wording
     assert len(list(store.rows())) == 6
-
-
-def test_many_expired_effects_are_counted_and_not_all_shown(handrail: Command, store: Store, wording: Wording) -> None:
-    """A dry run shows a page of them, the newest."""
-    for number in range(60):
-        row = effect(f"app:pay:{number:02}", "done", store.now(), expires_at=store.now() - timedelta(days=9))
-        insert(store, row._replace(effect_id=f"{number + 100:032x}"))
-    ran = handrail("ledger", "prune", "--dry-run")
-    lines = ran.out.splitlines()
-    assert (len(lines), ran.err) == (1 + 50 + 2, "")
-    assert "\n".join(lines[-2:]) == wording

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError
 
-from handrail.cli import options
 from handrail.cli.options import StoreOptions
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.session.persistence.protocol import SessionRow
-from handrail.store import Store
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -68,16 +66,3 @@ def test_a_database_without_tables_is_not_given_any_by_looking_at_it(
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == wording
     assert path.stat().st_size == 0
-
-
-def test_a_database_that_cannot_be_written_to_is_told_when_it_is_to_be(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the store says of it stands."""
-
-    def refused(url: str, *, read_only: bool) -> Store:
-        raise StoreReadOnlyError("no rights", store=url)
-
-    monkeypatch.setattr(options, "open_store", refused)
-    with pytest.raises(StoreReadOnlyError, match="no rights"):
-        StoreOptions(store=url).open(writing=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import sys
 from operator import itemgetter
 
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from handrail.cli.output_streams import ReaderGoneError
 from handrail.cli.screen import Column, Screen, clean_lines
 from tests.wording import Wording
 
@@ -54,18 +51,6 @@ class Output:
         return [line.rstrip() for line in self.written.getvalue().splitlines()]
 
 
-def test_a_table_on_a_wide_terminal_shows_everything() -> None:
-    """Headings, numbers to the right, one row a line."""
-    output = Output(width=120)
-    output.screen.table(COLUMNS, ROWS)
-    assert output.lines == [
-        "name    size  state  text",
-        "ada        7  good   short",
-        "grace  1,200  bad    a text that is longer than what is left of the line",
-    ]
-    assert output.beside.getvalue() == ""
-
-
 def test_the_text_is_cut_to_what_the_terminal_has_left(wording: Wording) -> None:
     """Only the column that may be cut is cut, and shows it."""
     output = Output(width=45)
@@ -83,13 +68,6 @@ def test_columns_are_left_out_where_the_terminal_is_narrow_and_that_is_said(word
     narrower = Output(width=25)
     narrower.screen.table(COLUMNS, ROWS)
     assert narrower.lines[0].split() == ["name", "text"]
-
-
-def test_a_cell_that_may_not_be_cut_goes_on_in_the_next_line() -> None:
-    """An id can always be copied whole."""
-    output = Output(width=10)
-    output.screen.table((Column("id", str),), ["abcdefghijklmnop"])
-    assert "".join(output.lines[1:]) == "abcdefghijklmnop"
 
 
 def test_cells_are_coloured_on_a_terminal_only() -> None:
@@ -113,13 +91,6 @@ def test_a_table_in_a_pipe_is_never_cut() -> None:
     ]
 
 
-def test_a_table_of_a_page_says_how_many_more_there_are() -> None:
-    """In a pipe and on a terminal."""
-    output = Output(width=120, terminal=False)
-    output.screen.table(COLUMNS, ROWS * 600, most=1)
-    assert output.lines[1:] == ["ada      7  good   short", "And 1,199 more."]
-
-
 @given(st.lists(st.tuples(st.text(), st.text(), st.text(), st.text()), max_size=5), st.integers(20, 100))
 def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str, str, str]], width: int) -> None:
     """Nothing in a cell moves the columns: not its width, not its characters."""
@@ -134,14 +105,6 @@ def test_a_record_names_its_values(terminal: bool) -> None:
     output = Output(width=40, terminal=terminal)
     output.screen.record([("key", "k[1]"), ("message", "one\ntwo\x1b")])
     assert output.lines == ["key      k[1]", "message  one", "         two\\x1b"]
-
-
-def test_a_record_aside_leaves_standard_output_alone() -> None:
-    """What a question is about stands where the question stands."""
-    output = Output(width=40)
-    output.screen.record([("key", "k")], aside=True)
-    assert output.written.getvalue() == ""
-    assert output.beside.getvalue().split() == ["key", "k"]
 
 
 def test_long_lines_are_not_wrapped_in_a_pipe() -> None:
@@ -162,16 +125,6 @@ def test_a_fault_is_one_line_without_passwords(capsys: pytest.CaptureFixture[str
     assert "secret" not in written.out
 
 
-def test_json_is_a_document_or_one_of_many_lines() -> None:
-    """A list is an object a line, so that a program may read it piece by piece."""
-    output = Output(width=20, terminal=False)
-    output.screen.json({"a": "ü" * 50}, lines=True)
-    output.screen.json({"a": 1})
-    first, *rest = output.written.getvalue().splitlines()
-    assert json.loads(first) == {"a": "ü" * 50}
-    assert rest == ["{", '  "a": 1', "}"]
-
-
 @pytest.mark.parametrize("encoding, written", [("utf-8", "ü".encode()), ("iso-8859-1", b"\\u00fc")])
 def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: bytes) -> None:
     """JSON is UTF-8; in other encodings only its ASCII form is JSON."""
@@ -180,20 +133,6 @@ def test_json_is_ascii_where_the_stream_is_not_utf8(encoding: str, written: byte
     Screen(Console(file=stream), Console()).json({"a": "ü"}, lines=True)
     stream.flush()
     assert raw.getvalue() == b'{"a": "' + written + b'"}\n'
-
-
-def test_a_reader_that_has_gone_is_told_by_an_error_of_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rich would end the process with a code of its own."""
-    read, write = os.pipe()
-    os.close(read)
-    with os.fdopen(write, "w", buffering=1) as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(ReaderGoneError):
-            Screen().out.print("hello")
-        monkeypatch.undo()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def test_a_command_is_one_line_at_any_width() -> None:

@@ -14,8 +14,6 @@ from handrail.cli.screen import (
     format_duration,
     format_time,
 )
-from handrail.redaction import redacted
-from handrail.serde.formatting import count_noun
 
 
 @pytest.mark.parametrize(
@@ -48,22 +46,6 @@ def test_lines_stay_lines_where_there_is_room_for_them() -> None:
     assert clean_lines("one\ntwo\x07") == "one\ntwo\\x07"
 
 
-@pytest.mark.parametrize(
-    "text, shown",
-    [
-        ("postgresql://ada:secret@host/db", "postgresql://ada:**********@host/db"),
-        ("postgresql://ada:se:cr@et@host/db is down", "postgresql://ada:**********@host/db is down"),
-        ("postgresql://host/db?user=ada&password=secret&x=1", "postgresql://host/db?user=ada&password=**********&x=1"),
-        ("host=h PASSWORD=secret dbname=d", "host=h PASSWORD=********** dbname=d"),
-        ("sqlite:///desk.db", "sqlite:///desk.db"),
-        ("postgresql://ada@host:5432/db", "postgresql://ada@host:5432/db"),
-    ],
-)
-def test_passwords_are_not_shown(text: str, shown: str) -> None:
-    """Whatever an error repeats of a URL, its password is left out."""
-    assert redacted(text) == shown
-
-
 def test_a_moment_is_in_utc() -> None:
     """People compare times of machines in several zones."""
     berlin = timezone(timedelta(hours=1))
@@ -78,12 +60,3 @@ def test_a_moment_is_in_utc() -> None:
 def test_a_span_is_told_in_its_largest_unit(seconds: int, told: str) -> None:
     """One number is enough to compare."""
     assert format_duration(timedelta(seconds=seconds)) == told
-
-
-def test_one_thing_is_singular() -> None:
-    """A number agrees with its noun."""
-    assert [count_noun(1, "effect"), count_noun(0, "effect"), count_noun(1200, "entry", "entries")] == [
-        "1 effect",
-        "0 effects",
-        "1,200 entries",
-    ]

@@ -56,12 +56,6 @@ def test_a_conversation_is_shown(handrail: Command, wording: Wording) -> None:
     assert ran.out == wording
 
 
-def test_a_conversation_fits_a_terminal(terminal: Terminal, wording: Wording) -> None:
-    """Of 80 columns."""
-    assert terminal.run("sessions", "show", "desk", "--conversation", width=80) == 0
-    assert terminal.lines == wording
-
-
 def test_the_last_messages_alone(handrail: Command) -> None:
     """With their calls."""
     ran = handrail("sessions", "show", "desk", "--conversation", "--last", "3", "--format", "json")
@@ -249,12 +243,6 @@ def test_no_text_moves_the_cursor(width: int | None, text: str) -> None:
     for full in (False, True):
         shown = printed([message, call, called(arguments=text)], full=full, width=width)
         assert not CONTROLS.search(shown if width else shown.replace("\t", ""))
-
-
-def test_every_item_is_of_a_type() -> None:
-    """Messages, calls, and two kinds of breaks."""
-    types = [item_json(item)["type"] for item in EVERYTHING]
-    assert types == [*["message"] * 3, *["call"] * 16, "message", *["restarted"] * 3, *["removed"] * 2]
 
 
 def test_a_call_has_all_that_is_known_of_it() -> None:

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from handrail import store as stores
 from handrail.cli.sessions.filter import last_used
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -17,7 +16,7 @@ from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
-from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
+from tests.cli.desk import FORK, SESSION, Command, effect
 from tests.store.units import append, insert
 from tests.wording import Wording
 
@@ -118,22 +117,3 @@ def test_nothing_that_fits_is_said(handrail: Command, wording: Wording) -> None:
     ran = handrail("sessions", "list", "--agent", "nobody")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     assert handrail("sessions", "list", "--agent", "nobody", "--format", "json").out == ""
-
-
-def test_list_fits_a_terminal_of_80_columns(terminal: Terminal, wording: Wording) -> None:
-    """Id, state, entries and creation stay; the rest is left out, which is said."""
-    assert terminal.run("sessions", "list", width=80) == 0
-    assert max(map(len, terminal.lines[:3])) <= 80
-    assert terminal.lines[0].split()[:3] == ["session", "state", "entries"]
-    assert terminal.lines[-1] == wording
-
-
-def test_only_the_shown_rows_are_held_and_all_are_counted(handrail: Command, url: str, wording: Wording) -> None:
-    """A table shows the newest; the count line says how many there are."""
-    with stores.open(url) as store:
-        for number in range(60):
-            store.create(SessionRow(f"s{number}", {}, None, store.now()))
-    ran = handrail("sessions", "list")
-    *table, note = ran.out.splitlines()
-    assert (len(table), ran.err) == (51, "")
-    assert note == wording

@@ -178,12 +178,6 @@ def test_deletion_that_was_cut_off_is_completed(handrail: Command, store: Store,
     assert store.unfinished_deletions() == ()
 
 
-def test_unknown_session_is_reported(handrail: Command, store: Store) -> None:
-    """Before anything is deleted."""
-    assert handrail("sessions", "delete", FORK, "nobody", "--yes").code == 1
-    assert ids(store) == sorted([FORK, SESSION])
-
-
 def test_child_that_is_named_beside_its_parent_is_deleted_once(handrail: Command, family: Store) -> None:
     """With the parent; named alone, it goes alone."""
     ran = handrail("sessions", "delete", "old/r1/c1", "old", "--yes", "--format", "json")
@@ -242,17 +236,3 @@ def test_session_of_a_process_that_died_is_deleted(handrail: Command, store: Sto
     store.close()
     assert handrail("sessions", "delete", FORK, "--yes").code == 0
     assert handrail("sessions", "show", FORK).code == 1
-
-
-def test_long_plans_are_shown_by_the_page(handrail: Command, store: Store, wording: Wording) -> None:
-    """Fifty sessions that go, fifty that are kept, and how many more."""
-    for number in range(51):
-        for name in (f"go{number}", f"keep{number}"):
-            store.create(SessionRow(name, {}, None, store.now() - 40 * DAY))
-        owner = ClaimOwner(f"keep{number}", "r1", "c1")
-        row = effect("call:r1/c1", "unknown", store.now(), partition=f"keep{number}", owner=owner)
-        insert(store, row._replace(effect_id=f"{number + 200:032x}"))
-    ran = handrail("sessions", "prune", "--older-than", "30d", "--dry-run")
-    lines = ran.out.splitlines()
-    assert (len(lines), ran.err) == (1 + 50 + 1 + 1 + 50 + 1 + 1, "")
-    assert "\n".join(line for line in lines if line.startswith("And ")) == wording

@@ -56,32 +56,11 @@ def test_sessions_are_listed_newest_first(handrail: Command, wording: Wording) -
     assert older.endswith("-                                 customer=ada desk=berlin")
 
 
-def test_sessions_are_found_by_their_tags(handrail: Command, wording: Wording) -> None:
-    """All tags that are asked for must fit."""
-    found = handrail("sessions", "list", "--tag", "desk=berlin", "--tag", "customer=ada", "--format", "json")
-    assert [json.loads(line)["session_id"] for line in found.out.splitlines()] == [SESSION]
-    none = handrail("sessions", "list", "--tag", "desk=paris")
-    assert (none.code, none.out, none.err) == (0, wording, "")
-
-
 def test_a_tag_needs_a_name(handrail: Command, wording: Wording) -> None:
     """A slip is not an empty list."""
     ran = handrail("sessions", "list", "--tag", "=berlin")
     assert ran.code == 2
     assert ran.err == wording
-
-
-def test_programs_read_a_session_a_line(handrail: Command) -> None:
-    """`--format json` gives an object a line."""
-    ran = handrail("sessions", "list", "--format", "json")
-    newer, older = (json.loads(line) for line in ran.out.splitlines())
-    assert newer["parent"] == SESSION
-    assert (older["session_id"], older["tags"], older["parent"], older["entries"]) == (
-        SESSION,
-        {"desk": "berlin", "customer": "ada"},
-        None,
-        3,
-    )
 
 
 def test_a_limit_keeps_the_newest_and_says_that_there_are_more(handrail: Command, wording: Wording) -> None:
@@ -91,13 +70,6 @@ def test_a_limit_keeps_the_newest_and_says_that_there_are_more(handrail: Command
     assert ran.out.splitlines()[-1] == wording
     assert handrail("sessions", "list", "--limit", "2").out.splitlines()[-1] == wording
     assert len(handrail("sessions", "list", "--limit", "1", "--format", "json").out.splitlines()) == 1
-
-
-def test_a_limit_is_at_least_one(handrail: Command, wording: Wording) -> None:
-    """Zero rows tell nobody anything."""
-    ran = handrail("sessions", "list", "--limit", "0")
-    assert ran.code == 2
-    assert ran.err == wording
 
 
 def test_a_store_without_sessions_says_so(handrail: Command, tmp_path: Path, wording: Wording) -> None:
@@ -230,13 +202,6 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     assert refused.err == wording
 
 
-def test_a_program_reads_a_session_as_one_document(handrail: Command) -> None:
-    """The row, and the entries that were asked for under `shown`."""
-    told = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)
-    assert (told["session_id"], told["entries"]) == (SESSION, 3)
-    assert next(entry["items"] for entry in told["shown"]) == [{"title": "Buy milk"}]
-
-
 @pytest.mark.parametrize("words", [("show",), ("fork",)])
 def test_a_session_that_is_not_there_is_said_to_be_not_there(
     handrail: Command, words: tuple[str, ...], wording: Wording
@@ -270,14 +235,6 @@ def test_a_fork_at_an_id_of_several_replies_names_them(handrail: Command, store:
     for at, head in zip(named, (6, 5, 4), strict=True):
         told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
         assert told["entries"] == head
-
-
-def test_a_fork_takes_an_id_with_a_slash_as_it_is(handrail: Command, store: Store) -> None:
-    """The id as the model gave it, and as `sessions show` prints it."""
-    record(store, 3, CallRef("resp_1", "a/0"))
-    for at in ("a/0", "a%2F0", "resp_1/a%2F0"):
-        told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
-        assert told["entries"] == 4
 
 
 @pytest.mark.parametrize("call_id", ["a\0b", "\ud800", "x" * 100_000], ids=["a NUL", "no Unicode", "long"])
@@ -319,13 +276,6 @@ def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store, wo
     row = store.find(FORK)
     assert row is not None
     assert row.head == 0
-
-
-def test_a_fork_needs_an_id_that_is_one(handrail: Command, wording: Wording) -> None:
-    """An empty variable in a script is a slip."""
-    ran = handrail("sessions", "fork", SESSION, "--as", " ")
-    assert ran.code == 2
-    assert ran.err == wording
 
 
 def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal, wording: Wording) -> None:

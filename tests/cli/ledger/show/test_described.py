@@ -11,7 +11,7 @@ from handrail.cli.ledger.show import EFFECT, ShownEffect, effect_json
 from handrail.cli.sessions.show import ENTRY as ENTRIES
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
 from handrail.runtime.ledger.recorded_results import dump_result
-from handrail.session.persistence.protocol import Role, SessionEntry
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect
 from tests.wording import Wording
@@ -40,48 +40,9 @@ def test_a_state_says_what_the_time_has_made_of_the_status(row: EffectRow, state
     assert (shown.state, shown.term) == (state, wording)
 
 
-@pytest.mark.parametrize(
-    "removed, added, role, told",
-    [
-        (0, 1, "state", "+1 at 4"),
-        (2, 1, "state", "-2 +1 at 4"),
-        (2, 0, "state", "-2 at 4"),
-        (0, 0, "state", "+0 at 4"),
-        (0, 1, "event", "-"),
-    ],
-)
-def test_a_change_says_what_goes_and_what_comes(removed: int, added: int, role: Role, told: str) -> None:
-    """An event changes no slice."""
-    assert cells(ENTRY._replace(removed=removed, added=added, role=role))["change"] == told
-
-
 def cells(entry: SessionEntry) -> dict[str, str]:
     """The cells of an entry, by their columns."""
     return {column.name: column.text(entry) for column in ENTRIES.columns}
-
-
-def test_a_type_shows_its_version_once_it_has_had_more_than_one() -> None:
-    """Most types have one version."""
-    assert cells(ENTRY)["type"] == "desk.plan v2"
-    assert cells(ENTRY._replace(type_version=1))["type"] == "desk.plan"
-
-
-def test_items_are_json_for_programs() -> None:
-    """They are embedded, not quoted."""
-    told = ENTRIES.json(ENTRY)
-    assert told["items"] == [{"title": "Zürich"}]
-    assert (told["number"], told["reply"], told["call_id"], told["added"]) == (3, "resp_1", "call_2", 1)
-    assert told["version"] == 2
-    without_reply = ENTRIES.json(ENTRY._replace(reply=""))
-    assert (without_reply["reply"], without_reply["call_id"]) == (None, "call_2")
-
-
-def test_a_call_is_shown_as_a_fork_takes_it() -> None:
-    """The reply and the id; the id alone where no reply was stated, and nothing for what is outside of calls."""
-    assert cells(ENTRY)["call"] == "resp_1/call_2"
-    assert cells(ENTRY._replace(reply=""))["call"] == "call_2"
-    assert cells(ENTRY._replace(reply="a/b", call_id="c d"))["call"] == "a%2Fb/c%20d"
-    assert cells(ENTRY._replace(reply="", call_id=""))["call"] == "-"
 
 
 @pytest.mark.parametrize(
@@ -128,12 +89,6 @@ def test_an_effect_is_told_whole_to_programs(wording: Wording) -> None:
     assert effect_json(ShownEffect(effect("k", "done", NOW, value=None), NOW))["value_unavailable"] is True
 
 
-def test_a_value_that_is_no_json_is_told_as_text() -> None:
-    """Nothing that the store keeps is held back."""
-    told = effect_json(ShownEffect(effect("k", "done", NOW, value=b"{"), NOW))
-    assert (told["value"], told["value_text"], told["value_unavailable"]) == (None, "{", False)
-
-
 def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
     """Their bytes would fill the screen."""
     parts = (TextPart("By month:"), BinaryPart(bytes(12_000), "image/png"))
@@ -147,20 +102,6 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
             value,
             [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}],
         )
-
-
-def test_fields_of_an_effect_leave_out_what_is_empty(wording: Wording) -> None:
-    """What does not apply to a state is not shown."""
-    fields = dict(EFFECT.shown(ShownEffect(effect("k", "unknown", NOW, partition="s1"), NOW)))
-    assert fields["partition"] == "s1"
-    assert fields["note"] == wording
-    assert fields["owner"] == f"{SESSION}/resp_1/call_1"
-    assert fields["process"] == "process 4711 on desk-host"
-    assert (fields["session"], fields["created"]) == (SESSION, "2026-01-01 11:50:00 UTC")
-    assert (fields["arguments"], fields["hash"]) == (wording, "ab" * 32)
-    assert not {"agent", "model wrote", "lease until", "completed", "applied", "expires", "message", "value"} & set(
-        fields
-    )
 
 
 ORDER = {"order": 7, "to": "Zürich"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.cli.ledger.show import newest, with_agents
+from handrail.cli.ledger.show import with_agents
 from handrail.session.conversation import ConversationPart
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
@@ -69,13 +69,6 @@ def test_effects_are_found_by_state_tool_and_session(
     assert _keys(handrail("ledger", "list", *words, "--format", "json").out) == keys
 
 
-def test_a_state_that_is_none_is_a_usage_error(handrail: Command) -> None:
-    """It names what there is."""
-    ran = handrail("ledger", "list", "--status", "lost")
-    assert ran.code == 2
-    assert "lapsed" in ran.err
-
-
 def test_nothing_found_is_said(handrail: Command, tmp_path: Path, wording: Wording) -> None:
     """An empty table would look like a fault."""
     ran = handrail("ledger", "list", "--tool", "nothing")
@@ -84,15 +77,6 @@ def test_nothing_found_is_said(handrail: Command, tmp_path: Path, wording: Wordi
     stores.open(url).close()
     assert handrail("ledger", "list", "--store", url).out == wording
     assert handrail("ledger", "list", "--store", url, "--format", "json").out == ""
-
-
-def test_a_limit_says_that_there_are_more(handrail: Command, wording: Wording) -> None:
-    """Nothing is left out in silence."""
-    ran = handrail("ledger", "list", "--limit", "3")
-    *table, note = ran.out.splitlines()
-    assert (len(table), ran.err) == (4, "")
-    assert note == wording
-    assert len(handrail("ledger", "list", "--limit", "7").out.splitlines()) == 8
 
 
 def test_an_effect_is_shown_whole(handrail: Command, wording: Wording) -> None:
@@ -125,22 +109,6 @@ def test_a_key_of_several_sessions_needs_the_partition(handrail: Command, store:
     assert ran.err == wording
     assert "another" in handrail("ledger", "show", "session:pay:done", "--partition", "").out
     assert "Paid 7" in handrail("ledger", "show", "session:pay:done", "--partition", SESSION).out
-
-
-def test_the_newest_rows_are_kept(store: Store) -> None:
-    """With a limit and without."""
-    now = store.now()
-    rows = [effect(str(age), "done", now, created_at=now - timedelta(age)) for age in (2, 0, 1)]
-    assert [row.key for row in newest(rows, None)] == ["0", "1", "2"]
-    assert [row.key for row in newest(rows, 2)] == ["0", "1"]
-
-
-def test_a_message_cannot_steer_the_terminal(terminal: Terminal, store: Store) -> None:
-    """What models write is shown, not obeyed."""
-    insert(store, effect("evil", "done", store.now(), message="[bold]\x1b]0;title\x07", tool="\x1b[2J"))
-    assert terminal.run("ledger", "show", "evil") == 0
-    assert "[bold]\\x1b]0;title\\x07" in terminal.screen
-    assert "\\x1b[2J" in terminal.screen
 
 
 SAID = stored_type(ConversationPart)
@@ -223,17 +191,6 @@ def test_list_picks_what_waits_to_be_applied(handrail: Command, store: Store) ->
     keys = set(_keys(handrail("ledger", "list", "--unapplied", "--format", "json").out))
     assert "waits" in keys
     assert keys.isdisjoint({"applied", "expired", "elsewhere"})
-
-
-def test_arguments_are_shown_at_80_columns(terminal: Terminal, store: Store, wording: Wording) -> None:
-    """Beside key, state and term, cut to what is left of the line."""
-    arguments = b'{"order":"A-2","cents":500}'
-    insert(store, effect("session:refund:cfb3066e1951", "unknown", store.now(), arguments=arguments))
-    assert terminal.run("ledger", "list", "--status", "unknown", width=80) == 0
-    (line,) = [line for line in terminal.lines if "cfb3066e1951" in line]
-    assert re.split("  +", line)[3] == wording
-    assert '{"order": "A-2"' in line
-    assert len(line) <= 80
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
