@@ -31,6 +31,7 @@ from handrail.session.persistence.protocol import SessionRow
 from handrail.store import Store
 from handrail.testing import FakeClock
 from handrail.transcript import TranscriptCall, TranscriptItem, TranscriptMessage, TranscriptReader
+from tests.kit import Decides
 
 EVENING = datetime(2026, 1, 5, 20, tzinfo=UTC)
 
@@ -51,17 +52,11 @@ class Note:
     text: str
 
 
-class AskAboutPayments:
-    """A policy that has payments approved."""
-
-    name = "payments"
-
-    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
-        """Ask about the tool `approved`."""
-        return PolicyDecision.ask("May it be paid?") if tool.name == "approved" else PolicyDecision.allow()
-
-    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Note nothing."""
+ASKS_ABOUT_PAYMENTS = Decides(
+    lambda tool, _: PolicyDecision.ask("May it be paid?") if tool.name == "approved" else PolicyDecision.allow(),
+    name="payments",
+)
+"""A policy that has payments by the tool `approved` approved."""
 
 
 @dataclass
@@ -94,7 +89,7 @@ class Desk:
             ),
             Tool[Payment, str](name="approved", description="Pays.", handler=self._pay, effect="external"),
         )
-        section = ToolsSection(title="Desk", tools=tools, policies=[AskAboutPayments()])
+        section = ToolsSection(title="Desk", tools=tools, policies=[ASKS_ABOUT_PAYMENTS])
         self._count = len(self.conversation)  # the replies of a session that is opened again have names already
         self.executor = ToolExecutor(
             prompt=Prompt(PromptTemplate(ns="tests", key="desk", sections=[section])),
