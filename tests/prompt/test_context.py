@@ -11,12 +11,10 @@ import pytest
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.clock import SYSTEM_CLOCK
-from handrail.errors import LeaseLostError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.prompt.context import tool_context
-from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.environment import Environment
 from handrail.session import Session
@@ -127,18 +125,6 @@ def test_a_beat_reaches_the_heartbeat_and_the_claim() -> None:
     ToolContext.of().beat()
 
 
-def test_a_lost_claim_is_raised_to_the_handler() -> None:
-    """A handler that beats learns that it must stop."""
-
-    def lost() -> None:
-        raise LeaseLostError("key", 1)
-
-    run = environment()
-    context = ToolContext(run, run.prompt.resources.call_scope(), CallRef(None, "c"), beat_claim=lost)
-    with pytest.raises(LeaseLostError):
-        context.beat()
-
-
 def test_a_context_can_be_made_without_a_run() -> None:
     """`ToolContext.of` is enough to try a handler on its own."""
     clock = FakeClock()
@@ -148,12 +134,3 @@ def test_a_context_can_be_made_without_a_run() -> None:
     assert (context.rendered_prompt, context.adapter, context.heartbeat, context.run_context) == (None,) * 4
     assert (context.idempotency_key, context.fence, context.prompt.name) == (None, None, "no prompt")
     assert ToolContext.of().session is not ToolContext.of().session
-
-
-def test_resources_of_one_call_are_its_own() -> None:
-    """The context's resources are a scope of the call, over those of the prompt."""
-    registry = ResourceRegistry.of(Binding(Client, lambda _: Client(), scope=Scope.TOOL_CALL))
-    context = ToolContext.of(resources=registry)
-    assert context.resources.get(Client) is context.resources.get(Client)
-    assert Client in context.prompt.resources
-    context.resources.close()

@@ -90,24 +90,6 @@ def test_a_rendering_is_a_pure_function() -> None:
         assert prompt.render(open=paths).sections == first.sections
 
 
-def test_a_section_may_start_open(wording: Wording) -> None:
-    """Always, or by its parameters."""
-    assert {each.path for each in Prompt(template(starts_open=True)).render().sections if each.is_open} == {"billing"}
-
-    def knows_money(shop: Shop) -> bool:
-        return shop.knows_money
-
-    def says_nothing(_shop: Shop) -> Any:
-        return None
-
-    by_shop = Prompt(template(starts_open=knows_money))
-    assert "Charges for" in by_shop.bind(Shop()).render().text
-    assert "All about the money of Bank" in by_shop.bind(Shop("Bank", knows_money=True)).render().text
-    with pytest.raises(PromptRenderError) as raised:
-        Prompt(template(starts_open=says_nothing)).render()
-    assert str(raised.value) == wording
-
-
 def test_the_resources_of_a_closed_section_stay_bound() -> None:
     """So that opening it changes no resource of a run."""
     assert isinstance(Prompt(template()).resources.get(Ledger), Ledger)

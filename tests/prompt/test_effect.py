@@ -49,29 +49,14 @@ def refused(**options: Any) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize(
-    "kind", [Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt, "x"]
-)
+BY_THE_RUNTIME = (HandrailError, ModelVisibleError, RunAbortedError, DeadlineExceededError, BudgetExceededError)
+BY_ANYTHING = (Exception, BaseException, OSError, TimeoutError, ExceptionGroup, KeyboardInterrupt, "x")
+
+
+@pytest.mark.parametrize("kind", [*BY_THE_RUNTIME, PromptEvaluationError, *BY_ANYTHING])
+@pytest.mark.short(6)
 def test_types_that_prove_nothing_are_refused(kind: Any, wording: Wording) -> None:
-    """They are raised after an effect as well as before it."""
-    with pytest.raises(PromptValidationError) as raised:
-        External(not_applied_on=(kind,))
-    assert str(raised.value) == wording
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        HandrailError,
-        ModelVisibleError,
-        RunAbortedError,
-        DeadlineExceededError,
-        BudgetExceededError,
-        PromptEvaluationError,
-    ],
-)
-def test_types_that_the_runtime_raises_after_the_effect_are_refused(kind: Any, wording: Wording) -> None:
-    """A deadline that passes while the handler runs proves nothing."""
+    """They are raised after an effect as well as before it; so is a deadline that passes while the handler runs."""
     with pytest.raises(PromptValidationError) as raised:
         External(not_applied_on=(kind,))
     assert str(raised.value) == wording

@@ -165,13 +165,6 @@ def test_what_is_not_applied_is_reported_with_its_hash(
     assert "\n".join(caplog.messages).replace(str(tmp_path), "FOLDER") == wording
 
 
-def test_a_missing_file_replaces_nothing_and_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its path may be misspelled."""
-    with caplog.at_level(logging.WARNING, "handrail.prompt"):
-        prompt = Prompt(desk()).bind(overrides=tmp_path / "dsk.json")
-    assert (report(prompt).is_missing, len(caplog.messages)) == (True, 1)
-
-
 def test_all_faults_of_a_file_are_reported_together(tmp_path: Path, wording: Wording) -> None:
     """Texts that accept no overrides, that are empty, too long, or have unknown placeholders."""
     faults = {

@@ -14,7 +14,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidReturnError, PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate, ReadBeforeWritePolicy, Section, Tool, ToolContext, ToolResult
-from handrail.prompt.policies.read_before_write import fault_of_path_field, path_in
+from handrail.prompt.policies.read_before_write import fault_of_path_field
 from handrail.runtime import Session, ToolCall
 from tests.wording import Wording
 
@@ -30,34 +30,10 @@ class Position:
 
 
 PATHS = [
-    str,
-    Path,
-    PurePosixPath,
-    Name,
-    str | None,
-    Path | None,
-    Annotated[str, "a path"],
-    Literal["a.md", "b.md"],
-    list[str],
-    Sequence[Path],
-    tuple[Path, ...],
-    frozenset[str],
-    list[str] | str,
-    Any,
-    int | str,
+    *(str, Path, PurePosixPath, Name, Path | None, Annotated[str, "a path"], Literal["a.md"], list[str]),
+    *(Sequence[Path], tuple[Path, ...], frozenset[str], list[str] | str, Any, int | str),
 ]
-OTHERS = [
-    int,
-    bytes,
-    bool,
-    Position,
-    dict[str, str],
-    list[int],
-    int | None,
-    Literal[1, 2],
-    tuple[int, ...],
-    Annotated[int, "x"],
-]
+OTHERS = [int, Position, dict[str, str], list[int], int | None, Literal[1, 2], tuple[int, ...], Annotated[int, "x"]]
 
 
 @pytest.mark.parametrize("kind", PATHS, ids=repr)
@@ -164,26 +140,11 @@ def test_a_prompt_refuses_a_tool_whose_path_is_none(tool: Tool[Any, Any], wordin
     assert str(caught.value) == wording
 
 
-def test_a_policy_above_the_section_is_asked_too(wording: Wording) -> None:
-    """It is in reach."""
-    child = Section(title="Files", tools=[READ, odd("write_file", path=int)])
-    with pytest.raises(PromptValidationError) as raised:
-        PromptTemplate(
-            ns="t", key="t", sections=[Section(title="Desk", policies=[ReadBeforeWritePolicy()], children=[child])]
-        )
-    assert str(raised.value) == wording
-
-
 def test_path_of_lifts_it_and_other_tools_are_not_looked_at() -> None:
-    """Who says where the path is need not name a field for it."""
+    """Who says where the path is need not name a field for it; without one each call is refused, not the tool."""
     policy = ReadBeforeWritePolicy(path_of=lambda params: f"{params.path}.md")
     door(READ, odd("write_file", path=int), policy=policy)
-    door(READ, odd("look_up", path=int))
     door(READ, odd("read_file_info", path=int))
-
-
-def test_a_tool_without_a_path_field_is_not_refused() -> None:
-    """Each of its calls is, because a write without a path cannot be judged."""
     door(READ, odd("write_file", target=str))
 
 
@@ -209,9 +170,3 @@ def test_a_path_of_that_returns_no_path_is_a_mistake_of_the_developer(returned: 
     with pytest.raises(InvalidReturnError) as raised:
         executor.execute(ToolCall("c", "write_file", {"path": "a.md"}))
     assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
-
-
-def test_paths_of_either_kind_are_found_by_the_names_of_the_fields() -> None:
-    """As they are."""
-    assert path_in(At(Path("a"))) == Path("a")
-    assert path_in(FromTo(Path("a"), Path("b"))) == (Path("a"), Path("b"))

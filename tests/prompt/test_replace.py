@@ -13,12 +13,8 @@ from handrail.prompt import (
     External,
     IdempotencyConfig,
     MarkdownSection,
-    PolicyDecision,
-    Prompt,
     PromptTemplate,
-    ReadBeforeWritePolicy,
     Section,
-    SequentialDependencyPolicy,
     Tool,
     ToolContext,
     ToolExample,
@@ -126,15 +122,6 @@ def test_a_word_that_is_given_to_a_copy_declares_the_effect() -> None:
     assert (said.effect, said.declares_effect, said.on_orphan) == ("state", True, "retry")
 
 
-def test_a_copy_of_a_tool_parses_runs_and_renders_as_the_tool_does() -> None:
-    """It knows its types."""
-    copy = replace(tool(), description="Pays an order.")
-    assert copy.parse('{"number": "7"}') == Order("7")
-    assert copy.parameters_schema == tool().parameters_schema
-    prompt = Prompt(PromptTemplate(ns="tests", key="copy", sections=[Section(title="Desk", tools=[copy])]))
-    assert prompt.render().tools == (copy,)
-
-
 def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
     """It became `str` silently."""
     template = PromptTemplate[Receipt](ns="tests", key="copy", sections=[])
@@ -163,12 +150,3 @@ def test_a_copy_of_a_section_keeps_its_parameters() -> None:
     assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Order, tools.tools)
     assert replace(Greeting(title="Hello"), word="good day").render_body(Order("7")) == "good day 7"
     assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None
-
-
-def test_copies_of_policies_keep_everything() -> None:
-    """Their fields are all that they have."""
-    order = SequentialDependencyPolicy(dependencies={"pay": frozenset({"look"})})
-    assert replace(order, name="other").dependencies == order.dependencies
-    reading = ReadBeforeWritePolicy(write_tools=("pay",), path_of=lambda params: params.number)
-    assert replace(reading, name="other").path_of is reading.path_of
-    assert replace(PolicyDecision.deny("no"), final=False).reason == "no"

@@ -138,12 +138,6 @@ def test_handlers_may_be_async_and_return_results() -> None:
     assert (message.success, message.content) == (False, "{'order': 'a'}")
 
 
-def test_a_copy_has_the_same_schema() -> None:
-    """With another name."""
-    copied = replace(made(), name="other", effect="read")
-    assert (copied.name, copied.parameters_schema, copied.effect) == ("other", SCHEMA, "read")
-
-
 def test_options_mean_what_they_mean_for_a_tool() -> None:
     """Two calls with equal arguments are one effect."""
     config = IdempotencyConfig(strategy="params", param_keys=("order",))

@@ -15,13 +15,11 @@ import pytest
 from handrail.prompt import ToolContext, ToolResult
 from handrail.prompt.signature import (
     HandlerContract,
-    calling_fault,
     handler_fault,
     handler_types,
     is_async,
     reconcile_fault,
     return_fault,
-    takes_context,
 )
 from handrail.session import Session
 from tests.prompt.samples import Found, Guidance, Lookup, look_up
@@ -212,13 +210,6 @@ def test_what_must_be_awaited_is_seen_by_definition_or_annotation() -> None:
     must_not += [print, dict, lambda: None]
     assert [is_async(function) for function in must_be] == [True] * len(must_be)
     assert [is_async(function) for function in must_not] == [False] * len(must_not)
-
-
-def test_a_builtin_that_does_not_tell_passes() -> None:
-    """Where there is no signature to read, the call itself will show."""
-    nothing: dict[str, str] = {}
-    assert calling_fault(nothing.update, (Lookup,), {}) is None
-    assert not takes_context(nothing.update)
 
 
 @pytest.mark.parametrize(

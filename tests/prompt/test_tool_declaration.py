@@ -90,53 +90,10 @@ def test_a_tool_without_brackets_has_the_types_of_its_handler() -> None:
         assert replace(tool, name="other").result_type is Found
 
 
-def test_a_handler_that_does_not_say_both_types_is_not_enough() -> None:
-    """A type that is not known must be in brackets."""
-
-    def untyped(params: Lookup, *, context: ToolContext) -> ToolResult[Found]:
-        raise NotImplementedError
-
-    del untyped.__annotations__["params"]
-
-    def of_two(params: Lookup, *, context: ToolContext) -> ToolResult[Found] | ToolResult[Lookup]:
-        raise NotImplementedError
-
-    def bare(params: Lookup, *, context: ToolContext) -> Any:
-        raise NotImplementedError
-
-    handlers: list[object] = [untyped, of_two, bare, len]
-    for handler in handlers:
-        assert refused_of(handler).tool == "lookup"
-
-
-def refused_of(handler: object) -> PromptValidationError:
-    """The error for a tool of this handler, without brackets."""
-    with pytest.raises(PromptValidationError) as caught:
-        UNCHECKED(name="lookup", description="Looks up.", handler=handler)
-    return caught.value
-
-
-@pytest.mark.parametrize("name", ["a", "0", "_", "-", "look_up-2", "findOrder", "a" * 64])
-def test_names_that_every_provider_takes_are_taken(name: str) -> None:
-    """Letters, digits, `_` and `-`, up to 64."""
-    assert lookup_tool(name=name).name == name
-
-
 @pytest.mark.parametrize("name", ["", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
 def test_other_names_are_refused(name: object, wording: Wording) -> None:
     """A name that breaks the rule is refused, with the rule."""
     assert str(refused(name=name)) == wording
-
-
-def test_a_refused_name_comes_with_one_that_is_right(wording: Wording) -> None:
-    """The nearest name that fits the rule is offered."""
-    assert str(refused(name="Look Up!")) == wording
-
-
-@pytest.mark.parametrize("description", ["a", "x" * 8_000, f"  {'x' * 8_000}  ", "Sucht für die Übersicht ✓"])
-def test_descriptions_are_any_text_of_8000_characters(description: str) -> None:
-    """1 to 8,000 characters of any script, blanks around them not counted."""
-    assert lookup_tool(description=description).description == description.strip()
 
 
 def test_other_descriptions_are_refused(wording: Wording) -> None:

@@ -33,24 +33,11 @@ class OpenSection(MarkdownSection[S], Generic[S]):
     """One that leaves it open."""
 
 
-def test_brackets_are_known_while_the_object_is_made() -> None:
-    """A tool reads its types from its brackets, `None` included."""
-    tool = Tool[Lookup, None](name="lookup", description="Looks up.")
-    assert (tool.params_type, tool.result_type) == (Lookup, None)
-
-
 def test_brackets_serve_as_annotations() -> None:
     """`Tool[P, R]` resolves in annotations, also as an option."""
     hints = get_type_hints(annotated)
     assert hints["tool"] == Tool[Lookup, Found] | None
     assert hints["other"] == Optional[Tool[Lookup, None]]  # noqa: UP045 - this spelling is meant
-
-
-def test_type_variables_in_brackets_are_filled_later() -> None:
-    """An alias with a type variable is called with what stands for it."""
-    unchecked: Any = Tool
-    tool = unchecked[S, None][Lookup](name="lookup", description="Looks up.")
-    assert (tool.params_type, tool.result_type) == (Lookup, None)
 
 
 def test_a_subclass_inherits_the_types_of_its_base() -> None:

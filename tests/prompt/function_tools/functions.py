@@ -140,15 +140,6 @@ class Shop:
         return one + other
 
 
-class Branch(Shop):
-    """A subclass, with a tool of its own in the place of one."""
-
-    @tool
-    def greet(self, who: str) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of another `self`
-        """Greet loudly."""
-        return super().greet(who).upper()
-
-
 def plain(order: str, tags: list[str] = []) -> dict[str, Any]:  # noqa: B006 - it is the case
     """Not decorated."""
     return {"order": order, "tags": tags}

@@ -24,7 +24,6 @@ from handrail.prompt import (
     PromptTemplate,
     TextPart,
     Tool,
-    ToolContext,
     ToolExample,
     ToolResult,
     ToolsSection,
@@ -34,9 +33,8 @@ from handrail.prompt.function_tools import FunctionOptions, ToolMethod
 from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.serde import digest
 from tests.prompt.function_tools import functions
-from tests.prompt.function_tools.functions import Address, Branch, Client, Config, Item, Receipt, Shop
+from tests.prompt.function_tools.functions import Address, Client, Config, Item, Receipt, Shop
 from tests.wording import Wording
 
 RESOURCES: dict[type[Any], object] = {Client: Client(), Config: Config("north")}
@@ -202,20 +200,6 @@ def test_resources_of_closed_sections_are_reported_before_the_first_call_too() -
     assert made(enabled=False).tools == ()
 
 
-def test_a_resource_of_a_tool_whose_schema_is_data_is_reported_before_the_first_call(wording: Wording) -> None:
-    """With the same reason; a copy of the tool has the same parameters."""
-
-    def look(arguments: dict[str, Any], client: Client) -> str:
-        raise NotImplementedError
-
-    look_up = Tool.from_json_schema(name="look", description="Look.", schema={"type": "object"}, handler=look)
-    section = ToolsSection(title="Tools", tools=[replace(look_up, effect="read")])
-    prompt = Prompt(PromptTemplate(ns="tests", key="tools", sections=[section]))
-    with pytest.raises(UnboundResourceError) as caught:
-        ToolExecutor(prompt=prompt, session=Session())
-    assert [note.partition(" (")[0] for note in caught.value.__notes__] == [wording]
-
-
 PICTURE = BinaryPart(b"picture", "image/png")
 
 
@@ -271,12 +255,6 @@ def test_files_have_no_type_of_a_value() -> None:
     assert call(listed).result.value == [1, PICTURE]
 
 
-def test_a_function_tool_may_stand_in_an_annotation() -> None:
-    """With its parameters, what it returns, and the value of that."""
-    alias: Any = FunctionTool[[str], int, int]
-    assert alias.__args__[1:] == (int, int)
-
-
 def test_what_a_function_may_return_beside_a_result_is_its_type() -> None:
     """Failures without a value do not count, and a bare result may hold anything."""
 
@@ -309,17 +287,6 @@ def test_what_is_not_annotated_may_return_any_json() -> None:
     assert value_of(unannotated, '{"word": "w"}') == {"word": "w"}
     assert (unannotated.result_type,) == (Any,)
     assert value_of(functions.awaitable, '{"word": "w"}') == "w"
-
-
-@pytest.mark.parametrize("returned", [4, 0.5, True, "text", None, [1], {"a": 1}, ("a", 2)])
-def test_a_result_may_be_any_value_of_json(returned: object) -> None:
-    """By its annotation, or without one."""
-
-    @tool
-    def give() -> Any:
-        return returned
-
-    assert value_of(give) == returned
 
 
 def test_a_value_of_another_type_fails_the_call() -> None:
@@ -362,23 +329,10 @@ def test_options_mean_what_they_mean_for_a_tool() -> None:
         raise NotImplementedError
 
     external = External(on_orphan="reconcile", reconcile=ask)
-    config = IdempotencyConfig(strategy="params", param_keys=("order",))
-    options: FunctionOptions = {
-        "name": "pay",
-        "description": "Pays.",
-        "effect": external,
-        "idempotency": config,
-        "timeout": timedelta(seconds=3),
-        "accepts_overrides": False,
-    }
-    pay = tool(**options)(functions.charge.function)
-    assert (pay.name, pay.description, pay.idempotency) == ("pay", "Pays.", config)
-    assert (pay.external, pay.reconcile, pay.timeout, pay.accepts_overrides) == (
-        external,
-        ask,
-        timedelta(seconds=3),
-        False,
-    )
+    span = timedelta(seconds=3)
+    pay = tool(name="pay", effect=external, timeout=span, accepts_overrides=False)(functions.charge.function)
+    assert (pay.name, pay.external, pay.reconcile) == ("pay", external, ask)
+    assert (pay.timeout, pay.accepts_overrides) == (span, False)
 
 
 @pytest.mark.parametrize(
@@ -388,8 +342,6 @@ def test_options_mean_what_they_mean_for_a_tool() -> None:
         {"name": "a b"},
         {"idempotency": IdempotencyConfig(strategy="params", param_keys=("client",))},
         {"effect": "read", "idempotency": IdempotencyConfig()},
-        {"examples": 5},
-        {"examples": ("call it",)},
         {"examples": [ToolExample(description="One", input={"order": 5}, output=Receipt("a", 1))]},
         {"description": "   "},
     ],
@@ -443,18 +395,11 @@ def test_a_method_is_a_tool_of_its_object() -> None:
     assert one.greet_later.effect == "read"
 
 
-def test_a_method_of_a_subclass_takes_the_place_of_the_one_above() -> None:
-    """Which it can call."""
-    branch = Branch("branch")
-    assert value_of(branch.greet, '{"who": "me"}') == "BRANCH GREETS ME"
-    assert branch.greet.description == "Greet loudly."
-
-
 def test_a_method_of_the_class_and_a_function_in_it_need_no_object() -> None:
     """They are tools of the class itself."""
-    assert value_of(Branch.kind, '{"word": "a"}') == "Branch a"
-    branch: Any = Branch("b")
-    assert value_of(branch.kind, '{"word": "a"}') == "Branch a"
+    assert value_of(Shop.kind, '{"word": "a"}') == "Shop a"
+    shop: Any = Shop("b")
+    assert value_of(shop.kind, '{"word": "a"}') == "Shop a"
     assert value_of(Shop.add, '{"one": 1, "other": 2}') == 3
 
 
@@ -503,13 +448,9 @@ def test_the_arguments_are_values() -> None:
     one = kind(order="a")
     assert one == kind(order="a", cents=100) != kind(order="b")
     assert hash(one) == hash(replace(one))
-    assert digest(one) == digest(kind(order="a"))
     assert repr(one) == "charge.params_type(order='a', cents=100)"
-    assert one != "a"
     with pytest.raises(FrozenInstanceError):
         one.order = "b"
-    with pytest.raises(FrozenInstanceError):
-        del one.order
     for wrong in ({}, {"order": "a", "more": 1}):
         with pytest.raises(TypeError):
             kind(**wrong)
@@ -537,12 +478,7 @@ def test_types_around_the_function_are_known() -> None:
     def take(local: Local) -> str:
         return local.name
 
-    @tool(effect="read")
-    def take_too(local: Local) -> str:
-        return local.name
-
     assert value_of(take, '{"local": {"name": "a"}}') == "a"
-    assert value_of(take_too, '{"local": {"name": "a"}}') == "a"
 
 
 def test_a_decorated_function_may_be_async_behind_its_decorator() -> None:
@@ -562,14 +498,3 @@ def test_a_decorated_function_may_be_async_behind_its_decorator() -> None:
         return word
 
     assert value_of(wait, '{"word": "w"}') == "w"
-
-
-def test_a_bound_method_is_a_function_too() -> None:
-    """As a plain function of an object that the program has."""
-
-    class Desk:
-        def write(self, word: str, context: ToolContext) -> str:
-            """Write."""
-            return f"{word} {context.call_id}"
-
-    assert value_of(tool(Desk().write), '{"word": "w"}') == "w call-1"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from handrail.errors import PromptValidationError, ToolSignatureError
 from handrail.prompt import FunctionTool, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection, tool
@@ -30,10 +30,6 @@ Kind = TypeVar("Kind")
 class Pair(NamedTuple):
     one: int
     other: int
-
-
-class Duplicate(BaseModel):
-    sku: str
 
 
 @dataclass
@@ -145,32 +141,6 @@ def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> No
     assert caught.value.line > 0
 
 
-def test_one_fault_stands_in_the_first_line() -> None:
-    """Several stand one a line."""
-
-    def one(word: str) -> str:
-        raise NotImplementedError
-
-    del one.__annotations__["word"]
-    with pytest.raises(ToolSignatureError) as caught:
-        tool(one)
-    assert len(str(caught.value).splitlines()) == 1
-    with pytest.raises(ToolSignatureError) as caught:
-        UNCHECKED(faulty)
-    assert len(str(caught.value).splitlines()) == 1 + len(caught.value.faults)
-
-
-def test_a_union_that_only_the_whole_can_judge_is_reported() -> None:
-    """Members of one name in two modules, for example, each fault once."""
-
-    def judge(either: Item | Duplicate) -> str:
-        raise NotImplementedError
-
-    with pytest.raises(ToolSignatureError) as caught:
-        tool(judge)
-    assert [fault.parameter for fault in caught.value.faults] == ["either"]
-
-
 def test_the_result_is_what_is_awaited(wording: Wording) -> None:
     """Anything, where the annotation does not say what; a variable is refused."""
 
@@ -221,18 +191,6 @@ def test_a_prompt_that_binds_the_type_of_a_parameter_is_refused(place: str, word
         bound_at(place, use)
     assert str(raised.value) == wording
     assert (raised.value.tool, raised.value.dataclass, raised.value.section_path) == ("use", Config, ("tools",))
-
-
-def test_a_type_that_is_injected_may_be_bound() -> None:
-    """That is what it is for."""
-
-    @tool
-    def use(config: Annotated[Config, Resource], client: Client, context: ToolContext) -> str:
-        raise NotImplementedError
-
-    resources: dict[type[Any], object] = {Config: Config("north"), Client: Client()}
-    section = ToolsSection(title="Tools", tools=[use], resources=resources)
-    assert Prompt(PromptTemplate(ns="a", key="b", sections=[section])).resources.get(Config) == Config("north")
 
 
 # ---------------------------------------------------------------------------------------------------- random signatures

@@ -84,16 +84,6 @@ class Desk:
         return ToolResult.ok(Result(f"{cls.__name__} {text}"))
 
     @tool
-    @classmethod
-    async def close(cls) -> Result:
-        return Result(cls.__name__)
-
-    @tool(effect="read")
-    @staticmethod
-    def hours(day: int, *, context: ToolContext) -> Result:
-        return Result(f"{day} {context.call_id}")
-
-    @tool
     @staticmethod
     async def later(day: str) -> int:
         return len(day)
@@ -114,16 +104,10 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     Desk.write(desk, "a")
     for each in (desk, BackDesk()):
         assert_type(each.open("a"), ToolResult[Result])
-        assert_type(await each.close(), Result)
-        assert_type(each.hours(1, context=context), Result)
         assert_type(await each.later("a"), int)
     assert_type(BackDesk.open("a"), ToolResult[Result])
-    assert_type(await Desk.close(), Result)
-    assert_type(Desk.hours(1, context=context), Result)
     assert_type(await Desk.later("a"), int)
     Desk.open(5)  # type: ignore[arg-type]
-    await desk.close("a")  # type: ignore[call-arg]
-    desk.hours("a", context=context)  # type: ignore[arg-type]
     await Desk.later(5)  # type: ignore[arg-type]
     find(5, context=context)  # type: ignore[arg-type]
     find("a")  # type: ignore[call-arg]

@@ -8,21 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError
 from handrail.prompt import (
-    MarkdownSection,
     PolicyDecision,
-    Prompt,
-    PromptTemplate,
     SequentialDependencyPolicy,
     Tool,
     ToolContext,
     ToolResult,
 )
 from handrail.prompt.policies.sequential_dependency import ToolSucceeded
-from handrail.runtime import ToolCall
 from handrail.session import Session
+from tests.kit import Decides, call, executor, tool
 from tests.prompt.samples import named_tool
 from tests.wording import Wording
 
@@ -61,12 +57,6 @@ def test_other_tools_are_free_and_not_remembered() -> None:
     assert not context.session[ToolSucceeded].all()
 
 
-def test_a_tool_that_depends_on_nothing_is_free() -> None:
-    """An empty set holds nothing back."""
-    policy = SequentialDependencyPolicy(dependencies={"deploy": frozenset()})
-    assert decide(policy, "deploy", ToolContext.of()).allowed
-
-
 def test_sessions_remember_for_themselves() -> None:
     """The policy is a value; what it knows is in the session."""
     one, other = ToolContext.of(), ToolContext.of()
@@ -79,30 +69,20 @@ def test_sessions_remember_for_themselves() -> None:
 def test_a_success_that_is_rolled_back_does_not_count(wording: Wording) -> None:
     """A call that fails after the policy has noted its success takes the note along."""
 
-    class Objects:
+    class Objects(Decides):
         """A policy that fails the call of `test` when it is told of its success."""
 
-        name = "objects"
-
-        def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:
-            return PolicyDecision.allow()
-
-        def on_result(
-            self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext
-        ) -> None:
+        def on_result(self, tool: Tool[Any, Any], *_args: object, **_options: object) -> None:
             if tool.name == "test":
                 raise ValueError(tool.name)
 
-    def run(params: None, *, context: ToolContext) -> ToolResult[None]:
-        return ToolResult.ok(None)
-
-    tools = [Tool[None, None](name=name, description=name, handler=run) for name in ("test", "build", "deploy")]
-    section = MarkdownSection(title="A", template="a", tools=tools, policies=(DEPLOY_LAST, Objects()))
+    objects = Objects(lambda _tool, _params: PolicyDecision.allow())
     session = Session()
-    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="t", key="t", sections=[section])), session=session)
-    assert not executor.execute(ToolCall("1", "test")).success
-    assert executor.execute(ToolCall("2", "build")).success
-    assert executor.execute(ToolCall("3", "deploy")).content == wording
+    tools = [tool(name) for name in ("test", "build", "deploy")]
+    door = executor(*tools, policies=(DEPLOY_LAST, objects), session=session)
+    assert not door.execute(call("test")).success
+    assert door.execute(call("build", id="2")).success
+    assert door.execute(call("deploy", id="3")).content == wording
     assert session[ToolSucceeded].all() == (ToolSucceeded("build"),)
 
 

@@ -33,11 +33,6 @@ class Config:
     source: str
 
 
-@dataclass
-class Client:
-    config: Config
-
-
 def prompt_of(*sections: Section[Any], resources: Mapping[type[Any], object] | None = None) -> Prompt[str]:
     """A prompt of these sections."""
     return Prompt(PromptTemplate(ns="tests", key="prompt", sections=sections, resources=resources))
@@ -139,22 +134,3 @@ def test_a_prompt_has_one_set_of_resources() -> None:
         thread.join()
     assert len({id(one) for one in found}) == 1
     assert prompt.bind().resources is not prompt.resources
-
-
-def test_resources_are_opened_and_closed_with_the_prompt() -> None:
-    """`with prompt.resources:` builds what is asked for, from what it needs, and closes it."""
-    closed: list[str] = []
-
-    class Closing(Client):
-        def close(self) -> None:
-            closed.append(self.config.source)
-
-    prompt = prompt_of().bind(
-        resources={
-            Config: Binding(Config, lambda _: Config("env")),
-            Client: Binding(Client, lambda r: Closing(r.get(Config))),
-        }
-    )
-    with prompt.resources as resources:
-        assert resources.get(Client).config == Config("env")
-    assert closed == ["env"]

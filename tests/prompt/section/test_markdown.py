@@ -15,19 +15,6 @@ from tests.wording import Wording
 UNCHECKED: Any = MarkdownSection
 
 
-def test_the_template_is_dedented_and_filled(wording: Wording) -> None:
-    """It can be written as it stands in the code."""
-    section = MarkdownSection[Guidance](
-        title="Guidance",
-        template="""
-            Prefer ${tool}.
-
-              * It is made for ${audience}.
-            """,
-    )
-    assert section.render_body(Guidance("lookup")) == wording
-
-
 def test_a_placeholder_without_a_field_is_refused_when_the_section_is_made(wording: Wording) -> None:
     """The error names the section, the placeholder, the fields and the dataclass."""
     with pytest.raises(PromptValidationError) as caught:
@@ -58,12 +45,6 @@ def test_a_tools_section_shows_no_tools() -> None:
 Invoke lookup whenever you need fresh context.\
 """)
     assert [tool.name for tool in rendered.tools] == ["lookup"]
-
-
-def test_a_tools_section_needs_no_description() -> None:
-    """Without one there is the heading."""
-    section = ToolsSection(title="Available Tools", tools=[lookup_tool()])
-    assert Prompt(PromptTemplate(ns="t", key="t", sections=[section])).render().text == "## 1. Available Tools"
 
 
 def test_the_description_is_held_to_the_parameters(wording: Wording) -> None:

@@ -79,13 +79,6 @@ def test_a_placeholder_must_name_a_field(wording: Wording) -> None:
     assert caught.value.section_path == ("guidance",)
 
 
-def test_a_placeholder_needs_parameters(wording: Wording) -> None:
-    """Without brackets there is no dataclass to take it from."""
-    with pytest.raises(PromptValidationError) as caught:
-        filled("Prefer ${tool}.")
-    assert str(caught.value) == wording
-
-
 @given(st.lists(st.tuples(st.text("ab{} }", max_size=8), st.text(max_size=8)), max_size=6))
 def test_pieces_and_values_come_out_in_their_order(pieces: list[tuple[str, str]]) -> None:
     """Whatever the texts and values are, each value stands between its neighbours, unchanged."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.errors import PromptValidationError, ResourceError
-from handrail.prompt import MarkdownSection, ReadBeforeWritePolicy, Section, ToolContext
+from handrail.prompt import ReadBeforeWritePolicy, Section
 from handrail.resources import ResourceRegistry
 from handrail.session import Session
 from tests.prompt.samples import Guidance, lookup_tool
@@ -86,18 +86,6 @@ def test_parameters_are_a_dataclass(wording: Wording) -> None:
     assert str(refused(OPEN["Guidance"])) == wording
 
 
-def test_enabled_is_a_boolean_or_a_function_of_the_parameters() -> None:
-    """Both are taken; a section without parameters hands on `None`."""
-    conditions: list[object] = [True, False, always]
-    for kind in (OPEN, OF_GUIDANCE):
-        assert [kind(title="A", enabled=given).enabled for given in conditions] == conditions
-
-
-def always(params: object) -> bool:
-    """A condition that takes anything."""
-    return True
-
-
 async def later(params: Guidance) -> bool:
     """A condition that must be awaited."""
     return True
@@ -119,25 +107,3 @@ def test_resources_are_held_to_their_types() -> None:
     """What the registry finds wrong is not hidden."""
     with pytest.raises(ResourceError):
         Section(title="A", resources={int: "five"})
-
-
-def test_a_section_without_a_body_renders_none() -> None:
-    """On its own a section is a heading."""
-    assert Section(title="A").render_body(None) == ""
-
-
-class Suite(MarkdownSection[None]):
-    """A suite brings its tools, and takes what it needs."""
-
-    def __init__(self, *, session: Session) -> None:
-        super().__init__(title="Suite", template="Use them.", tools=[lookup_tool()])
-        self.session = session
-
-
-def test_a_suite_is_a_subclass() -> None:
-    """It hands title, text and tools to its base, and may keep what is its own."""
-    session = Session()
-    suite = Suite(session=session)
-    assert (suite.session, suite.key, suite.render_body(None)) == (session, "suite", "Use them.")
-    assert suite.tools[0].name == "lookup"
-    assert ToolContext.of(session=suite.session).session is session

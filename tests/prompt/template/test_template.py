@@ -45,14 +45,10 @@ def test_namespace_and_key_are_plain_names(value: object, wording: Wording) -> N
 
 
 def test_the_answer_is_text_unless_the_brackets_say_otherwise() -> None:
-    """Without brackets, a prompt is answered by text; `None` is an answer that nobody reads."""
+    """`None` is an answer that nobody reads, and a dataclass one with these fields."""
     assert PromptTemplate(ns="t", key="t", sections=[]).output_type is str
     assert PromptTemplate[str](ns="t", key="t", sections=[]).output_type is str
     assert PromptTemplate[None](ns="t", key="t", sections=[]).output_type is None
-
-
-def test_the_answer_may_be_a_dataclass() -> None:
-    """The one in the brackets."""
     assert PromptTemplate[Found](ns="t", key="t", sections=[]).output_type is Found
 
 
@@ -64,14 +60,10 @@ def test_other_answers_are_refused(wording: Wording) -> None:
     assert isinstance(error.__cause__, SchemaError)
 
 
-def test_sections_are_sections(wording: Wording) -> None:
+def test_sections_are_sections_and_policies_policies(wording: Wording) -> None:
     """In a sequence."""
     assert str(refused(sections=Section(title="A"))) == wording
     assert str(refused(sections=["Guidance"])) == wording
-
-
-def test_policies_are_policies(wording: Wording) -> None:
-    """Also those of the prompt itself."""
     assert str(refused(policies=["read first"])) == wording
 
 

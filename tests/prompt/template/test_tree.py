@@ -27,16 +27,6 @@ def refused(*sections: Section[Any], policies: tuple[ToolPolicy, ...] = ()) -> P
     return caught.value
 
 
-def test_sections_know_their_places() -> None:
-    """Path, policies in reach and children; depth first."""
-    inner = Section(title="Inner", policies=[DEPLOY_LAST], tools=[named_tool("deploy"), named_tool("test")])
-    outer = Section(title="Outer", policies=[READ_FIRST], children=[inner])
-    (root,) = template(outer).tree
-    assert [placed.dotted for placed in root.walk()] == ["outer", "outer.inner"]
-    assert root.policies == (READ_FIRST,)
-    assert root.children[0].policies == (READ_FIRST, DEPLOY_LAST)
-
-
 def test_neighbours_have_keys_of_their_own(wording: Wording) -> None:
     """One key twice would name two sections by one path."""
     error = refused(Section(title="Outer", children=[Section(title="A", key="a"), Section(title="B", key="a")]))

@@ -11,7 +11,6 @@ from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
 from handrail.prompt.known_files import FileKnown, KnownFiles, all_known, known_of
-from handrail.prompt.policies.read_before_write import path_in
 from tests.wording import Wording
 
 
@@ -28,11 +27,6 @@ class NewPath:
 
 MOVE = Tool[NewPath, None](name="move_file", description="Moves.")
 POLICY = ReadBeforeWritePolicy()
-
-
-def test_the_paths_of_a_move_are_the_old_one_and_the_new_one() -> None:
-    """By the names of the fields."""
-    assert path_in(NewPath("a", "b")) == ("a", "b")
 
 
 def moved(known: dict[str, str], params: object, policy: ReadBeforeWritePolicy = POLICY) -> dict[str, str]:

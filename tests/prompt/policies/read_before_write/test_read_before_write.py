@@ -104,14 +104,6 @@ class Desk:
         return self.executor.execute(ToolCall("c", name, canonical_json(params)))
 
 
-def test_a_new_file_is_free() -> None:
-    """There is nothing to be read; a second write knows what the first one wrote."""
-    desk = Desk()
-    assert desk.call("write_file", Put("a.md", "one")).success
-    assert desk.call("write_file", Put("./a.md", "two")).success
-    assert desk.files.read_text("a.md") == "two"
-
-
 def test_an_existing_file_must_have_been_read(wording: Wording) -> None:
     """The refusal says what to call first, on what; after the read the write goes through."""
     desk = Desk(a="one")
@@ -129,22 +121,6 @@ def test_a_file_that_changed_must_be_read_again(wording: Wording) -> None:
     assert desk.call("write_file", Put("a.md", "two")).content == wording
     desk.call("read_file", At("a.md"))
     assert desk.call("write_file", Put("a.md", "two")).success
-
-
-def test_a_write_that_is_rolled_back_does_not_count() -> None:
-    """The file is new again, so whoever makes it meanwhile is safe."""
-    desk = Desk()
-    assert not desk.call("write_file", Put("a.md", "one", fails=True)).success
-    desk.files.write_text("a.md", "one")
-    assert not desk.call("write_file", Put("a.md", "two")).success
-
-
-def test_a_read_that_fails_does_not_count() -> None:
-    """Only a success makes a file known."""
-    desk = Desk()
-    assert not desk.call("read_file", At("a.md")).success
-    desk.files.write_text("a.md", "one")
-    assert not desk.call("write_file", Put("a.md", "two")).success
 
 
 def test_a_file_that_was_removed_is_new() -> None:
