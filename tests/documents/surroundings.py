@@ -38,13 +38,7 @@ from handrail.testing import Call, Reply, ScriptedModel
 from tests.documents.seed_blocks import block
 from tests.documents.superseded import translated
 
-_PACKAGES = (
-    handrail.contrib.tools,
-    handrail.filesystem,
-    handrail.prompt,
-    handrail.resources,
-    handrail.runtime,
-)
+_PACKAGES = (handrail.contrib.tools, handrail.filesystem, handrail.prompt, handrail.resources, handrail.runtime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +112,9 @@ class Seen:
     tracer: object
 
 
+_CLASSES = (Config, HTTPClient, MyHttpClient, NowParams, NowResult, Params, Result, ToolExecutor, Tracer)
+
+
 def find(params: Params, *, context: ToolContext) -> ToolResult[Result]:
     """Answer, and note which resources there are."""
     resources = context.resources
@@ -144,16 +141,8 @@ def supplied() -> dict[str, Any]:
     return {
         **{name: getattr(package, name) for package in _PACKAGES for name in package.__all__},
         **_from_the_standard_library(),
-        "Config": Config,
-        "HTTPClient": HTTPClient,
-        "MyHttpClient": MyHttpClient,
+        **{one.__name__: one for one in _CLASSES},
         "MyResult": Result,
-        "NowParams": NowParams,
-        "NowResult": NowResult,
-        "Params": Params,
-        "Result": Result,
-        "ToolExecutor": ToolExecutor,
-        "Tracer": Tracer,
         "adapter": PydanticAIAdapter(ScriptedModel([Reply(calls=[Call("find"), Call("find")]), Reply(text="Done.")])),
         "build_tool": tool("build"),
         "bus": Dispatcher(),
@@ -209,20 +198,7 @@ def _outside(node: ast.AST) -> list[ast.AST]:
 
 
 def _from_the_standard_library() -> dict[str, object]:
-    return {
-        "Any": Any,
-        "Enum": Enum,
-        "Generic": Generic,
-        "Literal": Literal,
-        "Mapping": Mapping,
-        "ParamsT": TypeVar("ParamsT"),
-        "PayloadT": TypeVar("PayloadT"),
-        "Protocol": Protocol,
-        "ResultT": TypeVar("ResultT"),
-        "T": TypeVar("T"),
-        "UUID": UUID,
-        "dataclass": dataclasses.dataclass,
-        "datetime": datetime,
-        "field": dataclasses.field,
-        "timedelta": timedelta,
-    }
+    classes = (Enum, Generic, Mapping, Protocol, UUID, dataclasses.dataclass, dataclasses.field, datetime, timedelta)
+    variables = ("ParamsT", "PayloadT", "ResultT", "T")
+    named: dict[str, object] = {one.__name__: one for one in classes}
+    return {**named, **{name: TypeVar(name) for name in variables}, "Any": Any, "Literal": Literal}

@@ -23,6 +23,7 @@ from handrail.prompt import PolicyDecision, Prompt, PromptTemplate, Section, Too
 from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked
 from handrail.testing import FakeClock
 from tests.documents.surroundings import Params, Result, find, run, tool
+from tests.kit import Decides
 from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
@@ -85,19 +86,11 @@ def test_policies_stand_on_the_section_beside_the_tools() -> None:
 def test_a_policy_that_raises_denies(wording: Wording) -> None:
     """Fail-closed: the handler does not run."""
 
-    @dataclass(frozen=True)
-    class Broken:
-        name: str = "broken"
+    def check(_tool: Tool[Any, Any], _params: Any) -> PolicyDecision:
+        raise RuntimeError("no rules")
 
-        def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
-            raise RuntimeError("no rules")
-
-        def on_result(
-            self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext
-        ) -> None:
-            raise AssertionError
-
-    template = PromptTemplate(ns="d", key="p", sections=[Section(title="S", tools=[tool("work")], policies=[Broken()])])
+    section = Section(title="S", tools=[tool("work")], policies=[Decides(check, "broken")])
+    template = PromptTemplate(ns="d", key="p", sections=[section])
     message = ToolExecutor(prompt=Prompt(template), session=Session()).execute(work_call())
     assert not message.success
     assert message.content == wording

@@ -95,16 +95,8 @@ def test_feedback_is_a_frozen_value_with_a_text_and_suggestions(wording: Wording
 @pytest.mark.parametrize(
     "conditions",
     [
-        {},
-        {"every_calls": 0},
-        {"every_calls": True},
-        {"every": timedelta(0)},
-        {"every": 30},
-        {"on_file": ""},
-        {"on_file": 1},
-        {"on_file": "../x"},
-        {"on_file": "/notes/*.md"},
-        {"on_repeated_failure": 1},
+        *({}, {"every_calls": 0}, {"every_calls": True}, {"every": timedelta(0)}, {"every": 30}, {"on_file": ""}),
+        *({"on_file": 1}, {"on_file": "../x"}, {"on_file": "/notes/*.md"}, {"on_repeated_failure": 1}),
     ],
     ids=str,
 )

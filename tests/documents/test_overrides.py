@@ -103,10 +103,12 @@ def test_matching_overrides_are_applied(tmp_path: Path) -> None:
     assert "Shorter." in tuned.render(open=set()).text
 
 
-def test_a_missing_file_changes_nothing(tmp_path: Path) -> None:
-    """And is no error."""
+def test_a_missing_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And is no error; here it is logged, because its path may be misspelled."""
     bound = Prompt(template()).bind(overrides=tmp_path / "missing.json")
     assert bound.render().text == Prompt(template()).render().text
+    assert bound.overrides is not None
+    assert (bound.overrides.is_missing, len(caplog.messages)) == (True, 1)
 
 
 def test_stale_and_unknown_overrides_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
