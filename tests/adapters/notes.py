@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +44,9 @@ class Notes:
 
 @dataclass(slots=True)
 class World:
-    """What the tools do outside of the session, and what they wait for."""
+    """What the tools do outside of the session."""
 
     charged: list[str] = field(default_factory=list[str])
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    stopped: list[str] = field(default_factory=list[str])
 
 
 def add_note(params: Note, *, context: ToolContext) -> ToolResult[Note]:
@@ -72,18 +69,6 @@ def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     """Charge a fee outside."""
     context.resources.get(World).charged.append(params.text)
     return ToolResult.ok(params, message=f"charged {params.text}")
-
-
-async def wait_for_ever(params: None, *, context: ToolContext) -> ToolResult[None]:
-    """Write, say that it has begun, and never end."""
-    world = context.resources.get(World)
-    context.session[Note].append(Note("never kept"))
-    world.started.set()
-    try:
-        await asyncio.Event().wait()
-    finally:
-        world.stopped.append("wait_for_ever")
-    return ToolResult.ok(None)
 
 
 def expand(params: None, *, context: ToolContext) -> ToolResult[None]:
@@ -118,10 +103,9 @@ HALF_NOTE = Tool[Note, Note](name="half_note", description="Write, and fail.", h
 CHARGE = Tool[Note, Note](
     name="charge", description="Charge a fee.", handler=charge, effect="external", idempotency=IdempotencyConfig()
 )
-WAIT = Tool[None, None](name="wait", description="Never end.", handler=wait_for_ever)
 EXPAND = Tool[None, None](name="expand", description="Open a section.", handler=expand)
 
-TOOLS = (ADD_NOTE, READ_NOTES, HALF_NOTE, CHARGE, WAIT, EXPAND)
+TOOLS = (ADD_NOTE, READ_NOTES, HALF_NOTE, CHARGE, EXPAND)
 
 
 def notes_prompt(

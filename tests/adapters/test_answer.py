@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import OpenQuestion, ToolExecutor, Waiting
-from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, UnboundResourceError
+from handrail.adapters.tool_executor import ToolExecutor, Waiting
+from handrail.errors import CallIdReusedError, CallPostponed, UnboundResourceError
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.session import CallRef
@@ -185,17 +185,6 @@ def test_a_call_that_is_postponed_leaves_a_question(answer: Answer, store: Memor
         assert [request.call_id for request in agreed] == ["2"]
 
 
-def test_a_call_that_waits_for_something_else_has_no_request(answer: Answer) -> None:
-    """A handler may postpone its call as well."""
-
-    def wait(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise CallPostponed("the bank is closed")
-
-    asked = call("wait", "a", id="1")
-    waiting = answer(executor(tool("wait", wait)), [asked], reply="r1")
-    assert waiting == Waiting((), (OpenQuestion(asked, None, "the bank is closed"),))
-
-
 def test_a_mistake_is_raised_once_the_other_calls_have_ended(answer: Answer) -> None:
     """As by `execute_all`: the calls after it run, and a question beside it is asked again."""
 
@@ -209,14 +198,3 @@ def test_a_mistake_is_raised_once_the_other_calls_have_ended(answer: Answer) -> 
     with pytest.raises(UnboundResourceError):
         answer(door, asked, reply="r1")
     assert [event.call_id for event in door.environment.session[ToolInvoked] if event.success] == ["3"]
-
-
-def test_what_ends_the_run_ends_the_reply(answer: Answer) -> None:
-    """Also after a call that was postponed."""
-
-    def stop(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        raise DeadlineExceededError("enough")
-
-    door = executor(tool("stop", stop), tool("pay", echo), policies=[ASKS_ABOUT_PAY], approver=later)
-    with pytest.raises(Exception, match="enough"):
-        answer(door, [call("pay", "p", id="1"), call("stop", "s", id="2")], reply="r1")

@@ -81,22 +81,10 @@ async def test_a_toolset_that_has_lost_an_answer_is_closed_with_a_warning(
     assert caplog.messages == wording
 
 
-async def test_so_is_one_under_a_prefix(caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """It is the same connection."""
-    toolset = Connection("bank", fails=True, closes=False).prefixed("my")
-    with caplog.at_level(logging.WARNING, logger="handrail.adapters"):
-        await play(pipeline(Session()), called(Call("my_bank")), toolsets=[toolset])
-    assert caplog.messages == wording
-
-
 RAISED: dict[str, tuple[list[AbstractToolset[Any]], str]] = {
     "no answer was lost": ([Connection("bank", closes=False)], "bank cannot be closed"),
     "an answer of another toolset was lost": (
         [Connection("bank", fails=True), Connection("mail", closes=False)],
-        "mail cannot be closed",
-    ),
-    "both cannot be closed": (
-        [Connection("mail", closes=False), Connection("bank", fails=True, closes=False)],
         "mail cannot be closed",
     ),
     "a plain function raised": ([Leaky([fail])], "the functions cannot be closed"),

@@ -14,7 +14,6 @@ from pydantic_ai import (
     ModelResponse,
     ModelRetry,
     TextPart,
-    ToolCallPart,
     ToolReturnPart,
 )
 from pydantic_ai.exceptions import ToolFailed
@@ -30,6 +29,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.runtime import Session, ToolInvoked
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import Call, Reply, ScriptedModel
+from tests.adapters.foreign_desk import called, pipeline, play
 from tests.adapters.notes import Note
 from tests.adapters.replying import asks, model
 from tests.wording import Wording
@@ -184,32 +184,12 @@ def test_a_resumed_evaluation_tells_the_model_nothing_of_a_mistake(tmp_path: Pat
     assert told == ["noted: a", "noted: b", "noted: c"]
 
 
-def test_a_group_that_holds_a_mistake_is_held_until_the_other_calls_have_ended() -> None:
-    """As the mistake by itself; the model is not asked again."""
-
-    def grouped(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        try:
-            context.resources.get(Client)
-        except UnboundResourceError as mistake:
-            raise ExceptionGroup("unhandled errors in a TaskGroup", [mistake]) from None
-        raise AssertionError
-
-    session = Session()
-    with pytest.raises(ExceptionGroup, match="TaskGroup") as caught, ScriptedModel([REPLY]) as scripted:
-        PydanticAIAdapter(scripted).evaluate(prompt(fine=fine, wrong=grouped), session=session)
-    [mistake] = caught.value.exceptions
-    assert isinstance(mistake, UnboundResourceError)
-    assert mistake.protocol is Client
-    assert outcomes(session) == [("call-1", True), ("call-2", False), ("call-3", True)]
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [ModelRetry, ToolFailed, RuntimeError])
 async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_model_its_text(
     kind: type[Exception],
 ) -> None:
     """Of PydanticAI's exceptions for the model, too."""
-    read: list[ModelMessage] = []
 
     def ask(text: str) -> str:
         """Ask for what nobody binds."""
@@ -221,16 +201,7 @@ async def test_what_a_plain_function_raises_from_a_mistake_does_not_tell_the_mod
             raise kind(f"the till is closed ({mistake})") from mistake
         raise AssertionError
 
-    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        if len(messages) > 1:
-            read.extend(messages[2:])
-            return ModelResponse(parts=[TextPart("done")])
-        return ModelResponse(parts=[ToolCallPart("ask", {"text": "a"}, tool_call_id="c1")])
-
-    executor = ToolExecutor(prompt=prompt(), session=Session())
-    agent = Agent(FunctionModel(answer), tools=[PlainTool(ask)], capabilities=[PipelineCapability(executor)])
-    await agent.run("Go.")
-    [request] = read
-    said = str(request)
+    result = await play(pipeline(Session()), called(Call("ask", {"text": "a"})), tools=[ask])
+    said = str(result.all_messages()[2])
     assert f"the till is closed ({UnboundResourceError.text_for_model})" in said
     assert "nothing is bound" not in said

@@ -13,7 +13,6 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallIdReusedError, CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.open_calls import PostponedCall
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Decides, Note, call, executor, tool
@@ -121,26 +120,6 @@ def test_a_reply_without_a_name_is_not_repeated_while_a_call_waits(name: str) ->
 
 class InterruptError(BaseException):
     """What a program may end everything with, as Ctrl-C does."""
-
-
-@pytest.mark.requirement("S-12b")
-@BOTH
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_approver_that_is_interrupted_leaves_the_question_open(run: Run, kind: type[BaseException]) -> None:
-    """It is raised, no call is recorded as failed, and the question can be answered from elsewhere."""
-
-    def interrupted(request: ApprovalRequest) -> bool:
-        raise kind
-
-    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
-        with pytest.raises(kind):
-            run(desk(interrupted, session), REPLY)
-        assert recorded(session) == [("1", True)]
-        (waiting,) = session[PostponedCall]
-        assert waiting.call.call_id == "2"
-        assert waiting.question is not None
-        assert [message.success for message in run(desk(yes, session), REPLY)] == [True, True, True]
-        assert recorded(session) == [("1", True), ("2", True), ("3", True)]
 
 
 @pytest.mark.requirement("S-12b")

@@ -11,12 +11,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailCapability, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import BudgetExceededError, DeadlineExceededError, PromptEvaluationError
+from handrail.errors import BudgetExceededError, PromptEvaluationError
 from handrail.limits import Budget, BudgetTracker, Deadline, TokenUsage
-from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, FakeClock, Reply, ScriptedModel
-from tests.adapters.notes import WAIT, Note, World, noted, notes_prompt
+from tests.adapters.notes import Note, notes_prompt
 from tests.kit import soon
 from tests.wording import Wording
 
@@ -85,40 +84,6 @@ async def test_a_timeout_of_the_model_itself_is_not_taken_for_the_deadline() -> 
     adapter = PydanticAIAdapter(FunctionModel(impatient))
     with pytest.raises(TimeoutError, match="the socket"):
         await adapter.evaluate_async(notes_prompt(), session=Session(), deadline=Deadline.after(MINUTE))
-
-
-@pytest.mark.anyio
-async def test_a_deadline_that_passes_in_a_handler_rolls_it_back_and_ends_the_run(wording: Wording) -> None:
-    """The pipeline cuts the handler off, not PydanticAI, so the event says why."""
-    session, world = Session(), World()
-    model = ScriptedModel([Reply(calls=[Call("wait")])])
-    with pytest.raises(PromptEvaluationError) as caught:
-        await PydanticAIAdapter(model).evaluate_async(notes_prompt(world), session=session, deadline=soon())
-    assert str(caught.value) == wording
-    assert (caught.value.phase, caught.value.tool) == ("tool", "wait")
-    assert isinstance(caught.value.__cause__, DeadlineExceededError)
-    assert (noted(session), world.stopped) == ([], ["wait_for_ever"])
-    (event,) = session[ToolInvoked].all()
-    assert event.result.message == wording
-
-
-@pytest.mark.anyio
-async def test_a_deadline_that_has_passed_before_a_call_ends_the_run_there() -> None:
-    """What was committed before stays."""
-    clock, session = FakeClock(), Session()
-
-    async def dawdle(params: None, *, context: ToolContext) -> ToolResult[None]:
-        clock.advance(2 * MINUTE)
-        return ToolResult.ok(None)
-
-    tool = Tool[None, None](name="dawdle", description="Take a minute.", handler=dawdle)
-    prompt = notes_prompt(tools=(tool, WAIT))
-    model = ScriptedModel([Reply(calls=[Call("dawdle"), Call("wait")])])
-    deadline = Deadline.after(MINUTE, clock=clock)
-    with pytest.raises(PromptEvaluationError) as caught:
-        await PydanticAIAdapter(model).evaluate_async(prompt, session=session, deadline=deadline)
-    assert caught.value.phase == "tool"
-    assert [(event.name, event.success) for event in session[ToolInvoked].all()] == [("dawdle", True), ("wait", False)]
 
 
 @pytest.mark.anyio

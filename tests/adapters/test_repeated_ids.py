@@ -25,7 +25,6 @@ from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from tests.adapters.notes import Note
@@ -151,12 +150,3 @@ async def test_a_reply_is_not_that_of_another_prompt_which_is_unfinished(tmp_pat
         await PydanticAIAdapter(model()).evaluate_async(box.prompt("state"), session=session)
         assert [event.replayed for event in session[ToolInvoked]] == [False, False]
     assert box.sent == ["hi", "hi"]
-
-
-async def test_a_conversation_that_cannot_be_read_keeps_no_other_from_its_ids(tmp_path: Path) -> None:
-    """What it asks for is stored beside its messages."""
-    box = Outbox()
-    with opened(tmp_path) as session:
-        session[ConversationPart].append(ConversationPart(({},), speaker="agent", name="of another version"))
-        await agent_of(box, session, asks("hi", reply_id=SAME)).run("Do it.")
-        assert [event.ref for event in session[ToolInvoked]] == [CallRef(SAME, "call_0")]

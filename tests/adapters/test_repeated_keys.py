@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelResponse, ModelRetry, RunContext, Tool, ToolCallPart, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool
 from pydantic_ai.mcp import MCPToolset
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, Step, ToolCall
 from handrail.testing import Call, Outcome, ScriptedModel
-from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play, resume, returns
+from tests.adapters.foreign_desk import called, events, outcomes, pipeline, play, returns
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import ADD_NOTE, notes_prompt
 from tests.adapters.test_mcp_toolset import InProcess
@@ -79,28 +77,6 @@ async def test_beside_a_prompts_tools_those_of_others_are_refused_too(wording: W
     assert outcomes(session) == [("c2", False, Step.PARSE)]
 
 
-class Judge(AbstractCapability[Any]):
-    """Notes what it is asked to judge."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    @override
-    async def after_tool_validate(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
-    ) -> ValidatedToolArgs:
-        self.seen.append(call.tool_call_id)
-        return args
-
-
-async def test_hooks_of_others_do_not_judge_what_is_refused() -> None:
-    """There is nothing that a person could approve."""
-    noted, judge = Noted(), Judge()
-    script = called(Call("note", TWICE), Call("note", {"text": "milk"}))
-    await play(pipeline(Session()), script, tools=[noted.note], capabilities=[judge])
-    assert judge.seen == ["c2"]
-
-
 NOT_REFUSED = {
     "the key in two objects": '{"text": "milk", "more": {"text": "a"}}',
     "a text that looks like it": '{"text": "{\\"a\\": 1, \\"a\\": 2}", "more": {}}',
@@ -115,31 +91,6 @@ async def test_a_key_may_stand_in_several_objects(arguments: str) -> None:
         return f"{text} {more}"
 
     await play(pipeline(Session()), called(Call("note", arguments), c1=Outcome.ok()), tools=[note])
-
-
-BROKEN = {"not JSON": '{"text": "a", "text"', "nested too deeply": '{"text": ' + "[" * 100_000}
-
-
-@pytest.mark.parametrize("arguments", BROKEN.values(), ids=BROKEN)
-async def test_what_is_not_json_is_told_as_before(arguments: str, wording: Wording) -> None:
-    """PydanticAI's validation finds it."""
-    noted = Noted()
-    script = called(Call("note", arguments), c1=Outcome.failed())
-    result = await play(pipeline(Session()), script, tools=[noted.note])
-    assert returns(result.all_messages())["c1"].content == wording
-    assert noted.texts == []
-
-
-async def test_a_call_with_a_final_record_is_answered_from_it() -> None:
-    """Versions before have carried such calls out, with the last value."""
-    noted, session = Noted(), Session()
-    result = await play(pipeline(session), called(Call("note", {"text": "bread"})), tools=[noted.note])
-    messages = result.all_messages()
-    (call,) = next(message.tool_calls for message in messages if isinstance(message, ModelResponse))
-    call.args = TWICE
-    again = await resume(pipeline(session), messages, tools=[noted.note])
-    assert returns(again.all_messages())["c1"].content == "noted"
-    assert noted.texts == ["bread"]
 
 
 async def test_a_validator_of_the_program_is_not_asked(wording: Wording) -> None:

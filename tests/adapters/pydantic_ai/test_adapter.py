@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from typing import Any
@@ -20,7 +21,6 @@ from pydantic_ai.models.test import TestModel
 from handrail.adapters.pydantic_ai import PromptResponse, PydanticAIAdapter
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
-    BudgetExceededError,
     InvalidArgumentError,
     PromptEvaluationError,
     PromptRenderError,
@@ -128,29 +128,6 @@ def test_the_text_is_the_instructions_and_somebody_always_speaks(wording: Wordin
     assert [getattr(request.parts[0], "content", None) for request in requests] == [wording, "Note milk."]
 
 
-@pytest.mark.anyio
-async def test_a_conversation_can_go_on() -> None:
-    """The messages of one run are the history of the next; with a history, nobody need say anything."""
-    executor = ToolExecutor(prompt=notes_prompt(), session=Session())
-    adapter = PydanticAIAdapter(ScriptedModel([DONE, Reply(text="Again."), Reply(text="And again.")]))
-    first = await adapter.run_async(executor)
-    second = await adapter.run_async(executor, message_history=first.messages, user_prompt="More.")
-    assert [second.text, len(second.messages)] == ["Again.", 4]
-    third = await adapter.run_async(executor, message_history=second.messages)
-    assert third.text == "And again."
-    assert [type(message) for message in third.messages[-2:]] == [ModelRequest, ModelResponse]
-
-
-def test_an_executor_says_what_evaluate_does_not() -> None:
-    """Correlation ids, for example."""
-    run_context = RunContext(run_id="run-1")
-    session = Session()
-    executor = ToolExecutor(prompt=notes_prompt(), session=session, run_context=run_context)
-    model = ScriptedModel([Reply(calls=[Call("add_note", {"text": "milk"})]), DONE])
-    assert PydanticAIAdapter(model).run(executor).text == "Done."
-    assert [event.run_context for event in session[ToolInvoked].all()] == [run_context]
-
-
 @pytest.mark.parametrize("given", [{"heartbeat": 7}, {"run_context": "run-1"}, {"deadline": 7}], ids=str)
 def test_evaluation_refuses_an_option_of_the_wrong_kind(given: dict[str, Any]) -> None:
     """A developer's mistake, before a model is asked."""
@@ -178,20 +155,6 @@ def test_heartbeat_and_ids_of_an_evaluation_reach_its_tools() -> None:
     assert [(event.run_context, event.result.success) for event in session[ToolInvoked].all()] == [(ids, True)]
 
 
-def test_handlers_see_the_adapter() -> None:
-    """So that a handler can run another prompt on it."""
-    seen: list[object] = []
-
-    def look(params: None, *, context: ToolContext) -> ToolResult[None]:
-        seen.append(context.adapter)
-        return ToolResult.ok(None)
-
-    tool = Tool[None, None](name="look", description="Look.", handler=look)
-    adapter = PydanticAIAdapter(ScriptedModel([Reply(calls=[Call("look")]), DONE]))
-    adapter.evaluate(notes_prompt(tools=(tool,)), session=Session())
-    assert seen == [adapter]
-
-
 class Shelf:
     """A resource that says when it is closed."""
 
@@ -215,14 +178,10 @@ def test_resources_are_open_during_the_run(outside: bool) -> None:
     section = MarkdownSection(title="Shelf", template="Use it.", tools=[tool])
     registry = ResourceRegistry.of(Binding(Shelf, lambda _: Shelf(log)))
     prompt = Prompt(PromptTemplate[str](ns="tests", key="shelf", sections=[section])).bind(resources=registry)
-    if outside:
-        with prompt.resources:
-            evaluate(prompt, Reply(calls=[Call("use")]), DONE)
-            log.append("still open")
-        assert log == ["used", "still open", "closed"]
-    else:
+    with prompt.resources if outside else nullcontext():
         evaluate(prompt, Reply(calls=[Call("use")]), DONE)
-        assert log == ["used", "closed"]
+        log.append("evaluated")
+    assert log == (["used", "evaluated", "closed"] if outside else ["used", "closed", "evaluated"])
 
 
 @pytest.mark.anyio
@@ -256,19 +215,6 @@ def test_what_stops_pydantic_ai_is_told_with_its_phase(error: Exception, phase: 
     assert str(caught.value) == wording
     assert caught.value.phase == phase
     assert isinstance(caught.value.__cause__, type(error))
-
-
-def test_a_budget_that_a_handler_exceeds_is_told_as_one(wording: Wording) -> None:
-    """The call is rolled back, and the run ends with the phase of the budget."""
-
-    def spend(params: None, *, context: ToolContext) -> ToolResult[None]:
-        raise BudgetExceededError(dimension="cents", used=3, allowed=2)
-
-    tool = Tool[None, None](name="spend", description="Spend.", handler=spend)
-    with pytest.raises(PromptEvaluationError) as caught:
-        evaluate(notes_prompt(tools=(tool,)), Reply(calls=[Call("spend")]))
-    assert str(caught.value) == wording
-    assert caught.value.phase == "budget"
 
 
 def test_what_the_developer_has_wrong_is_raised_as_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +12,6 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability, PydanticAIAdapter
-from handrail.adapters.pydantic_ai.added_tools import MOST_RUNS, AddingToolsets
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import BinaryPart, Prompt, PromptTemplate, ToolResult, ToolsSection
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
@@ -56,23 +55,19 @@ class Reader:
         return ModelResponse([TextPart("done")])
 
 
-def _capability() -> Callable[[Reader], Any]:
-    return lambda reader: Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go.")
+def _capability(reader: Reader) -> Any:
+    return Agent(reader.model, capabilities=[HandrailCapability(executor())]).run("Go.")
 
 
-def _toolset() -> Callable[[Reader], Any]:
-    return lambda reader: Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go.")
+def _toolset(reader: Reader) -> Any:
+    return Agent(reader.model, toolsets=[HandrailToolset(executor())]).run("Go.")
 
 
-def _evaluate() -> Callable[[Reader], Any]:
-    def run(reader: Reader) -> Any:
-        door = executor()
-        return PydanticAIAdapter(reader.model).run_async(door)
-
-    return run
+def _evaluate(reader: Reader) -> Any:
+    return PydanticAIAdapter(reader.model).run_async(executor())
 
 
-@pytest.mark.parametrize("run", [_capability(), _toolset(), _evaluate()], ids=["capability", "toolset", "evaluate"])
+@pytest.mark.parametrize("run", [_capability, _toolset, _evaluate])
 async def test_the_rest_of_a_cut_result_is_read_by_a_tool_that_is_offered_then(run: Callable[[Reader], Any]) -> None:
     """Before the first cut result no request has its definition."""
     reader = Reader("fetch")
@@ -161,13 +156,3 @@ async def test_a_long_failure_of_another_tool_is_cut() -> None:
     await Agent(reader.model, toolsets=[others], capabilities=[PipelineCapability(executor())]).run("Go.")
     assert len(reader.returned[0]) <= MAX_RESULT_CHARS
     assert reader.returned[-1].endswith("\nline 0")
-
-
-async def test_few_runs_are_remembered() -> None:
-    """A program may run for ever."""
-    adding, first, other = AddingToolsets(), HandrailToolset(executor()), HandrailToolset(executor())
-    assert adding.is_first("run", first)
-    assert not adding.is_first("run", other)
-    runs: Sequence[str] = [f"run-{number}" for number in range(MOST_RUNS)]
-    assert all(adding.is_first(run, first) for run in runs)
-    assert adding.is_first("run", other)

@@ -22,8 +22,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from handrail.adapters.pydantic_ai import HandrailCapability
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.limits import Budget, BudgetTracker
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult
+from handrail.limits import BudgetTracker
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.notes import ADD_NOTE, HALF_NOTE, READ_NOTES, noted, notes_prompt
@@ -61,19 +61,6 @@ async def test_unknown_names_are_answered_by_the_pipeline_any_number_of_times(wo
     first, second, *_ = session[ToolInvoked].all()
     assert [first.result.message, second.result.message] == [wording, wording]
     assert second.call.arguments == "{"
-
-
-@pytest.mark.anyio
-async def test_a_prompt_without_tools_answers_calls_too(wording: Wording) -> None:
-    """There is no tool to lend its place to the unknown one, and none is needed."""
-    session = Session()
-    bare = Prompt(PromptTemplate[str](ns="tests", key="bare", sections=[]))
-    capability = HandrailCapability(ToolExecutor(prompt=bare, session=session))
-    call = Reply(calls=[Call("search", {"text": "milk"})])
-    with ScriptedModel([call, call, call, Reply(text="No.")]) as model:
-        await Agent(model, capabilities=[capability]).run("Search.")
-    assert calls_of(session) == [("call-1", False), ("call-2", False), ("call-3", False)]
-    assert session[ToolInvoked].all()[0].result.message == wording
 
 
 @pytest.mark.anyio
@@ -178,27 +165,3 @@ async def test_tools_of_others_are_not_in_the_line() -> None:
     with ScriptedModel([Reply(calls=[Call("slow"), Call("signal")]), Reply(text="Done.")]) as model:
         await Agent(model, tools=[slow], capabilities=[capability]).run("Go.")
     assert calls_of(session) == [("call-2", True)]
-
-
-@pytest.mark.anyio
-async def test_runs_of_one_agent_go_on_side_by_side() -> None:
-    """Each run has a line and a count of its own; they share the session."""
-    session = Session()
-    replies = [Reply(calls=[Call("add_note", {"text": "milk"})]), Reply(text="Done.")]
-    capability = desk(session)
-    await asyncio.gather(*(Agent(ScriptedModel(replies), capabilities=[capability]).run("Note.") for _ in range(3)))
-    assert noted(session) == ["milk"] * 3
-
-
-@pytest.mark.anyio
-async def test_a_stream_is_answered_and_counted_alike() -> None:
-    """`run_stream` goes the same way as `run`."""
-    session = Session()
-    tracker = BudgetTracker(Budget(max_tool_calls=5))
-    replies = [Reply(calls=[Call("search"), Call("add_note", {"text": "milk"})]), Reply(text="Done.")]
-    with ScriptedModel(replies) as model:
-        agent = Agent(model, capabilities=[desk(session, tracker)])
-        async with agent.run_stream("Note.") as stream:
-            assert await stream.get_output() == "Done."
-    assert calls_of(session) == [("call-1", False), ("call-2", True)]
-    assert tracker.calls == 2

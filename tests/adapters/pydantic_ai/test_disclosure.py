@@ -39,18 +39,6 @@ def prompt() -> Prompt[str]:
     return Prompt(PromptTemplate[str](ns="t", key="shop", sections=sections))
 
 
-def prices(key: str) -> Prompt[str]:
-    """Another prompt with a closed section."""
-
-    @tool(name=f"{key}_price", effect="read")
-    def price() -> str:
-        """Say the price."""
-        return "64"
-
-    section = MarkdownSection(title=f"{key} prices", template="Prices.", summary="Has prices.", tools=[price])
-    return Prompt(PromptTemplate[str](ns="t", key=key, sections=[section]))
-
-
 def executor(session: Session | None = None) -> ToolExecutor:
     """An executor of that prompt."""
     return ToolExecutor(prompt=prompt(), session=Session() if session is None else session)
@@ -132,27 +120,6 @@ async def test_a_bare_toolset_shows_the_opened_section_too() -> None:
     await Agent(clerk.model, toolsets=[HandrailToolset(door)]).run("Go.")
     assert ["charge" in names for names in clerk.tools] == [False, True, True]
     assert clerk.returned[2]["c"] == (True, "charged A-1")
-
-
-async def test_the_sections_of_several_bare_toolsets_are_opened_by_the_tools_of_the_first() -> None:
-    """In one session; what is open is found again by another run. Toolsets of other sessions stay as they are."""
-    session = Session()
-    doors = [executor(session), *(ToolExecutor(prompt=prices(key), session=session) for key in ("cafe", "store"))]
-    other = ToolExecutor(prompt=prices("other"), session=Session())
-    opening = ToolCallPart("open_sections", {"paths": ["cafe-prices", "billing"], "reason": "both"}, "o")
-    clerk = Clerk([opening], [CHARGE, ToolCallPart("cafe_price", {}, "p")])
-    toolsets = [HandrailToolset(door) for door in (*doors, other)]
-    agent: Agent[None, str] = Agent(clerk.model, toolsets=toolsets)
-    await agent.run("Go.")
-    assert clerk.tools[0] == {"open_sections", "close_sections"}
-    assert {"charge", "cafe_price"}.issubset(clerk.tools[1])
-    assert {"store_price", "other_price"}.isdisjoint(clerk.tools[1])
-    assert (clerk.returned[2]["c"], clerk.returned[2]["p"]) == ((True, "charged A-1"), (True, "64"))
-    closing = ToolCallPart("close_sections", {"paths": ["cafe-prices"]}, "q")
-    again = Clerk([closing], [])
-    await agent.run("Go on.", model=again.model)
-    assert ["cafe_price" in names for names in again.tools[:2]] == [True, False]
-    assert "charge" in again.tools[1]
 
 
 async def test_a_function_of_the_agent_may_open_sections(wording: Wording) -> None:

@@ -13,10 +13,8 @@ from pydantic_ai import (
     AgentStreamEvent,
     BinaryContent,
     ModelRequest,
-    ModelRetry,
     RunContext,
     ToolFailed,
-    ToolReturn,
     UserPromptPart,
 )
 from pydantic_ai.capabilities import AbstractCapability
@@ -145,16 +143,6 @@ def listed() -> list[int]:
     return [1]
 
 
-def mapped() -> dict[str, int]:
-    """Return a mapping."""
-    return {"a": 1}
-
-
-def wrapped() -> ToolReturn[Any]:
-    """Return text with metadata."""
-    return ToolReturn("text", metadata={"a": 1})
-
-
 def drawn() -> BinaryContent:
     """Return a picture."""
     return BinaryContent(b"png", media_type="image/png")
@@ -170,12 +158,10 @@ def failed() -> str:
     [
         (plain, None),
         (listed, [1]),
-        (mapped, [{"a": 1}]),
-        (wrapped, None),
         (drawn, [BinaryContent(b"png", media_type="image/png")]),
         (failed, None),
     ],
-    ids=["text", "list", "mapping", "text with metadata", "picture", "failure"],
+    ids=["text", "list", "picture", "failure"],
 )
 async def test_a_call_of_a_foreign_tool_has_feedback_too(
     function: Any, values: list[object] | None, wording: Wording
@@ -186,19 +172,6 @@ async def test_a_call_of_a_foreign_tool_has_feedback_too(
     capabilities: list[AbstractCapability[None]] = [PipelineCapability(executor)]
     result = await Agent(model, tools=[function], capabilities=capabilities).run("Go.")
     assert returned(result.all_messages()) == [wording if values is None else [*values, wording]]
-
-
-async def test_a_retry_of_a_foreign_tool_has_feedback_too() -> None:
-    """`ModelRetry` stays one."""
-
-    def refused() -> str:
-        """Refuse."""
-        raise ModelRetry("again")
-
-    model = ScriptedModel([Reply(calls=[Call("refused", {})]), Reply(text="Done.")])
-    executor = ToolExecutor(prompt=prompt(feedback=FEEDBACK), session=Session())
-    result = await Agent(model, tools=[refused], capabilities=[PipelineCapability(executor)]).run("Go.")
-    assert "Look again." in repr(result.all_messages()[2])
 
 
 async def test_an_answer_that_is_streamed_is_checked(wording: Wording) -> None:

@@ -16,7 +16,6 @@ from pydantic_ai import (
     ModelRequest,
     ModelResponse,
     RunContext,
-    RunUsage,
     Tool,
     ToolApproved,
     ToolCallPart,
@@ -24,19 +23,14 @@ from pydantic_ai import (
 from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, ProcessHistory
 from pydantic_ai.messages import ModelMessagesTypeAdapter, TextPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
-from handrail.adapters.pydantic_ai.replies import asked, name_in_history, stamped
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolInvoked
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation import REPLY_KEY
 from handrail.store import SqliteStore
-from handrail.testing import FakeClock
-from tests.adapters.notes import Note
 from tests.adapters.replying import GoneError, Outbox, asks, model, names
 from tests.wording import Wording
 
@@ -111,16 +105,6 @@ async def test_a_second_run_on_one_session_asks_for_calls_of_its_own(entry: str,
     assert box.sent == ["hi", "hi"]
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-async def test_the_constant_ids_of_a_test_model_name_new_calls(entry: str) -> None:
-    """TestModel calls every tool by one id, in each run anew."""
-    box, session = Outbox(), Session()
-    for _ in range(2):
-        await agent_of(entry, box, session, TestModel()).run("Do it.")
-    assert box.sent == ["a", "a"]
-    assert len({ref.call_id for ref in refs(session)}) == 1
-
-
 @pytest.mark.parametrize(
     "entry, dropping", [*[(entry, False) for entry in ENTRIES], *[(entry, True) for entry in ENTRIES[1:]]]
 )
@@ -193,53 +177,8 @@ async def test_history_that_names_no_run_is_known_by_what_it_asks_for_and_where(
         copied = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
         await agent_of("toolset", box, session, model()).run(message_history=copied)
     assert box.sent == ["hi"]
-    (ref,) = set(refs(session))
-    assert ref.reply == name_in_history(history, 1)
-    changed: list[ModelMessage] = [ASK, asks("ho")]
-    longer: list[ModelMessage] = [ASK, asks("hi"), ASK, asks("hi")]
-    found = {name_in_history(history, 1), name_in_history(changed, 1), name_in_history(longer, 3)}
-    assert len(found) == 3
-    odd = ModelResponse([ToolCallPart("send", "\ud800{", "call_0"), ToolCallPart("send", None, "call_1")])
-    assert len(name_in_history([odd], 0)) == 64
-
-
-async def test_a_name_that_was_written_into_a_response_is_kept() -> None:
-    """Whatever the history has lost since; the name of an earlier response is not that of a later one."""
-    reply = replace(asks("hi", reply_id="resp-1"), metadata={REPLY_KEY: "named", "other": 1}, run_id="run")
-    assert name_in_history([ASK, reply], 1) == "named"
-    assert name_in_history([reply, ASK, reply], 2) == "run:2"
-    assert name_in_history([replace(reply, metadata={REPLY_KEY: ""})], 0) == "resp-1"
-
-
-async def test_a_response_that_arrives_is_named_anew_and_left_as_it_is() -> None:
-    """A model may return one object again and again."""
-    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3)
-    reply = replace(asks("hi"), metadata={REPLY_KEY: "of another run", "other": 1})
-    named = stamped(ctx, Session(), reply, set())
-    assert named.metadata == {REPLY_KEY: "run:3", "other": 1}
-    assert reply.metadata == {REPLY_KEY: "of another run", "other": 1}
-    by_hand = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage())
-    assert len(names([stamped(by_hand, Session(), reply, set())])[0] or "") == 64
-
-
-async def test_lone_surrogates_of_calls_that_arrive_are_escaped() -> None:
-    """So a call is the same one when its response comes from a store; such arguments are refused either way."""
-    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3)
-    odd = [ToolCallPart("se\ud800nd", {"text": "\ud800"}, "\ud801"), ToolCallPart("send", '{"text": "\ud800', "\ud801")]
-    named = stamped(ctx, Session(), ModelResponse([*odd, ToolCallPart("send", None, "c")]), set())
-    assert [(call.tool_name, call.args, call.tool_call_id) for call in named.tool_calls] == [
-        ("se\\ud800nd", '{"text": "\\ud800"}', "\\ud801"),
-        ("send", '{"text": "\\ud800', "\\ud801_2"),
-        ("send", None, "c"),
-    ]
-
-
-async def test_a_call_that_stands_in_no_response_is_named_after_its_step() -> None:
-    """As one that a tool makes through the tool manager; one that was made by hand belongs to no reply."""
-    ctx = RunContext[Any](deps=None, model=TestModel(), usage=RunUsage(), run_id="run", run_step=3, tool_call_id="c")
-    assert asked(ctx, Session()).ref == CallRef("run:3", "c")
-    assert asked(replace(ctx, run_id=None), Session()).ref == CallRef(None, "c")
-    assert asked(replace(ctx, tool_call_id=None), Session()).ref == CallRef("run:3", "")
+    await agent_of("toolset", box, session, model()).run(message_history=[*history, ASK, asks("hi")])
+    assert box.sent == ["hi", "hi"]
 
 
 async def test_a_record_from_after_a_response_is_a_record_of_its_calls() -> None:
@@ -313,14 +252,3 @@ async def test_deferred_calls_have_the_reply_that_asked_for_them(tmp_path: Path)
             )
         assert refs(session) == [CallRef(f"{first.run_id}:1", "call_0")]
     assert box.sent == ["hi"]
-
-
-async def test_the_clock_of_the_executor_may_be_any(tmp_path: Path) -> None:
-    """A record of long ago is older than every response."""
-    box, session = Outbox(), Session()
-    for _ in range(2):
-        executor = ToolExecutor(prompt=box.prompt(), session=session, clock=FakeClock())
-        llm = model(asks("hi", reply_id="same"))
-        await Agent(llm, capabilities=[HandrailCapability(executor)]).run("Do it.")
-    assert box.sent == ["hi", "hi"]
-    assert [note.text for note in session[Note]] == ["hi", "hi"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
@@ -16,7 +16,6 @@ from pydantic_core import to_json
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
-from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
@@ -126,23 +125,6 @@ async def test_lone_surrogates_are_stored_as_escapes(room: Room) -> None:
     assert "half a smile: \\\\ud83d" in to_json(room.values(ConversationPart)[1].messages).decode()
 
 
-async def test_what_was_said_is_sent_again_when_an_evaluation_is_resumed(room: Room) -> None:
-    """The model sees the user's words, its own replies and what came of the calls."""
-    seen: list[str] = []
-
-    def reply(messages: list[Any], _info: AgentInfo) -> ModelResponse:
-        seen.extend(part.part_kind for message in messages for part in message.parts)
-        return ModelResponse([TextPart("Done.")])
-
-    await broken_off(room, user_prompt="Send them.")
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        response = await PydanticAIAdapter(FunctionModel(reply)).evaluate_async(
-            room.box.prompt("state"), session=session
-        )
-    assert seen == ["user-prompt", "tool-call", "tool-return", *["tool-call"] * 3, *["tool-return"] * 3]
-    assert len(response.messages) == 6
-
-
 async def test_a_user_prompt_is_refused_while_an_evaluation_is_unfinished(room: Room, wording: Wording) -> None:
     """The message names the choice; nothing has run."""
     await broken_off(room)
@@ -180,19 +162,6 @@ async def test_a_finished_evaluation_is_not_gone_on_with(room: Room) -> None:
         if isinstance(part, UserPromptPart)
     ]
     assert prompt == "Second."
-
-
-async def test_an_answer_that_was_not_accepted_is_asked_for_again(room: Room) -> None:
-    """The process ended between the last reply and the end of the evaluation."""
-    await room.evaluate(asks("hi"), "Done.")
-    with SqliteStore(room.path) as store, Session.open(store, "s") as session:
-        last = session[ConversationPart].all()[-1]
-        assert (last.messages, last.ended) == ((), True)
-        found = StoredHistory(session, "tests/mails", of="prompt")
-        found.begin_anew()
-        found.save([*StoredHistory(session, "tests/mails", of="prompt").history])
-    assert await room.evaluate("Done again.") == "Done again."
-    assert room.box.sent == ["hi"]
 
 
 async def test_a_history_that_is_given_takes_the_place_of_the_unfinished_one(room: Room, wording: Wording) -> None:
@@ -278,11 +247,11 @@ async def test_in_memory_nothing_is_stored() -> None:
     assert session[ConversationPart].all() == ()
 
 
-async def test_the_choice_is_one_of_two(room: Room) -> None:
+@pytest.mark.parametrize("choice", ["unfinished", "finished"])
+async def test_a_choice_is_one_of_two(room: Room, choice: str) -> None:
     """Another word is the developer's to correct."""
-    with pytest.raises(ValueError, match="'resume', 'discard'"):
-        await room.evaluate("Done.", unfinished="begin")
-    assert get_args(Unfinished) == ("resume", "discard")
+    with pytest.raises(ValueError, match=choice):
+        await room.evaluate("Done.", **{choice: "begin"})
 
 
 def test_the_synchronous_entry_resumes_too(room: Room, wording: Wording) -> None:
@@ -357,13 +326,6 @@ async def test_a_structured_answer_is_returned_as_its_type(room: Room, wording: 
         await bill(room, OtherBill)
     assert raised.value.phase == "response"
     assert str(raised.value) == wording
-
-
-async def test_the_choice_for_finished_evaluations_is_one_of_two(room: Room) -> None:
-    """Another word is the developer's to correct."""
-    wrong: Any = "again"
-    with pytest.raises(ValueError, match="'repeat', 'return'"):
-        await room.evaluate("Done.", finished=wrong)
 
 
 async def test_what_a_person_has_found_is_applied_before_the_model_is_asked(room: Room) -> None:

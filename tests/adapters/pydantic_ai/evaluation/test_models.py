@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
-from pydantic_ai import ModelResponse, TextPart, UserError
+from pydantic_ai import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from typing_extensions import override
@@ -51,10 +51,3 @@ async def test_a_name_is_a_new_model_each_time() -> None:
     async with open_model("test") as first, open_model("test") as second:
         assert isinstance(first, TestModel)
         assert first is not second
-
-
-async def test_a_name_that_nobody_knows_is_pydantic_ais_to_refuse() -> None:
-    """The message names it."""
-    with pytest.raises(UserError, match="nothing"):
-        async with open_model("nothing:at-all"):
-            pass  # pragma: no cover - it is never entered

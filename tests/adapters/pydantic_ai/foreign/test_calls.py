@@ -63,20 +63,6 @@ def _because(cause: BaseException) -> Exception:
     return error
 
 
-def _circle() -> Exception:
-    first, second = ModelRetry("first"), ModelRetry("second")
-    first.__cause__, second.__cause__ = second, first
-    return first
-
-
-class _Odd(Exception):
-    """An exception of somebody's that has an `error` too."""
-
-    def __init__(self, code: object) -> None:
-        super().__init__()
-        self.error = type("Error", (), {"code": code})()
-
-
 FAILURES: dict[str, tuple[Exception, bool]] = {
     "closed": (CLOSED, True),
     "timed out": (MCPError(code=mcp_types.REQUEST_TIMEOUT, message="timed out"), True),
@@ -94,10 +80,6 @@ FAILURES: dict[str, tuple[Exception, bool]] = {
     "the same words": (ModelRetry("Connection closed"), False),
     "a failed call": (ToolFailed("the desk is closed"), False),
     "a group of others": (_grouped(ValueError()), False),
-    "a circle": (_circle(), False),
-    "text for a code": (_Odd("-32000"), False),
-    "a float for a code": (_Odd(-32000.0), False),
-    "no code": (_Odd(None), False),
 }
 
 

@@ -48,16 +48,6 @@ def test_a_tool_that_says_nothing_changes_state(metadata: dict[str, Any] | None)
     )
 
 
-def test_metadata_declares_what_handrails_own_tools_declare() -> None:
-    """Each key is taken as it is."""
-    said = read_tool_metadata(
-        definition({"effect": "external", "concurrent": True, "idempotency": ONCE, "approval": "allow"})
-    )
-    assert said == ToolMetadata(
-        effect="external", declares_effect=True, concurrent=True, idempotency=ONCE, approval="allow"
-    )
-
-
 def pay(order_id: str) -> str:
     """Pay back what an order cost."""
     return f"paid {order_id}"
@@ -176,22 +166,16 @@ def test_a_tool_that_requires_approval_is_asked_about(said: dict[str, Any], appr
 WRONG: Mapping[str, dict[str, Any]] = {
     "a word near the right one": {"effect": "externel"},
     "capitals and blanks": {"effect": " READ "},
-    "a word of others": {"effect": "writes"},
     "no effect": {"effect": None},
-    "an empty effect": {"effect": ""},
     "what cannot be hashed": {"effect": ["read"]},
     "a yes": {"approval": "yes"},
     "a bool": {"approval": True},
-    "allowed": {"approval": "allowed"},
     "a number": {"concurrent": 1},
     "the settings as a mapping": {"idempotency": {"strategy": "auto"}},
     "a huge value": {"effect": "x" * 1_000_000},
     "a key of a tool that reads": {"effect": "read", "idempotency": ONCE},
     "a reconciler": {"effect": "external", "idempotency": IdempotencyConfig(on_orphan="reconcile")},
-    "a contradiction": {
-        "effect": External(on_orphan="retry"),
-        "idempotency": IdempotencyConfig(on_orphan="unknown"),
-    },
+    "a contradiction": {"effect": External(on_orphan="retry"), "idempotency": IdempotencyConfig(on_orphan="unknown")},
     "an unknown parameter": {"idempotency": IdempotencyConfig(strategy="params", param_keys=("order_id", "order"))},
 }
 

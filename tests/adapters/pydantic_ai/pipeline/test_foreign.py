@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from pydantic_ai import ModelRetry, Tool, ToolFailed, ToolReturn, UsageLimitExceeded
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.adapters.pydantic_ai import tool_context
 from handrail.errors import PromptEvaluationError, ToolValidationError, VisibilityExpansionRequired
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.runtime import Session, Step
@@ -74,20 +72,6 @@ async def test_what_a_tool_returns_beside_its_value_is_kept() -> None:
     assert (part.content, part.metadata) == ("seen", {"size": 3})
     assert "a picture" in str(result.all_messages())
     assert events(session)[0].result.value == "seen"
-
-
-@pytest.mark.anyio
-async def test_structured_answers_are_no_tool_calls() -> None:
-    """PydanticAI's output tools take no pipeline and leave no record."""
-
-    class Answer(BaseModel):
-        text: str
-
-    session = Session()
-    script = [Reply(calls=[Call("final_result", {"text": "yes"})])]
-    result = await play(pipeline(session), script, output_type=Answer)
-    assert result.output == Answer(text="yes")
-    assert events(session) == ()
 
 
 RAISED: dict[str, Exception] = {
@@ -271,26 +255,3 @@ async def test_a_thread_that_outlives_its_call_writes_nothing(monkeypatch: pytes
     assert late == ["TransactionClosedError"]
     assert noted(session) == []
     assert outcomes(session) == [("c1", False, Step.HANDLER)]
-
-
-@pytest.mark.anyio
-async def test_outside_of_a_call_there_is_no_context() -> None:
-    """Nor is one left over when the call has ended."""
-    session = Session()
-    assert tool_context() is None
-    await play(pipeline(session), called(Call("awaited", {"text": "x"})), tools=[awaited])
-    assert tool_context() is None
-
-
-@pytest.mark.anyio
-async def test_a_context_is_that_of_the_call() -> None:
-    """It has the id of the call, and the resources and the session of the run."""
-    seen: list[object] = []
-
-    async def look() -> str:
-        seen.extend((context().call_id, context().session, context().idempotency_key))
-        return "seen"
-
-    session = Session()
-    await play(pipeline(session), called(Call("look")), tools=[look])
-    assert seen == ["c1", session, None]

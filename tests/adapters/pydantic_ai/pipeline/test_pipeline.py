@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolCallPart, ToolDefinition, ToolFailed
-from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool, ToolDefinition, ToolFailed
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from handrail.adapters.pydantic_ai import HandrailToolset
@@ -20,7 +17,7 @@ from handrail.prompt import PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import Session, Step, ToolCall
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.adapters.foreign_desk import DONE, called, events, outcomes, pipeline, play, resume, returns, write
-from tests.adapters.notes import ADD_NOTE, READ_NOTES, noted, notes_prompt
+from tests.adapters.notes import ADD_NOTE, noted, notes_prompt
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -53,19 +50,6 @@ async def test_arguments_that_do_not_fit_are_told_with_every_fault_and_spend_no_
     assert [first.result.message, second.result.message] == [wording, wording]
     assert (first.params, second.call.arguments) == (None, "{")
     assert noted(session) == ["milk"]
-
-
-async def test_decoded_arguments_that_do_not_fit_are_recorded_as_they_are() -> None:
-    """Providers may hand them over as an object."""
-    session = Session()
-    history: list[ModelMessage] = [
-        ModelRequest([UserPromptPart("Do it.")]),
-        ModelResponse([ToolCallPart("jot", {"text": 7}, "c1"), ToolCallPart("jot", None, "c2")]),
-    ]
-    agent = Agent(ScriptedModel([DONE]), tools=[jot], capabilities=[pipeline(session)])
-    await agent.run(message_history=history)
-    assert [event.call.arguments for event in events(session)] == [{"text": 7}, {}]
-    assert {event.refused_at for event in events(session)} == {Step.PARSE}
 
 
 async def test_a_validator_of_the_tools_own_asks_for_a_retry(wording: Wording) -> None:
@@ -142,33 +126,6 @@ async def test_metadata_that_nobody_understands_stops_the_run_before_the_model_i
     assert str(raised.value) == wording
 
 
-class Delay(AbstractCapability[Any]):
-    """A hook of somebody else that holds the first call up until the last one has come by."""
-
-    def __init__(self, first: str, last: str) -> None:
-        self.first, self.last = first, last
-        self.passed = asyncio.Event()
-
-    async def before_tool_execute(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
-    ) -> ValidatedToolArgs:
-        if call.tool_call_id == self.last:
-            self.passed.set()
-        if call.tool_call_id == self.first:
-            await self.passed.wait()
-        return args
-
-
-async def test_own_and_foreign_calls_keep_the_order_of_the_reply() -> None:
-    """Whatever a hook holds up, what comes of a reply is what running its calls one by one gives."""
-    session = Session()
-    calls = [Call("jot", {"text": "1"}), Call("add_note", {"text": "2"}), Call("jto"), Call("jot", {"text": "3"})]
-    script = called(*calls, Call("read_notes"), c5=Outcome.ok("1, 2, 3"))
-    await play(pipeline(session, ADD_NOTE, READ_NOTES), script, tools=[jot], capabilities=[Delay("c1", "c5")])
-    assert [call_id for call_id, *_ in outcomes(session)] == ["c1", "c2", "c3", "c4", "c5"]
-    assert noted(session) == ["1", "2", "3"]
-
-
 async def test_a_call_made_inside_a_foreign_one_is_undone_with_it() -> None:
     """It joins the turn of its caller, and is a part of its transaction."""
     session = Session()
@@ -234,26 +191,6 @@ async def test_recorded_calls_are_answered_without_running_again() -> None:
     for call_id, part in returns(again.all_messages()).items():
         assert (part.content, part.outcome) == (told[call_id].content, told[call_id].outcome)
         assert part.metadata == ({"replayed": True} if part.outcome == "success" else None)
-
-
-async def test_a_run_that_is_taken_up_again_makes_only_the_calls_that_are_missing() -> None:
-    """The history ends with a reply whose first call was carried out; only the second one is."""
-    session = Session()
-    jotting = ModelResponse([ToolCallPart("jot", {"text": "milk"}, "c1")], provider_response_id="r1")
-    replies = iter([jotting, ModelResponse([TextPart("Done.")])])
-    first = FunctionModel(lambda _messages, _info: next(replies))
-    await Agent(first, tools=[jot], capabilities=[pipeline(session)]).run("Do it.")
-    history: list[ModelMessage] = [
-        ModelRequest([UserPromptPart("Do it.")]),
-        ModelResponse(
-            [ToolCallPart("jot", {"text": "milk"}, "c1"), ToolCallPart("jot", {"text": "bread"}, "c2")],
-            provider_response_id="r1",
-        ),
-    ]
-    answered = Expect(messages={"c1": Outcome.ok("jotted milk"), "c2": Outcome.ok("jotted bread")})
-    model = ScriptedModel([Reply(text="Done.", expect=answered)])
-    await Agent(model, tools=[jot], capabilities=[pipeline(session)]).run(message_history=history)
-    assert noted(session) == ["milk", "bread"]
 
 
 async def test_a_stream_takes_the_pipeline_too() -> None:

@@ -25,11 +25,12 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.errors import CallPostponed
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.prompt import Approval, ApprovalRequest
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.testing import Call, Outcome, ScriptedModel
 from tests.adapters.foreign_desk import DONE, call_by_hand, called, context, events, outcomes, pipeline, play, write
 from tests.adapters.notes import ADD_NOTE, noted
+from tests.kit import ASKS as ASKS_FIRST
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S-12a")]
 
@@ -167,38 +168,6 @@ async def test_what_a_postponed_call_has_done_is_undone(kind: Callable[[], Excep
     assert keys[0] == keys[1] is not None
 
 
-async def test_a_claim_of_a_postponed_call_leaves_its_key_free() -> None:
-    """Once approved, the effect is carried out, as the first to have the key."""
-    session, person = Session(), Person(ToolApproved(), [])
-    keys: list[str | None] = []
-
-    async def pay(ctx: RunContext[Any], order_id: str) -> str:
-        keys.append(context().idempotency_key)
-        if not ctx.tool_call_approved:
-            raise ApprovalRequired
-        return f"paid {order_id}"
-
-    tool = Tool(pay, metadata={"effect": "external"})
-    script = called(Call("pay", {"order_id": "7"}), c1=Outcome.ok("paid 7"))
-    await play(pipeline(session), script, tools=[tool], capabilities=[HandleDeferredToolCalls(person.decide)])
-    (event,) = events(session)
-    assert keys == [f"call:{event.ref}"] * 2
-    assert (event.success, event.replayed) == (True, False)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Wants every call to be approved."""
-
-    name: str = "ask"
-
-    def check(self, tool: Any, params: object, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("may it?")
-
-    def on_result(self, tool: Any, params: object, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Remember nothing."""
-
-
 async def later(request: ApprovalRequest) -> Approval:
     """Nobody is there to answer."""
     raise CallPostponed("nobody is there")
@@ -207,7 +176,7 @@ async def later(request: ApprovalRequest) -> Approval:
 async def test_an_approver_may_put_a_foreign_call_off() -> None:
     """PydanticAI is told that it waits for approval; the function has not run."""
     session = Session()
-    capability = pipeline(session, policies=[Ask()], approver=later)
+    capability = pipeline(session, policies=[ASKS_FIRST], approver=later)
     with pytest.raises(ApprovalRequired):
         await call_by_hand(capability, FunctionToolset[Any]([guarded]), "guarded", text="milk")
     assert (events(session), noted(session), session.turn.queue) == ((), [], [])
@@ -216,7 +185,7 @@ async def test_an_approver_may_put_a_foreign_call_off() -> None:
 async def test_an_approver_may_put_a_call_of_handrails_own_off() -> None:
     """The run ends with the open question, and not with an error."""
     session = Session()
-    asking = pipeline(session, ADD_NOTE, approver=later, own_policies=[Ask()])
+    asking = pipeline(session, ADD_NOTE, approver=later, own_policies=[ASKS_FIRST])
     reply, _ = called(Call("add_note", {"text": "milk"}))
     agent = Agent(ScriptedModel([reply]), capabilities=[asking], output_type=[str, DeferredToolRequests])
     result = await agent.run("Do it.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -38,16 +38,9 @@ class Shy(BaseModel):
         return "shy \ud800"
 
 
-def _deep() -> list[Any]:
+def _deep(levels: int = 100_000) -> list[Any]:
     deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    return deep
-
-
-def _nearly_too_deep() -> list[Any]:
-    deep: list[Any] = []
-    for _ in range(195):
+    for _ in range(levels):
         deep = [deep]
     return deep
 
@@ -62,7 +55,6 @@ UNSAYABLE = object()
 """What is told of a list that cannot be shown."""
 VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "nothing": (lambda: None, None),
-    "truth": (lambda: True, True),
     "number": (lambda: 2**70, 2**70),
     "not a number": (lambda: {"rate": float("nan")}, {"rate": "NaN"}),
     "model": (lambda: Shy(part=7), {"part": 7}),
@@ -73,7 +65,7 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
     "huge": (lambda: "x" * 30_000, "x" * 30_000),
     "holds itself": (_itself, {"ring": "..."}),
     "too deep": (_deep, UNSAYABLE),
-    "too deep in a message": (_nearly_too_deep, str(_nearly_too_deep())),
+    "too deep in a message": (lambda: _deep(195), str(_deep(195))),
     "object": (lambda: len, "<built-in function len>"),
     "object in a mapping": (lambda: {"of": len}, {"of": "<built-in function len>"}),
     "cannot be looked at": (lambda: [Mute(), "\ud800"], UNSAYABLE),
@@ -81,7 +73,7 @@ VALUES: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
-AS_THEY_ARE = {"nothing", "truth", "number", "not a number", "model", "bytes", "odd text", "huge"}
+AS_THEY_ARE = {"nothing", "number", "not a number", "model", "bytes", "odd text", "huge"}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -141,8 +133,6 @@ def _noting(*words: str) -> Iterator[str]:
 READ: dict[str, tuple[Callable[[], Any], Any]] = {
     "map": (lambda: map(str, (1, 2)), ["1", "2"]),
     "in a mapping": (lambda: {"a": _noting("x"), "b": 1}, {"a": ["x"], "b": 1}),
-    "in a list": (lambda: [0, _noting("x")], [0, ["x"]]),
-    "in a tuple": (lambda: (0, _noting("x")), (0, ["x"])),
     "in each other": (lambda: ({"a": (_noting("x"),)} for _ in range(2)), [{"a": (["x"],)}] * 2),
     "groups": (lambda: groupby("aab"), [("a", ["a", "a"]), ("b", ["b"])]),
     "beside what cannot be told": (lambda: {"a": _noting("x"), "b": len}, {"a": ["x"], "b": "<built-in function len>"}),
@@ -202,21 +192,6 @@ async def test_what_yields_asynchronously_is_a_failed_call(function: Any, wordin
     result = await play(pipeline(session), script, tools=[Tool(function, name="give")])
     assert returns(result.all_messages())["c1"].content == wording
     assert (noted(session), [event.success for event in events(session)]) == ([], [False])
-
-
-@pytest.mark.anyio
-async def test_a_generator_is_read_inside_the_call() -> None:
-    """It can be read only once, and what it does on the way is part of the call."""
-
-    def lines() -> Generator[str]:
-        write("one")
-        yield "one"
-        yield "two"
-
-    session = Session()
-    given = await call_by_hand(pipeline(session), FunctionToolset[Any]([lines]), "lines")
-    assert given == events(session)[0].result.value == ["one", "two"]
-    assert noted(session) == ["one"]
 
 
 IMAGE, OTHER = (BinaryContent.narrow_type(BinaryContent(data, media_type="image/png")) for data in (b"1", b"2"))
