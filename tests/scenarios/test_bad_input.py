@@ -53,6 +53,8 @@ ROWS = [
     pytest.param(Bad('{"text": "\ud800"}'), id="raw surrogate"),
     pytest.param(Bad('{"\\ud800": 1}'), id="surrogate in a key"),
     pytest.param(Bad(name="\ud800", refused_at=Step.LOOK_UP), id="surrogate in a name"),
+    pytest.param(Bad(name="write" * 1_000_000, refused_at=Step.LOOK_UP), id="endless name"),
+    pytest.param(Bad('{"text": "a", "text": "b"}'), id="a key twice"),
     pytest.param(Bad("null"), id="null"),
     pytest.param(Bad('"text"'), id="a string"),
     pytest.param(Bad("  "), id="blanks"),
@@ -108,6 +110,7 @@ OBJECTS: list[Any] = [
     pytest.param(5, id="a number"),
     pytest.param(["a"], id="a list"),
     pytest.param(b'{"text": "\xff\xfe"}', id="bytes that are no UTF-8"),
+    pytest.param({"text": b"abc"}, id="bytes for text"),
     pytest.param({"text": float("nan")}, id="NaN"),
     pytest.param({"text": "\ud800"}, id="surrogate"),
     pytest.param({5: "a"}, id="a key that is no string"),
@@ -145,37 +148,6 @@ def test_a_name_that_is_no_text_is_an_unknown_tool(
     assert not message.success
     assert message.content == wording
     assert [event.refused_at for event in events(desk)] == [Step.LOOK_UP]
-
-
-@every_door
-@pytest.mark.requirement("M-06c")
-def test_an_endless_name_is_not_given_back_in_full(door: Door, wording: Wording) -> None:
-    """The model reads which names there are, and not five million characters of its own."""
-    desk = _executor()
-    script = Script([Reply(calls=[Call("write" * 1_000_000, GOOD)], usage=COUNTED), Reply(text="Done.", usage=COUNTED)])
-    [answer] = door.play(script, desk)
-    assert answer.content == wording
-    assert len(answer.content) < 1_000
-
-
-@both_ways
-@pytest.mark.requirement("M-06e")
-def test_bytes_are_no_text(way: Callable[[ToolExecutor, ToolCall], ToolMessage]) -> None:
-    """They have no form in JSON; taken for text, they would reach the handler as something that nobody wrote."""
-    desk = _executor()
-    arguments: dict[str, Any] = {"text": b"abc"}
-    assert not way(desk, ToolCall("c", "write", arguments)).success
-
-
-@both_ways
-def test_a_key_that_is_given_twice_is_refused(
-    way: Callable[[ToolExecutor, ToolCall], ToolMessage], wording: Wording
-) -> None:
-    """Readers of JSON do not agree on which of the values counts; nothing is run."""
-    desk = _executor()
-    message = way(desk, ToolCall("c", "write", '{"text": "a", "text": "b"}'))
-    assert message.content == wording
-    assert events(desk)[0].refused_at is Step.PARSE
 
 
 @both_ways

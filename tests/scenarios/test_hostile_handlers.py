@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptEvaluationError, TransactionClosedError
+from handrail.errors import PromptEvaluationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolInvoked, ToolMessage
@@ -168,21 +168,6 @@ async def test_a_handler_that_swallows_its_cancellation_leaves_nothing(ending: s
 
 
 @pytest.mark.anyio
-async def test_the_timeout_of_a_caller_fires_although_the_handler_swallows_its_cancellation() -> None:
-    """`asyncio.timeout` learns that it has cancelled the call."""
-
-    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        with suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        return ToolResult.ok(params)
-
-    door = executor(tool("deaf", handler))
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await door.execute_async(call("deaf"))
-
-
-@pytest.mark.anyio
 async def test_a_call_in_the_cleanup_of_a_cancelled_task_is_an_ordinary_one() -> None:
     """A cancellation that came before the call is not one of the call."""
     door = executor(tool("wait", _waits))
@@ -205,47 +190,6 @@ async def test_a_call_in_the_cleanup_of_a_cancelled_task_is_an_ordinary_one() ->
 async def _waits(params: Note, *, context: ToolContext) -> ToolResult[Note]:
     await asyncio.sleep(0)
     return ToolResult.ok(params)
-
-
-@both_ways
-def test_threads_with_the_context_of_a_call_cannot_write_after_it(way: Run, wording: Wording) -> None:
-    """A committed call is as closed to them as a failed one, for writes and for calls."""
-    over = threading.Event()
-    refused: list[str] = []
-    threads: list[threading.Thread] = []
-    door: list[ToolExecutor] = []
-
-    def late(context: ToolContext) -> None:
-        over.wait()
-        writes: tuple[Callable[[], object], ...] = (
-            lambda: context.session[Kept].append(Kept("late")),
-            lambda: context.resources.get(Filesystem).write_text("note.txt", "late"),
-        )
-        for write in writes:
-            try:
-                write()
-            except TransactionClosedError as error:
-                refused.append(error.what)
-        refused.append(door[0].execute(call("scribble", id="late")).content)
-
-    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        threads.append(threading.Thread(target=copy_context().run, args=(late, context)))
-        threads[0].start()
-        return scribble(params, context=context)
-
-    store = files(note="before")
-    door.append(executor(tool("leave", handler), tool("scribble", scribble), resources={Filesystem: store}))
-    assert way(door[0], call("leave")).success
-    over.set()
-    threads[0].join()
-    assert [text.split(";")[0] for text in refused] == [
-        wording,
-        wording,
-        wording,
-    ]
-    assert door[0].environment.session[Kept].all() == (Kept("hello"),)
-    assert store.read_text("note.txt") == "hello"
-    assert [event.call_id for event in events(door[0])] == ["call-1", "late"]
 
 
 @pytest.mark.anyio

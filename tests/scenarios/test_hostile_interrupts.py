@@ -15,7 +15,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
-from handrail.runtime import IdempotencyConfig, Session, Step, ToolMessage
+from handrail.runtime import IdempotencyConfig, Session, ToolMessage
 from handrail.session import Append, SliceView
 from handrail.transaction import current
 from tests.kit import Kept, Note, Run, both_ways, call, events, executor, files, scribble, tool
@@ -248,13 +248,3 @@ def _notes(kept: list[int]) -> list[str]:
     """The values that the calls leave, but for the effect, which may be replayed; `nest` leaves those inside it too."""
     left = {1: ["1"], 2: ["2", "2", "2"], 3: ["3"]}
     return [text for number in kept for text in left.get(number, [])]
-
-
-@pytest.mark.requirement("E-05")
-@both_ways
-def test_an_interrupted_call_is_refused_at_the_step_where_it_was(way: Run) -> None:
-    """The event tells how far it got."""
-    door = _door("subscriber", SystemExit, files(note="before"))
-    with pytest.raises(SystemExit):
-        way(door, call("pay"))
-    assert events(door)[0].refused_at is Step.APPLY

@@ -16,7 +16,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
-from tests.kit import Handler, Kept, Note, Run, both_ways, call, events, executor, tool
+from tests.kit import Handler, Kept, Note, Run, both_ways, call, executor, tool
 from tests.store.units import WriteByWrite, replace
 from tests.wording import Wording
 
@@ -66,17 +66,6 @@ def pay_tool(handler: Any, **options: Any) -> Any:
 
 
 @both_ways
-@pytest.mark.requirement("S-07")
-def test_without_its_store_no_effect_is_started(way: Run) -> None:
-    """Nobody could tell later whether it happened."""
-    log: list[str] = []
-    door = executor(pay_tool(paying(log)), effect_ledger=EffectLedger(Flaky(lambda row: True)))
-    assert not way(door, call("pay")).success
-    assert log == []
-    assert len(events(door)) == 1
-
-
-@both_ways
 def test_an_effect_that_could_not_be_recorded_is_told_as_done(way: Run, wording: Wording) -> None:
     """The world has changed: a model that reads "failed" asks for it again, so the run ends."""
     log: list[str] = []
@@ -106,16 +95,6 @@ def test_a_claim_that_could_not_be_ended_is_ended_once_the_store_takes_it(effect
     clock.advance(timedelta(seconds=2))
     assert (ledger.tick(), ledger.tick()) == (1, 0)
     assert [row.status for row in store.rows()] == [status]
-
-
-def test_a_state_call_whose_record_failed_can_be_made_again() -> None:
-    """Its state was undone, so nothing has happened: the key must not stay taken."""
-    log: list[str] = []
-    store = Flaky(lambda row: row.status == "done")
-    door = executor(pay_tool(paying(log), effect="state"), effect_ledger=EffectLedger(store))
-    assert not door.execute(call("pay")).success
-    store.refuses = lambda row: False
-    assert [row.status for row in store.rows()] == ["failed"]
 
 
 def test_of_nested_state_calls_all_are_recorded_or_none() -> None:
@@ -200,18 +179,6 @@ def test_a_bound_that_lies_centuries_ahead_is_no_bound(way: Run, by: str) -> Non
 
 
 @both_ways
-def test_an_effect_that_raised_is_not_tried_again(way: Run) -> None:
-    """An exception does not say that nothing happened."""
-    for outcome, starts in (("raise", 1), ("unsure", 1)):
-        log: list[str] = []
-        door = executor(pay_tool(paying(log, outcome)))
-        assert not way(door, call("pay", id="1")).success
-        assert not way(door, call("pay", id="2")).success
-        assert len(log) == starts
-        assert door.environment.session[Kept].all() == ()
-
-
-@both_ways
 @pytest.mark.requirement("S-10d")
 def test_a_replay_is_applied_by_each_session_once(way: Run) -> None:
     """Also by one whose first application was rolled back, and not again by one that has applied it."""
@@ -258,32 +225,3 @@ def test_a_handler_that_lost_its_lease_leaves_nothing(way: Run, wording: Wording
     assert message.content == wording
     assert door.environment.session[Kept].all() == ()
     assert [(row.status, row.fence) for row in ledger.rows()] == [("running", 2)]
-
-
-@both_ways
-@pytest.mark.requirement("S-07d")
-@pytest.mark.parametrize("found", ["result", "nothing", "failed", "raise"])
-def test_a_reconciler_decides_what_became_of_an_unknown_effect(way: Run, found: str) -> None:
-    """Found, it is answered with that at once; surely not there, it is run when asked later; else it stays unknown."""
-    log: list[str] = []
-
-    async def ask(params: Note, key: str) -> Any:
-        if found == "raise":
-            raise ConnectionError("no line")
-        answers: dict[str, object] = {"result": ToolResult.ok(Note("found")), "failed": ToolResult.error("who knows")}
-        return answers.get(found)
-
-    outcomes = iter(["unsure", "ok"])
-
-    def pay(params: Note, *, context: ToolContext) -> Any:
-        return paying(log, next(outcomes))(params, context=context)
-
-    door = executor(pay_tool(pay, reconcile=ask))
-    assert way(door, call("pay", id="1")).success is (found == "result")
-    message = way(door, call("pay", id="2"))
-    [row] = door.environment.effect_ledger.rows()
-    expected = {"result": ("found", 1, "done"), "nothing": ("hello", 2, "done")}
-    if found in expected:
-        assert (message.content, len(log), row.status) == expected[found]
-    else:
-        assert (message.success, len(log), row.status) == (False, 1, "unknown")

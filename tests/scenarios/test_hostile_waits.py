@@ -17,6 +17,7 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session, ToolInvoked, ToolMessage
 from tests.kit import (
+    Decides,
     Kept,
     Note,
     Run,
@@ -33,19 +34,9 @@ from tests.scenarios.watchdog import ended, in_time, start
 from tests.wording import Wording
 
 
-class Rule:
+def rule(act: Callable[[], PolicyDecision]) -> Decides:
     """A policy that does what it is told when it judges a call of `outer`."""
-
-    name = "rule"
-
-    def __init__(self, act: Callable[[], PolicyDecision]) -> None:
-        self.act = act
-
-    def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
-        return self.act() if tool.name == "outer" else PolicyDecision.allow()
-
-    def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
-        pass
+    return Decides(lambda tool, _params: act() if tool.name == "outer" else PolicyDecision.allow())
 
 
 @both_ways
@@ -56,7 +47,7 @@ def test_a_policy_that_makes_a_call_is_refused_it(way: Run) -> None:
     def judge() -> PolicyDecision:
         return PolicyDecision.allow() if door[0].execute(call("echo", id="n")).success else PolicyDecision.deny("no")
 
-    door.append(executor(tool("outer"), tool("echo"), policies=(Rule(judge),)))
+    door.append(executor(tool("outer"), tool("echo"), policies=(rule(judge),)))
     message = in_time(lambda: way(door[0], call("outer")))
     assert not message.success
     assert [event.success for event in events(door[0])] == [False, False]
@@ -71,8 +62,8 @@ def test_an_approver_that_makes_a_call_is_refused_it(way: Run) -> None:
     def approver(request: ApprovalRequest) -> bool:
         return door[0].execute(call("echo", id="n")).success
 
-    rule = Rule(lambda: PolicyDecision.ask("sure?"))
-    door.append(executor(tool("outer"), tool("echo"), policies=(rule,), approver=approver))
+    asks = rule(lambda: PolicyDecision.ask("sure?"))
+    door.append(executor(tool("outer"), tool("echo"), policies=(asks,), approver=approver))
     message = in_time(lambda: way(door[0], call("outer")))
     assert not message.success
     assert door[0].execute(call("echo")).success
@@ -113,7 +104,7 @@ def test_two_concurrent_calls_with_one_key_do_not_wait_for_each_other() -> None:
             return ToolResult.ok(params)
 
         outer = tool("outer", fetch, concurrent=True, idempotency=IdempotencyConfig())
-        door = executor(outer, policies=(Rule(lambda: PolicyDecision.ask("?")),), approver=approver)
+        door = executor(outer, policies=(rule(lambda: PolicyDecision.ask("?")),), approver=approver)
         return await door.execute_all_async([call("outer", id="1"), call("outer", id="2")])
 
     messages = in_time(lambda: asyncio.run(run()))
@@ -134,7 +125,7 @@ def test_a_wait_for_an_effect_and_a_wait_for_a_turn_make_no_circle() -> None:
         a_has_its_turn.wait()
         return ToolResult.ok(Note(doors["a"].execute(call("echo", id="n")).content))
 
-    class Noted(Rule):
+    class Noted(Decides):
         def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
             if tool.name == "pay" and context.session is sessions["a"]:
                 a_has_its_turn.set()
@@ -142,7 +133,7 @@ def test_a_wait_for_an_effect_and_a_wait_for_a_turn_make_no_circle() -> None:
 
     paying = tool("pay", pay, effect="external", idempotency=once)
     for name, session in sessions.items():
-        rules = (Noted(PolicyDecision.allow),)
+        rules = (Noted(lambda _tool, _params: PolicyDecision.allow()),)
         doors[name] = executor(paying, tool("echo"), policies=rules, session=session, effect_ledger=ledger)
     b = start(lambda: doors["b"].execute(call("pay", id="b")))
     assert inside.wait(10)
@@ -187,29 +178,6 @@ def test_of_two_calls_that_reach_into_each_others_sessions_one_is_refused(wordin
 def test_two_sessions_on_one_filesystem_reach_into_each_other_one_after_the_other() -> None:
     """The filesystem puts them in a row, so both succeed."""
     assert all(message.success for message in _crossing(shared=True).values())
-
-
-def test_two_executors_share_the_turn_of_one_session() -> None:
-    """The session is what calls take turns on, not the executor."""
-    session, inside = Session(), threading.Lock()
-
-    def alone(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        assert inside.acquire(blocking=False)
-        context.session[Kept].append(Kept(params.text))
-        inside.release()
-        return ToolResult.ok(params)
-
-    doors = [executor(tool("alone", alone), session=session) for _ in range(2)]
-
-    def ask(number: int) -> ToolMessage:
-        return doors[number % 2].execute(call("alone", str(number), id=str(number)))
-
-    def run() -> list[ToolMessage]:
-        with ThreadPoolExecutor(8) as threads:
-            return list(threads.map(ask, range(40)))
-
-    assert all(message.success for message in in_time(run))
-    assert len(session[Kept]) == 40
 
 
 def test_twenty_threads_of_nested_calls_come_to_an_end() -> None:

@@ -124,23 +124,6 @@ def test_down_before_the_handler_nothing_is_run(desk: Desk, point: Point, name: 
     assert (desk.paid + desk.noted, desk.kept()) == (["A"], ["A"])
 
 
-@pytest.mark.parametrize("entry", ["blocking", "async"])
-@pytest.mark.parametrize("name", ["pay", "note"])
-def test_down_each_call_is_logged_with_the_cause_first_and_one_traceback(
-    desk: Desk, name: str, entry: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The call has both, or its first attempt to commit; later attempts and the session have the sentence alone."""
-    desk.store.go_down("insert", "begin")
-    request = call(name, "A")
-    with pytest.raises(RecordingError):
-        asyncio.run(desk.door.execute_async(request)) if entry == "async" else desk.door.execute(request)
-    records = caplog.records
-    assert [bool(record.exc_info) for record in records] == [True, *[False] * (len(records) - 1)]
-    assert len(records) >= 2
-    assert [record.getMessage() for record in records if "the connection was lost" not in record.getMessage()] == []
-    desk.store.come_back()
-
-
 @pytest.mark.parametrize("point", ["begin", "begun", "append", "commit", "committed"])
 @pytest.mark.parametrize("name", ["pay", "careful", "note"])
 def test_down_for_a_moment_after_the_handler_nobody_notices(desk: Desk, point: Point, name: str) -> None:

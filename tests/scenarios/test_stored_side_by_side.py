@@ -14,7 +14,6 @@ from handrail.errors import StoreUnavailableError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.prompt import SequentialDependencyPolicy, ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
-from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import current
 from tests.kit import Kept, Note, call, executor, on_loop, scribble, tool
@@ -177,31 +176,6 @@ def test_files_sessions_and_logs_are_settled_without_waiting_for_each_other(stor
     assert sorted(held(closed_and_opened(session, store))[2]) == sorted(before[2])
 
 
-def test_a_call_on_a_loop_is_stored_as_one_on_a_thread(store: FaultyStore) -> None:
-    """Handlers run in threads of their own there."""
-    session = Session.open(store, "s")
-    door = executor(tool("keep", keep), session=session)
-    assert on_loop(door, call("keep", "A")).success
-    before = held(session)
-    assert held(closed_and_opened(session, store)) == before
-
-
-def test_a_fork_at_a_call_goes_on_from_there() -> None:
-    """What came after is not in it, and its own calls are not in the other."""
-    store = FaultyStore(MemoryStore(clock=FakeClock()))
-    session = Session.open(store, "s")
-    door = executor(tool("keep", keep), session=session)
-    for number in range(3):
-        door.execute(call("keep", str(number), id=f"call-{number}"))
-    fork = session.fork(at="call-1")
-    other = executor(tool("keep", keep), session=fork)
-    assert other.execute(call("keep", "own", id="own")).success
-    assert held(fork)[0] == ["0", "1", "own"]
-    assert held(session)[0] == ["0", "1", "2"]
-    assert held(closed_and_opened(fork, store))[0] == ["0", "1", "own"]
-    session.close()
-
-
 def test_a_store_that_failed_for_a_moment_is_not_noticed_on_a_loop(store: FaultyStore) -> None:
     """As little as on a thread."""
     session = Session.open(store, "s")
@@ -234,23 +208,3 @@ def test_a_call_that_is_interrupted_after_its_commit_is_recorded_once(store: Fau
         door.execute(call("keep", "A"))
     assert held(session) == (["A"], ["A"], [("call-1", True)])
     assert held(closed_and_opened(session, store)) == (["A"], ["A"], [("call-1", True)])
-
-
-def test_a_failed_call_on_another_session_is_stored_before_its_caller_ends(store: FaultyStore) -> None:
-    """As when an agent is used as a tool: its calls are recorded on their own, whatever becomes of the caller."""
-    outer = Session.open(store, "outer")
-    found: list[int] = []
-
-    def agent(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        child = context.session.child(session_id="child")
-        inner = executor(tool("fail", fail), session=child)
-        assert not inner.execute(call("fail", "B")).success
-        found.append(len(list(store.entries("child"))))
-        return ToolResult.ok(params)
-
-    def fail(params: Note, *, context: ToolContext) -> ToolResult[Note]:
-        return ToolResult.error("it was not to be")
-
-    door = executor(tool("agent", agent, effect="read", concurrent=True), session=outer)
-    assert door.execute(call("agent", "A")).success
-    assert found == [1]

@@ -176,11 +176,6 @@ async def test_the_model_is_not_asked_what_the_store_does_not_take() -> None:
         assert repr(session[ConversationPart].all()).count("user-prompt") == 1
 
 
-def run_command(words: list[str]) -> int:
-    """Run `handrail`."""
-    return command(words)
-
-
 @pytest.mark.parametrize("later", [False, True])
 def test_a_command_that_is_killed_has_lost_no_question_that_it_has_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, later: bool
@@ -196,9 +191,7 @@ def test_a_command_that_is_killed_has_lost_no_question_that_it_has_asked(
         run = ["run", str(tmp_path / "desk.agent")]
         if later:
             assert command([*run, "Hello.", *words]) == 0
-        if not isinstance(
-            fork_to_crash(run_command, [*run, "Mend it.", *words], at="unit-after-commit", nth=nth), Crashed
-        ):
+        if not isinstance(fork_to_crash(command, [*run, "Mend it.", *words], at="unit-after-commit", nth=nth), Crashed):
             break
         capsys.readouterr()
         assert command(["sessions", "list", *store, "--state", "open", "--format", "json"]) == 0
@@ -239,16 +232,11 @@ def test_a_loop_of_the_program_is_open_while_it_waits_for_the_model(
     assert place.states == (("open",) if unfinished else ("ended",))
 
 
-def append_and_die(path: str) -> None:
-    """Append a question to a conversation, and die."""
+def main(path: str) -> None:
+    """Append a question to a conversation, and die; in a process."""
     with SqliteStore(Path(path)) as store, Session.open(store, "s") as session:
         session.conversation.append({"role": "user", "content": "Mend it."})
         asyncio.run(unanswered.die())
-
-
-def main(path: str) -> None:
-    """Run it in a process."""
-    append_and_die(path)
 
 
 def test_a_question_of_a_loop_is_stored_when_it_is_appended(tmp_path: Path) -> None:
