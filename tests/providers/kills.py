@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from handrail.crash_points import POINTS
 from tests.extent import some
+from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
+from tests.providers.messages import Messages
 from tests.providers.programs import payments_in, program_of
-from tests.providers.wire import Provider
+from tests.providers.responses import Responses
+from tests.providers.wire import Provider, serving
 
 ORDERS = ["A-17", "A-18"]
 IN_DOUBT = {"after-claim", "before-handler", "after-handler", "before-commit"} | {
@@ -35,6 +40,41 @@ class Bench:
     provider: Provider
     whole: dict[str, Run]
     root: Path
+
+    def runs_once(self, name: str) -> None:
+        """Run a program to its end, which takes three requests; run again, it only prints its answer."""
+        undisturbed, before = self.whole[name], len(self.provider.requests)  # in this order: the forge is warm then
+        first = self.smith.run(program_of(name), self.root)
+        assert len(self.provider.requests) - before == 3
+        check(first, undisturbed, self.root)
+        assert self.smith.run(program_of(name), self.root) == first
+        assert len(self.provider.requests) - before == 3
+        assert self.provider.refusals == []
+
+    def survives_many(self, name: str, reached: Sequence[tuple[int | str, int]], *, trials: int) -> None:
+        """Kill a program at four chance places, each with how often it comes there, and check its end."""
+        chance = Random(name)  # noqa: S311 - no secret
+        for trial in range(trials):
+            folder = self.root / str(trial)
+            folder.mkdir()
+            kills = [Kill(place, chance.randint(1, times)) for place, times in chance.sample(reached, 4)]
+            died = [self.smith.dies(program_of(name), folder, kill) for kill in kills]
+            assert died[0]
+            check(self.smith.run(program_of(name), folder), self.whole[name], folder, may_doubt=True)
+        assert self.provider.refusals == []
+
+    def survives_fresh_ids(self, name: str, places: Sequence[int | str]) -> None:
+        """Kill a program at the second time at each place; a repeated request is answered under other ids."""
+        with serving(Chat(), Responses(), Messages(), fresh_ids=True) as other:
+            for place in places:
+                folder = self.root / str(place).replace(":", "-")
+                folder.mkdir()
+                self.smith.dies(program_of(name), folder, Kill(place, 2), other.environment())
+                run = self.smith.run(program_of(name), folder, other.environment())
+                assert payments_in(folder) == ORDERS
+                assert [payment[:2] for payment in run.payments] == [[order, True] for order in ORDERS]
+                assert run.notes == ["A-17 is paid"]
+            assert other.refusals == []
 
     def survives(self, name: str, kill: Kill, *, may_doubt: bool) -> None:
         """Kill a program, run it again to its end, and check what it has then."""

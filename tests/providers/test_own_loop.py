@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from tests.extent import FULL, evenly, some
-from tests.providers import wire
-from tests.providers.chat import Chat
 from tests.providers.forge import Forge, Kill, Run
-from tests.providers.kills import CALL_POINTS, IN_DOUBT, ORDERS, Bench, check, times_of
-from tests.providers.messages import Messages
+from tests.providers.kills import CALL_POINTS, IN_DOUBT, Bench, check, times_of
 from tests.providers.programs import PROVIDERS, payments_in, program_of
-from tests.providers.responses import Responses
 from tests.providers.wire import Provider
 from tests.store.postgres_server import fresh_url
 
@@ -34,17 +29,9 @@ OTHER_LINES = [(name, line) for name in PROVIDERS for line in lines_of(name)[1]]
 
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.short(1)
-def test_a_program_that_has_ended_is_not_begun_again(
-    name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
-) -> None:
+def test_a_program_that_has_ended_is_not_begun_again(name: str, bench: Bench) -> None:
     """Three requests pay both orders; started again, it prints its answer and requests nothing."""
-    undisturbed, before = whole[name], len(provider.requests)  # in this order: the first run warms the forge up
-    first = smith.run(program_of(name), tmp_path)
-    assert len(provider.requests) - before == 3
-    check(first, undisturbed, tmp_path)
-    assert smith.run(program_of(name), tmp_path) == first
-    assert len(provider.requests) - before == 3
-    assert provider.refusals == []
+    bench.runs_once(name)
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -77,38 +64,20 @@ def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.short(1)
-def test_a_program_that_is_killed_again_and_again(
-    name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
-) -> None:
+def test_a_program_that_is_killed_again_and_again(name: str, bench: Bench) -> None:
     """Each time at a chance line, if it gets there."""
-    program, chance = program_of(name), Random(name)  # noqa: S311 - no secret
-    reached = [(line, times) for line in lines_of(name)[0] if (times := whole[name].lines.get(str(line), 0))]
-    for trial in range(1 if not FULL else 10):
-        folder = tmp_path / str(trial)
-        folder.mkdir()
-        kills = [Kill(line, chance.randint(1, times)) for line, times in chance.sample(reached, 4)]
-        died = [smith.dies(program, folder, kill) for kill in kills]
-        assert died[0]
-        check(smith.run(program, folder), whole[name], folder, may_doubt=True)
-    assert provider.refusals == []
+    lines = bench.whole[name].lines
+    reached = [(line, times) for line in lines_of(name)[0] if (times := lines.get(str(line), 0))]
+    bench.survives_many(name, reached, trials=10 if FULL else 1)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PROVIDERS)
 @pytest.mark.short(1)
-def test_each_response_has_ids_of_its_own(name: str, smith: Forge, tmp_path: Path) -> None:
-    """As with the real APIs: a repeated request is answered under other ids, and nothing is done twice all the same."""
+def test_each_response_has_ids_of_its_own(name: str, bench: Bench) -> None:
+    """As with the real APIs; nothing is done twice all the same."""
     program = program_of(name)
-    with wire.serving(Chat(), Responses(), Messages(), fresh_ids=True) as other:
-        for line in some([line for line in program.loop if line in program.lines], 2):
-            folder = tmp_path / str(line)
-            folder.mkdir()
-            smith.dies(program, folder, Kill(line, 2), other.environment())
-            run = smith.run(program, folder, other.environment())
-            assert payments_in(folder) == ORDERS
-            assert [payment[:2] for payment in run.payments] == [[order, True] for order in ORDERS]
-            assert run.notes == ["A-17 is paid"]
-        assert other.refusals == []
+    bench.survives_fresh_ids(name, some([line for line in program.loop if line in program.lines], 2))
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

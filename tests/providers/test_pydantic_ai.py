@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.extent import FULL, SHORT, evenly, some
-from tests.providers import wire
-from tests.providers.chat import Chat
-from tests.providers.forge import Forge, Kill, Run
-from tests.providers.kills import CALL_POINTS, IN_DOUBT, ORDERS, Bench, check, times_of
-from tests.providers.programs import ADAPTERS, payments_in, program_of
-from tests.providers.wire import Provider
+from tests.providers.forge import Kill
+from tests.providers.kills import CALL_POINTS, IN_DOUBT, Bench, times_of
+from tests.providers.programs import ADAPTERS, program_of
 
 LINES = [(name, line) for name in ADAPTERS for line in program_of(name).lines]
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(1)
-def test_a_program_that_has_ended_is_not_begun_again(
-    name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
-) -> None:
+def test_a_program_that_has_ended_is_not_begun_again(name: str, bench: Bench) -> None:
     """Three requests pay both orders; started again, it prints its answer and requests nothing."""
-    undisturbed, before = whole[name], len(provider.requests)  # in this order: the first run warms the forge up
-    first = smith.run(program_of(name), tmp_path)
-    assert len(provider.requests) - before == 3
-    check(first, undisturbed, tmp_path)
-    assert smith.run(program_of(name), tmp_path) == first
-    assert len(provider.requests) - before == 3
-    assert provider.refusals == []
+    bench.runs_once(name)
 
 
 @pytest.mark.timeout(300)  # of the full form
@@ -70,36 +58,15 @@ def test_a_kill_at_a_point(name: str, point: str, bench: Bench) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(0)
-def test_a_program_that_is_killed_again_and_again(
-    name: str, whole: dict[str, Run], smith: Forge, provider: Provider, tmp_path: Path
-) -> None:
+def test_a_program_that_is_killed_again_and_again(name: str, bench: Bench) -> None:
     """Each time at a chance line of the adapter, if it gets there."""
-    chance = Random(name)  # noqa: S311 - no secret
-    reached = sorted(whole[name].library.items())
-    for trial in range(1 if not FULL else 20):
-        folder = tmp_path / str(trial)
-        folder.mkdir()
-        kills = [Kill(place, chance.randint(1, times)) for place, times in chance.sample(reached, 4)]
-        died = [smith.dies(program_of(name), folder, kill) for kill in kills]
-        assert died[0]
-        check(smith.run(program_of(name), folder), whole[name], folder, may_doubt=True)
-    assert provider.refusals == []
+    bench.survives_many(name, sorted(bench.whole[name].library.items()), trials=20 if FULL else 1)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.short(1)
-def test_each_response_has_ids_of_its_own(name: str, smith: Forge, whole: dict[str, Run], tmp_path: Path) -> None:
-    """As with the real APIs: a repeated request is answered under other ids, and nothing is done twice all the same."""
-    program = program_of(name)
-    places = [place for place in sorted(whole[name].library) if place.startswith("capability")]
-    with wire.serving(Chat(), fresh_ids=True) as other:
-        for place in evenly(places, 8 if FULL else 2):
-            folder = tmp_path / place.replace(":", "-")
-            folder.mkdir()
-            smith.dies(program, folder, Kill(place, 2), other.environment())
-            run = smith.run(program, folder, other.environment())
-            assert payments_in(folder) == ORDERS
-            assert [payment[:2] for payment in run.payments] == [[order, True] for order in ORDERS]
-            assert run.notes == ["A-17 is paid"]
-        assert other.refusals == []
+def test_each_response_has_ids_of_its_own(name: str, bench: Bench) -> None:
+    """As with the real APIs; nothing is done twice all the same."""
+    places = [place for place in sorted(bench.whole[name].library) if place.startswith("capability")]
+    bench.survives_fresh_ids(name, evenly(places, 8 if FULL else 2))
