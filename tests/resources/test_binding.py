@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_type, cast
+from typing import Any, cast
 
 import pytest
 
 from handrail.errors import InvalidArgumentError, ProviderError, ResourceError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
 from tests.resources.things import Client, Config, English, Greeter, Tracer, Unchecked, Unweakable
 from tests.wording import Wording
@@ -17,24 +16,6 @@ from tests.wording import Wording
 async def provide_async(_resolver: Resolver) -> Config:
     """A provider that nobody could await."""
     return Config()
-
-
-def test_singleton_is_the_default() -> None:
-    """A binding says where, and unless told otherwise there is one for all calls, built when it is asked for."""
-    binding = Binding(Config, lambda _: Config())
-    assert (binding.scope, binding.eager) == (Scope.SINGLETON, False)
-    assert binding.kind is Config
-    assert binding.name == "Config"
-
-
-def test_types_are_inferred_for_protocols_and_classes_alike() -> None:
-    """What is asked for by a protocol is known to be one, with and without a default."""
-    fs = InMemoryFilesystem()
-    resources = ResourceRegistry.of(Binding.instance(Filesystem, fs), Binding(Config, lambda _: Config())).open()
-    assert_type(resources.get(Filesystem), Filesystem)
-    assert_type(resources.get(Filesystem, None), Filesystem | None)
-    assert_type(resources.call_scope().get(Config), Config)
-    assert resources.get(Filesystem) is fs
 
 
 @pytest.mark.parametrize(
@@ -72,13 +53,6 @@ def test_instance_of_another_type_is_refused(protocol: type[Any], value: object,
 def test_instance_of_the_type_is_taken(protocol: type[Any], value: object) -> None:
     """A falsy value is a value, and a protocol that cannot be checked is believed."""
     assert ResourceRegistry.of(Binding.instance(protocol, value)).open().get(protocol, "default") is value
-
-
-def test_given_instance_is_its_own_provider() -> None:
-    """Whoever asks the binding rather than a context gets the same."""
-    config = Config()
-    binding = Binding.instance(Config, config)
-    assert binding.provider(ResourceRegistry().open()) is config
 
 
 def test_none_may_be_bound_for_any_type() -> None:

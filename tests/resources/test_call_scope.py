@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from handrail.errors import CircularResourceError, ResourceError, UnboundResourceError
+from handrail.errors import ResourceError
 from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Config, Tracer, noted
+from tests.resources.things import Cache, Client, Tracer, noted
 from tests.wording import Wording
 
 
@@ -33,16 +33,6 @@ def test_call_has_its_own_and_shares_the_singletons() -> None:
         assert call.get(Client) is not call.get(Client)
 
 
-def test_call_knows_what_is_bound() -> None:
-    """A default is for what is not."""
-    with resources_of([]).call_scope() as call:
-        assert Tracer in call
-        assert Config not in call
-        assert call.get(Config, None) is None
-        with pytest.raises(UnboundResourceError):
-            call.get(Config)
-
-
 def test_call_closes_its_own_in_reverse_order() -> None:
     """With the call end what was built for it, the newest first; the singletons stay."""
     closed: list[str] = []
@@ -52,18 +42,6 @@ def test_call_closes_its_own_in_reverse_order() -> None:
             call.get(Client)
         assert closed == ["client", "tracer", "client"]
     assert closed == ["client", "tracer", "client", "cache"]
-
-
-def test_closing_twice_is_once() -> None:
-    """A scope may be closed before its block ends, and a scope that nobody used may be closed too."""
-    closed: list[str] = []
-    resources = resources_of(closed)
-    with resources.call_scope() as call:
-        call.get(Tracer)
-        call.close()
-        assert len(closed) == 2
-    assert len(closed) == 2
-    resources.call_scope().close()
 
 
 def test_call_that_has_ended_gets_nothing_of_its_own_any_more(wording: Wording) -> None:
@@ -146,25 +124,6 @@ def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
     second_has_built.set()
     thread.join()
     assert first.get(Tracer) is not second
-
-
-def test_circle_among_the_resources_of_a_call_is_refused(wording: Wording) -> None:
-    """As among singletons."""
-    resources = ResourceRegistry.of(
-        Binding(Tracer, lambda r: Tracer(r.get(Client).url), scope=Scope.TOOL_CALL),
-        Binding(Client, lambda r: Client(r.get(Tracer).url), scope=Scope.PROTOTYPE),
-    ).open()
-    with resources.call_scope() as call, pytest.raises(CircularResourceError) as raised:
-        call.get(Tracer)
-    assert str(raised.value) == wording
-
-
-def test_missing_dependency_is_told_with_who_needs_it() -> None:
-    """The chain starts with what the handler asked for."""
-    resources = ResourceRegistry.of(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL)).open()
-    with resources.call_scope() as call, pytest.raises(UnboundResourceError) as caught:
-        call.get(Tracer)
-    assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
 
 
 def test_failure_of_closing_does_not_hide_what_the_call_raised(wording: Wording) -> None:

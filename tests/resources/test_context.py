@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import CircularResourceError, ProviderError, ResourceError, UnboundResourceError
 from handrail.resources import Binding, Resolver, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Config, Greeter, Tracer, noted
+from tests.resources.things import Cache, Client, Config, Tracer, noted
 from tests.wording import Wording
 
 
@@ -27,22 +27,6 @@ def test_provider_runs_when_asked_and_once() -> None:
     assert resources.get(Client) is client
     assert resources.get(Client, None) is client
     assert built == ["config", "client"]
-
-
-def test_falsy_resource_is_built_once_too() -> None:
-    """`None` and empty values are values."""
-    built: list[str] = []
-    resources = ResourceRegistry.of(
-        Binding(str, lambda _: noted(built, "str", "")),
-        Binding(Greeter, lambda _: cast("Any", noted(built, "none", None))),
-    ).open()
-    assert [resources.get(str), resources.get(str), resources.get(Greeter), resources.get(Greeter)] == [
-        "",
-        "",
-        None,
-        None,
-    ]
-    assert built == ["str", "none"]
 
 
 def test_default_is_for_what_is_not_bound(wording: Wording) -> None:
@@ -64,12 +48,6 @@ def test_only_classes_are_asked_for(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_prototype_is_new_each_time() -> None:
-    """Also for those that depend on it."""
-    resources = ResourceRegistry.of(Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE)).open()
-    assert resources.get(Client) is not resources.get(Client)
-
-
 @pytest.mark.requirement("M-06n")
 def test_circle_is_refused_with_its_path(wording: Wording) -> None:
     """The path starts and ends with the same type and leaves out who only leads to the circle."""
@@ -83,28 +61,6 @@ def test_circle_is_refused_with_its_path(wording: Wording) -> None:
             resources.get(Config)
         assert str(caught.value) == wording
         assert caught.value.path == (Client, Tracer, Client)
-
-
-def test_provider_that_needs_itself_is_a_circle() -> None:
-    """The shortest one."""
-    resources = ResourceRegistry.of(Binding(Config, lambda r: r.get(Config))).open()
-    with pytest.raises(CircularResourceError) as caught:
-        resources.get(Config)
-    assert caught.value.path == (Config, Config)
-
-
-def test_resource_may_ask_for_others_after_it_was_built() -> None:
-    """A provider may keep what it asks of; two resources that meet later are no circle."""
-
-    class Lazy:
-        def __init__(self, resolver: Resolver) -> None:
-            self.resolver = resolver
-
-        def again(self) -> Lazy:
-            return self.resolver.get(Lazy)
-
-    resources = ResourceRegistry.of(Binding(Lazy, Lazy)).open()
-    assert resources.get(Lazy).again() is resources.get(Lazy)
 
 
 def test_provider_that_raises_is_named_with_its_cause(wording: Wording) -> None:
@@ -203,35 +159,3 @@ def test_threads_that_ask_at_once_get_one() -> None:
     assert sorted(built) == ["client", "config"]
     assert len(found) == 16
     assert len({id(client) for client in found}) == 1
-
-
-def test_thread_that_asked_before_it_was_built_gets_what_another_thread_built() -> None:
-    """It looks again once it may build."""
-    first_builds, second_has_missed = threading.Event(), threading.Event()
-
-    class Watched(type):
-        looked: int = 0
-
-        def __hash__(cls) -> int:
-            if first_builds.is_set():
-                Watched.looked += 1
-                if Watched.looked == 2:  # once among what is built, once among what is bound
-                    second_has_missed.set()
-            return super().__hash__()
-
-    class Rare(metaclass=Watched):
-        pass
-
-    def provide(_resolver: Resolver) -> Rare:
-        first_builds.set()
-        second_has_missed.wait()
-        return Rare()
-
-    resources, found = ResourceRegistry.of(Binding(Rare, provide)).open(), list[Rare]()
-    threads = [threading.Thread(target=lambda: found.append(resources.get(Rare))) for _ in range(2)]
-    threads[0].start()
-    first_builds.wait()
-    threads[1].start()
-    for thread in threads:
-        thread.join()
-    assert found[0] is found[1]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import ResourceError
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Resolver, ResourceContext, ResourceRegistry, Scope
 from handrail.runtime import Session, ToolCall
@@ -118,21 +117,6 @@ def test_an_executor_closes_at_the_end_of_its_block(caplog: pytest.LogCaptureFix
         assert client.closed == 0
     assert client.closed == 1
     assert warnings_of(caplog) == []
-
-
-def test_what_cannot_be_closed_at_the_end_of_the_block_is_raised(wording: Wording) -> None:
-    """All are tried first."""
-
-    class Stuck(Client):
-        def close(self) -> None:
-            raise OSError("stuck")
-
-    with (
-        pytest.raises(ResourceError) as raised,
-        ToolExecutor(prompt=prompt_of(Stuck()), session=Session()) as executor,
-    ):
-        assert executor.execute(ToolCall("1", "use")).success
-    assert str(raised.value) == wording
 
 
 def test_a_process_that_ends_warns_too(wording: Wording) -> None:

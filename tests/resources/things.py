@@ -80,10 +80,3 @@ class Unweakable:
 
     def restore(self, snapshot: None, /) -> None:
         return None
-
-
-class AnswersToAnything:
-    """As remote objects do: it has every attribute, but no class says so."""
-
-    def __getattr__(self, name: str) -> object:
-        return self

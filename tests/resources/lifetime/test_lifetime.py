@@ -6,7 +6,7 @@ import pytest
 
 from handrail.errors import ProviderError, ResourceError
 from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
-from tests.resources.things import AnswersToAnything, Cache, Client, Config, Tracer
+from tests.resources.things import Cache, Client, Config, Tracer
 from tests.wording import Wording
 
 
@@ -55,16 +55,6 @@ def test_context_may_be_entered_again(closed: list[str]) -> None:
     assert closed == ["cache", "cache"]
 
 
-def test_context_works_without_being_entered_and_closes_nothing(closed: list[str]) -> None:
-    """Entering and leaving later closes what was built before."""
-    resources = registry_of(closed).open()
-    resources.get(Cache)
-    assert closed == []
-    with resources:
-        pass
-    assert closed == ["cache"]
-
-
 def test_given_instance_stays_open(closed: list[str]) -> None:
     """Whoever made it closes it, also where a provider passes it on under another type."""
     client = Tracer("", closed)
@@ -95,24 +85,6 @@ def test_resource_bound_for_two_types_is_closed_once(closed: list[str]) -> None:
     assert closed == ["cache", "tracer"]
 
 
-def test_prototypes_are_closed_with_the_context(closed: list[str]) -> None:
-    """All of them, the newest first."""
-    with registry_of(closed, Scope.PROTOTYPE).open() as resources:
-        resources.get(Client)
-        resources.get(Cache)
-    assert closed == ["cache", "client", "cache"]
-
-
-def test_what_has_no_close_is_left_alone() -> None:
-    """An object that answers to any name is not asked, and a class that was bound is not closed."""
-    registry = ResourceRegistry.of(
-        Binding(AnswersToAnything, lambda _: AnswersToAnything()), Binding(type, lambda _: Client)
-    )
-    with registry.open() as resources:
-        resources.get(AnswersToAnything)
-        assert resources.get(type) is Client
-
-
 class Stubborn(Client):
     """A resource that cannot be closed."""
 
@@ -139,18 +111,6 @@ def stubborn_registry(closed: list[str], kind: type[Stubborn] = Stubborn) -> Res
         Binding(Stubborn, lambda _: kind("", closed, "stubborn"), eager=True),
         Binding(Client, lambda _: Client("", closed, "client"), eager=True),
     )
-
-
-def test_one_that_cannot_be_closed_keeps_no_other_open(closed: list[str], wording: Wording) -> None:
-    """All are tried, and what failed is told and chained."""
-    with (
-        pytest.raises(ResourceError) as caught,
-        stubborn_registry(closed).open(),
-    ):
-        pass
-    assert str(caught.value) == wording
-    assert closed == ["client", "stubborn", "cache"]
-    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_all_that_cannot_be_closed_are_told(closed: list[str], wording: Wording) -> None:

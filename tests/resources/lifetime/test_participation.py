@@ -65,23 +65,6 @@ def _as_memory(fs: Filesystem) -> InMemoryFilesystem:
     return fs
 
 
-def test_participants_are_worked_out_once_for_what_is_built() -> None:
-    """The pipeline asks at each call; the answer is the same object until a singleton is built or all are closed."""
-    resources = ResourceRegistry.of(
-        Binding.instance(Filesystem, InMemoryFilesystem()),
-        Binding(Counter, lambda _: Counter()),
-        Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
-    ).open()
-    with resources:
-        asked = (resources.snapshotables(), resources.untracked_participants(), resources.turns())
-        resources.get(Client)
-        again = (resources.snapshotables(), resources.untracked_participants(), resources.turns())
-        assert all(first is second for first, second in zip(asked, again, strict=True))
-        resources.get(Counter)
-        assert len(resources.snapshotables()) == 2
-    assert resources.snapshotables() == asked[0]
-
-
 def test_own_turn_is_drawn_only_where_a_singleton_may_be_built() -> None:
     """Instances have turns of their own, and what lives for a call is used by that call alone."""
     given = ResourceRegistry.of(
@@ -172,15 +155,6 @@ def test_singleton_may_be_written_to_by_its_provider(*, writes: bool) -> None:
     assert resources.get(Filesystem).read_text("seed.md") == "seed"
 
 
-def test_singleton_with_a_turn_is_undone_to_what_its_provider_left() -> None:
-    """What the handler wrote after that is gone, what the provider wrote is not."""
-    resources = ResourceRegistry.of(Binding(Filesystem, seeded)).open()
-    with call(resources):
-        fs = resources.get(Filesystem)
-        fs.write_text("seed.md", "changed")
-    assert fs.read_text("seed.md") == "seed"
-
-
 def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
     """What it wrote to another resource is undone, and the call can go on."""
 
@@ -194,14 +168,6 @@ def test_provider_that_fails_in_a_call_leaves_no_trace() -> None:
             resources.get(Config)
         transaction.commit()
     assert not resources.get(Filesystem).exists("half.md")
-
-
-def test_reading_call_takes_in_nothing_that_it_builds() -> None:
-    """It writes nothing, so there is nothing to undo."""
-    resources = ResourceRegistry.of(Binding(Counter, lambda _: Counter())).open()
-    with call(resources, writes=False) as transaction:
-        resources.get(Counter)
-        assert not transaction.participants
 
 
 def test_call_that_has_ended_takes_in_nothing() -> None:
