@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.errors import ScriptError
-from handrail.testing import Call, Expect, Outcome, Reply, Script
+from handrail.testing import Call, Expect, Reply, Script
 from tests.wording import Wording
 
 
@@ -21,12 +21,6 @@ def test_calls_are_numbered_by_their_place_in_the_script() -> None:
     """A run gets the same ids each time; an id that is given counts as a place all the same."""
     script = Script([Reply(calls=[Call("a"), Call("b", id="mine")]), Reply(text="Hm."), Reply(calls=[Call("c")])])
     assert ids(script) == [["call-1", "mine"], [], ["call-3"]]
-
-
-def test_a_script_can_be_made_of_the_replies_of_another() -> None:
-    """Ids that were given stay."""
-    script = Script([Reply(calls=[Call("a")])])
-    assert ids(Script([Reply(text="First."), *script.replies])) == [[], ["call-1"]]
 
 
 def test_two_calls_of_one_id_are_refused(wording: Wording) -> None:
@@ -77,9 +71,3 @@ def test_a_text_where_a_list_is_due_is_refused(name: str, wording: Wording) -> N
     with pytest.raises(ScriptError) as raised:
         Expect(**given)
     assert str(raised.value) == wording
-
-
-def test_outcomes_are_written_shortly() -> None:
-    """What came of a call, and what its message contains."""
-    assert Outcome.ok("a", "b") == Outcome(success=True, texts=("a", "b"))
-    assert Outcome.failed() == Outcome(success=False)

@@ -96,7 +96,6 @@ FAULTS = {
     "usage": "replies: [{usage: {input: many}}]",
     "usage true": "replies: [{usage: {input: true}}]",
     "usage less": "replies: [{usage: {output: -1}}]",
-    "usage list": "replies: [{usage: {output: [1]}}]",
     "no yaml": "replies: [",
     "no character": "replies: \x07",
     "two documents": "replies: []\n---\nreplies: []",
@@ -118,11 +117,6 @@ def test_an_alias_may_stand_for_a_value_that_was_given_before() -> None:
     assert script.replies[0].output == {"a": {"x": 1}, "b": {"x": 1}}
 
 
-def test_a_key_with_nothing_behind_it_says_nothing() -> None:
-    """Neither the text `null`, nor arguments that are none."""
-    assert parse_script("replies: [{text: , calls: [{name: x, arguments: ~}]}]") == Script((Reply(calls=[Call("x")]),))
-
-
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:
     """The error says where, and what to do."""
     file = tmp_path / "desk.yaml"
@@ -142,9 +136,3 @@ def test_what_is_no_file_of_a_fitting_size_is_refused_at_once(tmp_path: Path, wo
         with pytest.raises(ScriptError) as raised:
             read_script(path)
         assert str(raised.value) == wording
-
-
-def test_a_file_that_is_not_there_is_the_systems_error(tmp_path: Path) -> None:
-    """It is no fault of a script."""
-    with pytest.raises(FileNotFoundError):
-        read_script(tmp_path / "nowhere.yaml")

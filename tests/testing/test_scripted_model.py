@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pydantic_ai import Agent, ModelResponse, ToolFailed, UnexpectedModelBehavior
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai import Agent, ModelResponse, ToolFailed
 
 from handrail.errors import ScriptError
 from handrail.limits import TokenUsage
-from handrail.testing import Call, Expect, Outcome, Reply, Script, ScriptedModel
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.wording import Wording
 
 
@@ -96,16 +95,6 @@ async def test_an_answer_that_is_refused_is_sent_back_as_a_failure() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_model_that_says_nothing_can_be_played() -> None:
-    """Real ones do it now and then."""
-    silence = [Reply(), Reply(), Reply(text="Sorry.")]
-    with pytest.raises(UnexpectedModelBehavior):
-        await agent(ScriptedModel(silence)).run("What is order 7?")
-    async with agent(ScriptedModel([Reply()])).run_stream("What is order 7?") as stream:
-        assert await stream.get_output() == ""
-
-
-@pytest.mark.anyio
 async def test_usage_is_reported_as_the_script_says() -> None:
     """Without any, PydanticAI estimates it from the words."""
     result = await agent(ScriptedModel([Reply(text="Yes.", usage=TokenUsage(10, 3, 4))])).run("Well?")
@@ -145,14 +134,6 @@ async def test_a_model_plays_a_file(tmp_path: Path) -> None:
     file.write_text("replies: 1", encoding="utf-8")
     with pytest.raises(ScriptError, match=r"desk\.yaml:1:10"):
         ScriptedModel.from_file(str(file))
-
-
-def test_a_model_is_a_model_of_pydantic_ai_and_takes_a_script_as_it_is() -> None:
-    """The same script can be played elsewhere too."""
-    script = Script([Reply(text="Done.")])
-    model = ScriptedModel(script)
-    assert isinstance(model, FunctionModel)
-    assert model.playback.script is script
 
 
 @pytest.mark.parametrize("missing", ["pydantic_ai.messages", "ruamel.yaml"])

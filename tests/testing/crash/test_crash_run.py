@@ -11,7 +11,6 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -134,17 +133,6 @@ def test_a_function_of_the_main_program_is_found_by_its_file(tmp_path: Path, wor
     ]
 
 
-def test_the_file_of_the_main_program_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been started by a path that means something else over there."""
-    (tmp_path / "program.py").write_text("def charge(): return 'charged'", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    program = ModuleType("__main__")
-    program.__file__ = "program.py"
-    exec("def charge(): pass", vars(program))  # noqa: S102 - stands for the file, which is loaded over there
-    monkeypatch.setitem(sys.modules, "__main__", program)
-    assert run_to_crash(program.charge, at=None, cwd=tmp_path.parent) == Finished("charged")
-
-
 @pytest.mark.short(0)
 def test_a_function_that_raises_is_an_error_with_what_it_wrote() -> None:
     """The traceback of the other process stands in the note."""
@@ -178,16 +166,6 @@ def test_what_another_process_cannot_find_is_refused(wording: Wording) -> None:
     assert re.sub(" at 0x[0-9a-f]+", "", str(raised.value)) == wording
     with pytest.raises(ValueError) as raised:
         run_to_crash("desk", at=None)
-    assert str(raised.value) == wording
-
-
-def test_what_was_typed_in_cannot_be_found(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """A main program without a file is nowhere to be loaded from."""
-    typed = ModuleType("__main__")
-    exec("def charge(): pass", vars(typed))  # noqa: S102 - as an interactive interpreter does
-    monkeypatch.setitem(sys.modules, "__main__", typed)
-    with pytest.raises(ValueError) as raised:
-        run_to_crash(typed.charge, at=None)
     assert str(raised.value) == wording
 
 
@@ -227,14 +205,3 @@ def test_the_other_process_says_what_a_target_may_return(tmp_path: Path, wording
         run_child(str(tmp_path))
     assert str(raised.value) == wording
     assert not (tmp_path / RETURNED).exists()
-
-
-def test_the_other_process_runs_coroutines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a loop of its own."""
-    monkeypatch.setenv("ANSWER", "no")
-    _asked(tmp_path, "slowly")
-    request = json.loads((tmp_path / "request.json").read_text(encoding="utf-8"))
-    request[3] = None
-    (tmp_path / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    run_child(str(tmp_path))
-    assert json.loads((tmp_path / RETURNED).read_text(encoding="utf-8")) == ["no", str(Path.cwd())]
