@@ -231,13 +231,3 @@ def test_nothing_is_written_to_standard_error_unasked(
     words = ("run", "notes/notes.agent", "Remember that I want to buy milk.", "--model", model)
     ran = handrail(*words, "--approve", "approve-all", "--format", "json", folder=tmp_path)
     assert [(ended.code, ended.told) for ended in (made, ran)] == [(0, ""), (0, "")]
-
-
-def test_making_a_mess_takes_one_new_folder(tmp_path: Path) -> None:
-    """The program refuses a folder that is there, and says how it is called."""
-    program = str(EXAMPLES / "organiser" / "make_mess.py")
-    there = subprocess.run([sys.executable, program, str(tmp_path)], check=False, capture_output=True, encoding="utf-8")
-    assert (there.returncode, there.stdout) == (1, "")
-    assert "Traceback" not in there.stderr
-    without = subprocess.run([sys.executable, program], check=False, capture_output=True, encoding="utf-8")
-    assert (without.returncode, without.stderr) == (2, "usage: make_mess.py FOLDER\n")

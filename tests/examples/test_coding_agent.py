@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).resolve().parents[2] / "examples" / "coding_agent" / "demo.py"
+from tests.examples.demos import CALL, EXAMPLES, PROMISED, judged, run
+
+DEMO = EXAMPLES / "coding_agent" / "demo.py"
 READING = Path("durations", "reading.py")
-CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
-PROMISED = re.compile(r"^  - (.+)$", re.MULTILINE)
-JUDGED = re.compile(r"^(PASS|FAIL): (.+) \((.*)\)$", re.MULTILINE)
-
-
-def run(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the agent without a terminal, and without the keys of any provider; warnings are shown."""
-    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    env |= {"PYTHONWARNINGS": "default"} | ({} if path is None else {"PATH": path})
-    command = [sys.executable, str(DEMO), *arguments]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env=env, check=False)
-
-
-def judged(told: subprocess.CompletedProcess[str]) -> dict[str, bool]:
-    """The promises that were judged, and whether they hold."""
-    return {promise: mark == "PASS" for mark, promise, _ in JUDGED.findall(told.stdout)}
 
 
 def test_every_promise_holds_in_a_sandbox(tmp_path: Path) -> None:
     """The script is played to its end: calls fail and are rolled back, and the change that is left solves the issue."""
-    told = run("--out", str(tmp_path))
+    told = run(DEMO, "--out", str(tmp_path))
     assert (told.returncode, told.stderr) == (0, ""), told.stdout + told.stderr
     opening, _, trace = told.stdout.partition("\n=== ")
     assert judged(told) == dict.fromkeys(PROMISED.findall(opening), True)
@@ -48,7 +30,7 @@ def test_every_promise_holds_in_a_sandbox(tmp_path: Path) -> None:
         path for path in before.rglob("*.py") if path.read_bytes() != (after / path.relative_to(before)).read_bytes()
     ]
     assert [path.relative_to(before) for path in changed] == [READING]
-    again = run("--out", str(tmp_path))
+    again = run(DEMO, "--out", str(tmp_path))
     assert again.returncode == 2
     assert "give --out another folder" in again.stderr
 
@@ -59,7 +41,7 @@ def test_a_broken_promise_ends_in_fail_where_commands_run_on_the_host(tmp_path: 
     git = shutil.which("git")
     assert git is not None
     (tmp_path / "git").symlink_to(git)
-    told = run("--fault", path=str(tmp_path))
+    told = run(DEMO, "--fault", PATH=str(tmp_path))
     assert (told.returncode, told.stderr) == (1, ""), told.stdout + told.stderr
     assert "Commands run on this machine, and can read what you can read" in told.stdout
     assert ("shell_run", "committed") in CALL.findall(told.stdout)

@@ -10,27 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.examples.demos import CALL, EXAMPLES
+from tests.examples.demos import run as run_program
 from tests.extent import some
 
-MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
-CALL = re.compile(r"^  call \d+: (\w+): ([a-z ]+(?:\d+, [a-z ]+)?) \(", re.MULTILINE)
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the desk without a terminal, and without the keys of any provider; warnings are shown."""
-    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
-    env["PYTHONWARNINGS"] = "default"
-    return subprocess.run(
-        [sys.executable, str(MAIN), *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        env=env,
-        check=False,
-    )
+MAIN = EXAMPLES / "refund_desk" / "main.py"
+run = partial(run_program, MAIN)
 
 
 @pytest.fixture(scope="module")
@@ -176,16 +166,6 @@ def test_help_explains_the_trace_and_the_exit_code() -> None:
     """`--help` says what the words of the trace mean."""
     told = run("--help")
     assert told.returncode == 0
-    for word in (
-        "committed",
-        "replayed",
-        "refused",
-        "rolled back",
-        "--model",
-        "--act",
-        "--out",
-        "--plain",
-        "--json",
-        "exit code",
-    ):
+    words = ("committed", "replayed", "refused", "rolled back", "exit code")
+    for word in (*words, "--model", "--act", "--out", "--plain", "--json"):
         assert word in told.stdout

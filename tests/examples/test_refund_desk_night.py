@@ -7,12 +7,9 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +17,20 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from deaths import Death, NightPayments
 from desk import INBOX
 from handrail import store
 from handrail.runtime import Session, ToolInvoked
-from handrail.store import ClaimOwner, EffectRow
 from night import prepare
 from night_desk import SESSION_ID, Life, NightFolder, live
-from night_proof import NIGHT_PROMISES, Found, Night, contents_of, prove_night
+from night_proof import NIGHT_PROMISES, contents_of
 from payments import Payments, running_service
 from refunds import Refund
 from report import REPORT
-from rich_screen import RichScreen, screen_on
+from rich_screen import RichScreen
 from screen import PlainScreen
 
 MAIN = Path(__file__).resolve().parents[2] / "examples" / "refund_desk" / "main.py"
 ORDERS = ("A-1001", "A-1002", "A-1003", "A-1004", "A-1009", "A-1010")
-
-AFTER_CHARGE = Found(
-    death=Death.BETWEEN_CHARGE_AND_RECORD,
-    returncode=-signal.SIGKILL,
-    head=28,
-    paid=3,
-    recorded=2,
-    in_doubt=("shop:issue_refund:3",),
-    files=("notes.md",),
-)
-IN_REPORT = replace(
-    AFTER_CHARGE, death=Death.BETWEEN_TWO_FILES, paid=6, recorded=6, in_doubt=(), files=("notes.md", REPORT)
-)
-OWNER = ClaimOwner("night-desk", "reply-1", "third")
-EFFECT = EffectRow("", "shop:issue_refund:3", "0" * 32, "issue_refund", "", OWNER, "unknown", 2, datetime.now(UTC))
 
 pytestmark = pytest.mark.timeout(180)  # the first test waits for a night, which takes several processes
 
@@ -212,68 +192,3 @@ def test_a_life_whose_agent_fails_says_why(tmp_path: Path) -> None:
     assert not live(Life(folder.path, gone.port, None, None), PlainScreen(shown, compact=True))
     assert "did not answer" in shown.getvalue()
     assert "\n* ScriptError: " in shown.getvalue()
-
-
-def test_asking_what_became_of_a_refund_is_told(payments: Payments) -> None:
-    """Whether it was paid or not, the trace says what the service answered."""
-    told: list[str] = []
-    asking = NightPayments(payments.port, None, told.append)
-    assert asking.find("key") is None
-    paid = asking.pay("A-1001", 4_990, key="key")
-    assert asking.find("key") == paid
-    assert [line.partition("asked: ")[2] for line in told] == ["nothing was paid", "rf-001 was paid for A-1001"]
-
-
-@pytest.mark.parametrize(
-    "found, as_meant",
-    [
-        (AFTER_CHARGE, True),
-        (replace(AFTER_CHARGE, returncode=0), False),
-        (replace(AFTER_CHARGE, returncode=-signal.SIGTERM), False),
-        (replace(AFTER_CHARGE, recorded=3), False),
-        (replace(AFTER_CHARGE, in_doubt=()), False),
-        (IN_REPORT, True),
-        (replace(IN_REPORT, returncode=1), False),
-        (replace(IN_REPORT, files=("notes.md",)), False),
-        (replace(IN_REPORT, files=("refunds.csv", REPORT)), False),
-    ],
-)
-def test_only_the_death_that_was_meant_counts(found: Found, as_meant: bool) -> None:
-    """A desk that lives, ends otherwise, or dies in another moment proves nothing."""
-    assert found.as_meant is as_meant
-    assert any("SIGKILL" in line for line in found.told()) is (found.returncode == -signal.SIGKILL)
-
-
-@pytest.mark.parametrize(
-    "change, fault",
-    [
-        ({"found": (replace(AFTER_CHARGE, returncode=0),)}, "return code 0; 3 paid, 2 recorded"),
-        ({"found": (replace(IN_REPORT, files=("notes.md",)),)}, "return code -9; on disk: notes.md"),
-        ({"ended_well": False}, "the last process has failed; what it printed says why"),
-        ({"charges": {"A-1001": 2}}, "A-1001 2 times"),
-        ({"charges": {"A-1001": 1}}, "0 in the session, 1 paid"),
-        ({"effects": (EFFECT, EFFECT._replace(status="done"))}, "1 unknown, 1 done"),
-        ({"files": {REPORT: b"half"}}, f"0 in the session, on disk {REPORT}"),
-        ({"undisturbed": {REPORT: b"other"}}, f"{REPORT} differ"),
-    ],
-)
-def test_whatever_is_wrong_at_the_end_breaks_the_proof(change: dict[str, Any], fault: str) -> None:
-    """Service, session, ledger and disk must agree, and the deaths must have been what they were to be."""
-    well = Night(session=Session(), effects=(), charges={}, found=(), ended_well=True, files={}, undisturbed=None)
-    proof = prove_night(replace(well, **change))
-    assert not proof.holds
-    assert fault in [finding.found for finding in proof.findings if not finding.holds]
-
-
-def test_plain_lines_are_for_what_is_no_terminal() -> None:
-    """A log gets no escape sequences, nor does who asks for plain lines."""
-    assert isinstance(screen_on(io.StringIO(), plain=False), PlainScreen)
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    assert isinstance(screen_on(Terminal(), plain=False), RichScreen)
-    wrapped = screen_on(Terminal(), plain=True)
-    assert isinstance(wrapped, PlainScreen)
-    assert wrapped.width is not None

@@ -60,13 +60,6 @@ def test_sigterm_that_comes_too_late_to_cancel_is_not_lost() -> None:
         run_interruptible(work())
 
 
-@pytest.mark.usefixtures("sigterm")
-def test_sigterm_outside_of_a_run_interrupts() -> None:
-    """As Ctrl-C does."""
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGTERM)
-
-
 def test_a_program_that_did_not_ask_for_it_keeps_its_sigterm() -> None:
     """The night desk ends at once."""
     before = signal.getsignal(signal.SIGTERM)

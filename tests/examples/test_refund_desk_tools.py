@@ -26,8 +26,8 @@ from proof import DAY_PROMISES, prove
 from refunds import Refund, Rules, Supervisor
 from report import REFUNDS, REPORT
 from rich_screen import RichScreen
-from screen import Act, PlainScreen, Screen, Verdict
-from shop import Shop, euros
+from screen import Act, Screen, Verdict
+from shop import Shop
 from tests.extent import step
 
 
@@ -111,25 +111,6 @@ def test_a_refund_before_any_look_at_an_order_is_refused(at_work: DeskAtWork) ->
     assert "lookup_order" in message.content
 
 
-def test_a_refund_asked_for_again_is_replayed(at_work: DeskAtWork) -> None:
-    """The same refund is paid once and answered twice, and the session counts it once."""
-    first = at_work.refund("A-1001", 4_990)
-    again = at_work.refund("A-1001", 4_990)
-    assert again.replayed
-    assert again.result.value == first.result.value
-    assert at_work.desk.session[Refund].all() == (first.result.value,)
-    assert at_work.desk.payments.counts() == {"A-1001": 1}
-
-
-def test_another_amount_for_the_same_order_is_a_conflict(at_work: DeskAtWork) -> None:
-    """The order makes the key, so a second refund of another amount is neither paid nor replayed."""
-    at_work.refund("A-1003", 1_850)
-    message = at_work.refund("A-1003", 2_345)
-    assert not message.success
-    assert at_work.last.refused_at is Step.CLAIM
-    assert at_work.desk.payments.counts() == {"A-1003": 1}
-
-
 def test_a_lost_answer_is_found_out_and_not_paid_again(at_work: DeskAtWork) -> None:
     """The refund was paid, nobody heard of it, and the same call is answered with what the service has for its key."""
     for _ in range(2):
@@ -199,14 +180,6 @@ def test_a_refund_that_only_the_service_knows_breaks_the_proof(at_work: DeskAtWo
     assert "0 in the session, 1 paid" in [finding.found for finding in proof.findings if not finding.holds]
 
 
-def test_the_service_ends_with_the_block_that_started_it() -> None:
-    """Whatever ends the block ends the service."""
-    with pytest.raises(ZeroDivisionError), running_service() as payments:
-        _ = 1 // len(payments.counts())
-    with pytest.raises(ConnectionError):
-        payments.counts()
-
-
 def test_the_service_ends_when_its_caller_dies() -> None:
     """A caller that is killed cannot close anything; the end of the service's standard input is enough."""
     caller = "\n".join(
@@ -265,25 +238,3 @@ def test_on_a_terminal_every_line_fits(told: Recording, width: int, compact: boo
     """At every width; only a command has words that may be wider, because it has to work as it is typed."""
     lines = told.lines(width, compact=compact)
     assert [line for line in lines if cell_len(line) > width and "desk.db" not in line] == []
-
-
-def test_plain_lines_on_a_terminal_are_wrapped(told: Recording) -> None:
-    """In a file they are whole."""
-    wide, narrow = io.StringIO(), io.StringIO()
-    told.on(PlainScreen(wide))
-    told.on(PlainScreen(narrow, width=80))
-    assert max(map(cell_len, narrow.getvalue().splitlines())) <= 80 < max(map(cell_len, wide.getvalue().splitlines()))
-    assert "".join(narrow.getvalue().split()) == "".join(wide.getvalue().split())
-
-
-def test_a_broken_promise_is_a_fail(told: Recording) -> None:
-    """Each promise is PASS or FAIL, and the last line says how many are broken."""
-    lines = told.lines(200)
-    assert sum(line.startswith("PASS  ") for line in lines) == len(DAY_PROMISES)
-    assert "FAIL  no order is refunded twice (A-1001 2 times)" in lines
-    assert "FAIL: 1 of 7 promises is broken." in lines
-
-
-def test_amounts_read_as_people_write_them() -> None:
-    """Cents are shown with two digits, thousands with commas."""
-    assert [euros(cents) for cents in (5, 4_990, 124_900)] == ["0.05 EUR", "49.90 EUR", "1,249.00 EUR"]
