@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 import handrail
 from handrail import prompt
 
@@ -14,12 +12,6 @@ from handrail import prompt
 def test_the_decorator_is_a_name_of_the_package() -> None:
     """The very same as that of `handrail.prompt`."""
     assert handrail.tool is prompt.tool
-
-
-def test_the_package_has_no_other_names() -> None:
-    """They are those of its packages."""
-    with pytest.raises(AttributeError):
-        _ = handrail.Tool  # type: ignore[attr-defined]
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

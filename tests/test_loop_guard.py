@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from handrail import loop_guard
+from handrail import loop_guard, tool
+from handrail.errors import LoopBlockedError
+from handrail.filesystem import HostFilesystem
+from handrail.runtime import ToolCall
+from tests.kit import executor
 
 _PROGRAM = """
 import asyncio, sys
@@ -80,53 +85,23 @@ def test_only_the_loop_of_an_asynchronous_entry_is_guarded(value: str, expected:
     assert done.stdout.split("\n")[:-1] == expected
 
 
-_HANDLER = """
-import asyncio, sys
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import LoopBlockedError
-from handrail.filesystem import HostFilesystem
-from handrail.prompt import Prompt, PromptTemplate, Section, tool
-from handrail.runtime import Session, ToolCall
-from handrail.store import open as open_store
-
-files = HostFilesystem(sys.argv[1], journal=sys.argv[2])
-
-@tool
-def threaded() -> str:
-    '''Reads on a thread.'''
-    return files.read_text("a")
-
-@tool
-async def on_loop() -> str:
-    '''Reads on the loop.'''
-    return files.read_text("a")
-
-prompt = Prompt(PromptTemplate(ns="t", key="k", sections=[Section(title="T", tools=[threaded, on_loop])]))
-
-async def main():
-    with open_store(f"sqlite:///{sys.argv[3]}") as store:
-        async with await Session.open_async(store, "desk") as session:
-            executor = ToolExecutor(prompt=prompt, session=session)
-            print((await executor.execute_async(ToolCall("1", "threaded", {}), reply="r")).success)
-            try:
-                await executor.execute_async(ToolCall("2", "on_loop", {}), reply="r")
-            except LoopBlockedError as error:
-                print(error.operation)
-
-asyncio.run(main())
-"""
-
-
-def test_a_handler_that_blocks_the_loop_is_the_developers_mistake(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_a_handler_that_blocks_the_loop_is_the_developers_mistake(tmp_path: Path) -> None:
     """The exception reaches the program and names the operation; a `def` handler may read."""
-    root, journal = tmp_path / "root", tmp_path / "journal"
-    root.mkdir()
-    (root / "a").write_text("x")
-    done = subprocess.run(
-        [sys.executable, "-c", _HANDLER, str(root), str(journal), str(tmp_path / "desk.db")],
-        env={**os.environ, "HANDRAIL_LOOP_GUARD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split("\n")[:-1] == ["True", "reading a"], done.stderr
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a").write_text("x")
+    files = await asyncio.to_thread(HostFilesystem, tmp_path / "root", journal=tmp_path / "journal")
+
+    @tool
+    def threaded() -> str:
+        return files.read_text("a")
+
+    @tool
+    async def on_loop() -> str:
+        return files.read_text("a")
+
+    door = executor(threaded, on_loop)
+    assert (await door.execute_async(ToolCall("1", "threaded", {}))).success
+    with pytest.raises(LoopBlockedError) as blocked:
+        await door.execute_async(ToolCall("2", "on_loop", {}))
+    assert blocked.value.operation == "reading a"

@@ -145,22 +145,6 @@ def test_idle_thread_keeps_nothing_of_its_body_alive() -> None:
     cache.retire()
 
 
-def test_body_that_fails_without_reporting_it_ends_its_thread_alone(recwarn: pytest.WarningsRecorder) -> None:
-    """Nothing that runs later is affected."""
-    cache, failed = ThreadCache(), SimpleQueue[threading.Thread]()
-
-    def fail() -> None:
-        failed.put(threading.current_thread())
-        raise SystemExit
-
-    cache.run(fail)
-    thread = failed.get(timeout=PATIENCE)
-    thread.join(PATIENCE)
-    assert ran_in(cache) is not thread
-    cache.retire()
-    assert not recwarn.list
-
-
 def test_forked_process_has_threads_of_its_own() -> None:
     """It gives no body to the idle threads of its parent, which it does not have."""
     assert [run_in_thread(int).result() for _ in range(3)] == [0] * 3

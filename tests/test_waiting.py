@@ -22,7 +22,6 @@ from handrail.waiting import (
     run_in_thread,
     run_in_thread_or_here,
     run_on_new_loop,
-    turn_to_begin,
 )
 
 PATIENCE = 20.0
@@ -33,16 +32,6 @@ def completed_later(value: str) -> Future[str]:
     completion: Future[str] = Future()
     threading.Timer(0.01, completion.set_result, (value,)).start()
     return completion
-
-
-def test_a_failure_is_raised_to_a_task() -> None:
-    """What the thread has raised."""
-
-    def fail() -> None:
-        raise ValueError("x")
-
-    with pytest.raises(ValueError, match="x"):
-        asyncio.run(outlast(run_in_thread(fail)))
 
 
 def test_what_has_to_be_done_is_done_here_if_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +106,6 @@ def test_coroutine_without_a_loop_waits_in_its_thread_or_continues_in_another() 
     thread.start()
     assert detached.result() == ("a", "b", "completing")
     thread.join(PATIENCE)
-
-
-def test_detached_coroutine_that_raises_completes_with_its_exception() -> None:
-    """Nothing is lost in the thread in which it ended."""
-
-    async def fail() -> None:
-        await Wait(completed_later("a"))
-        raise KeyError("k")
-
-    with pytest.raises(KeyError):
-        run_detached(fail()).result()
 
 
 def test_interrupt_of_a_thread_that_waits_is_raised_in_the_coroutine() -> None:
@@ -316,31 +294,3 @@ def test_tasks_that_are_woken_together_run_in_slices() -> None:
 
     asyncio.run(main())
     assert [each for each in slices if each] == [8, 8, 4]
-
-
-def test_calls_that_begin_together_begin_in_slices_in_the_order_of_asking() -> None:
-    """Others run between, and one that is cancelled before it may begin holds nobody up."""
-    begun: list[int] = []
-    slices: list[int] = []
-
-    async def begin(number: int) -> None:
-        await turn_to_begin()
-        begun.append(number)
-        slices[-1] += 1
-
-    async def main() -> None:
-        tasks = [asyncio.ensure_future(begin(number)) for number in range(19)]
-        slices.append(0)
-        await asyncio.sleep(0)
-        tasks[9].cancel()
-        while not all(task.done() for task in tasks):
-            slices.append(0)
-            await asyncio.sleep(0)
-            if len(tasks) < 24:  # others arrive while those wait
-                tasks.append(asyncio.ensure_future(begin(len(tasks))))
-        slices.append(0)
-        await asyncio.wait_for(begin(24), PATIENCE)
-
-    asyncio.run(main())
-    assert begun == [number for number in range(25) if number != 9]
-    assert [each for each in slices if each][:2] == [8, 8]
