@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from handrail.errors import ResourceError
+from handrail.errors import ResourceError, UnboundResourceError
 from handrail.resources import Binding, ResourceContext, ResourceRegistry, Scope
-from tests.resources.things import Cache, Client, Tracer, noted
+from tests.resources.things import Cache, Client, Config, Tracer, noted
 from tests.wording import Wording
 
 
@@ -124,6 +124,14 @@ def test_slow_provider_of_one_call_keeps_no_other_call_waiting() -> None:
     second_has_built.set()
     thread.join()
     assert first.get(Tracer) is not second
+
+
+def test_missing_dependency_is_told_with_who_needs_it() -> None:
+    """The chain starts with what the handler asked for."""
+    resources = ResourceRegistry.of(Binding(Tracer, lambda r: Tracer(r.get(Config).url), scope=Scope.TOOL_CALL)).open()
+    with resources.call_scope() as call, pytest.raises(UnboundResourceError) as caught:
+        call.get(Tracer)
+    assert (caught.value.protocol, caught.value.needed_by) == (Config, (Tracer,))
 
 
 def test_failure_of_closing_does_not_hide_what_the_call_raised(wording: Wording) -> None:
