@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field
@@ -52,12 +52,6 @@ class Named(NamedTuple):
 
 @pydantic.dataclasses.dataclass
 class Pydantic:
-    name: str
-
-
-@dataclass
-class Configured:
-    __pydantic_config__ = ConfigDict(extra="allow")
     name: str
 
 
@@ -123,11 +117,6 @@ class HasPydantic:
 
 
 @dataclass
-class HasConfigured:
-    inner: Configured
-
-
-@dataclass
 class HasFlag:
     colours: Colours
 
@@ -135,16 +124,6 @@ class HasFlag:
 @dataclass
 class HasCorner:
     corner: Corner
-
-
-@dataclass
-class HasNothing:
-    nothing: Nothing
-
-
-@dataclass
-class HasByteLiteral:
-    choice: Literal[b"a"]
 
 
 @dataclass
@@ -178,11 +157,6 @@ class HasUnknown:
 
 
 @dataclass
-class HasUnknownWithDefault:
-    thing: Unknown | int = Unknown()  # noqa: RUF009 - a shared default is what the test is about
-
-
-@dataclass
 class HasCallable:
     function: Callable[[int], int]
 
@@ -209,11 +183,6 @@ class HasAlias:
 
 
 @dataclass
-class HasAnnotatedAlias:
-    source: Annotated[str, Field(alias="from")]
-
-
-@dataclass
 class HasPydanticDefault:
     count: int = Field(gt=0)
 
@@ -224,16 +193,6 @@ class HasNoneForInt:
 
 
 @dataclass
-class HasInfinity:
-    limit: float = float("inf")
-
-
-@dataclass
-class HasUnsayable:
-    anything: Any = Unknown()  # noqa: RUF009 - a shared default is what the test is about
-
-
-@dataclass
 class HasBadPattern:
     code: str = field(metadata={"pattern": "["})
 
@@ -241,16 +200,6 @@ class HasBadPattern:
 @dataclass
 class HasStrayBound:
     name: str = field(metadata={"gt": 0})
-
-
-@dataclass
-class HasStrayLength:
-    either: int | str = field(metadata={"max_length": 3})
-
-
-@dataclass
-class HasNumberDescription:
-    name: str = field(metadata={"description": 3})
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What a published JSON Schema takes, to draw from: decoded JSON, but for the exceptions in `docs/reference/values.md`.
 
-Texts of a format are well formed, patterns are simple, numbers fit into a float, nothing is nested deeply, no text has
-a lone surrogate, and no two keys of an object mean the same.
+Texts of a format are well formed, patterns are simple, numbers have at most 15 digits, nothing is nested deeply, no
+text has a lone surrogate, and no two keys of an object mean the same.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def _numbers(node: Node, *, whole: bool) -> Drawn:
     low, high = (-(10**20) if least is None else least), (10**20 if most is None else most)
     step = node.get("multipleOf", 1 if whole else None)
     if step is None:
-        numbers: Drawn = st.integers(int(low), int(high)) | st.floats(float(low), float(high))
+        floats = st.floats(float(low), float(high), allow_subnormal=False).map(lambda number: float(f"{number:.15g}"))
+        numbers: Drawn = st.integers(int(low), int(high)) | floats
     else:
         numbers = st.integers(int(low / step), int(high / step)).map(lambda times: times * step)
         numbers = numbers | numbers.filter(lambda number: abs(number) < 2**53).map(float)

@@ -56,11 +56,3 @@ def test_a_model_is_closed_too_and_stays_as_it_is() -> None:
     with pytest.raises(ValidationError):
         closed_adapter(WithModel).validator.validate_json(text, strict=True)
     assert TypeAdapter(WithModel).validate_json(text) == WithModel(Model(name="a"))
-
-
-def test_instances_are_looked_into_only_when_asked() -> None:
-    """Without `recheck` a dataclass instance is taken as it is."""
-    wrong = Plan(objective=5)  # type: ignore[arg-type]
-    assert closed_adapter(Plan).validator.validate_python(wrong) is wrong
-    with pytest.raises(ValidationError):
-        closed_adapter(Plan, recheck=True).validator.validate_python(wrong, strict=True)

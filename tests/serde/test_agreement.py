@@ -6,8 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import json
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -16,12 +15,10 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import AfterValidator, BeforeValidator, Field
-from typing_extensions import TypeAliasType
+from pydantic import AfterValidator, Field
 
-from handrail.errors import ParseError, SchemaError
-from handrail.serde import codec, result_codec, stored_codec
-from tests.serde.shapes import Json
+from handrail.errors import ParseError
+from handrail.serde import codec, stored_codec
 from tests.wording import Wording
 
 
@@ -54,17 +51,8 @@ class Folding(enum.StrEnum):
         return cls.LOW if value == "A" else None
 
 
-Number = TypeAliasType("Number", int)
 Positive = Annotated[dt.datetime, Field(gt=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))]
 Unfolded = Annotated[str, AfterValidator(str.lower)]
-
-
-def _digit(value: int) -> Digit:
-    return Digit(value)
-
-
-def _days(value: object) -> object:
-    return dt.timedelta(days=value) if isinstance(value, int) else value
 
 
 def parsed(kind: Any, text: str) -> Any:
@@ -78,63 +66,26 @@ NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 TAKEN: list[tuple[Any, str, Any]] = [
     (dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
     (dt.datetime, '"2026-01-31 13:00:00+01:00"', NOON),
-    (dt.datetime, '"2026-01-31T12:00"', NOON.replace(tzinfo=None)),
     (Positive, '"2026-01-31t12:00:00z"', NOON),
-    (dt.datetime | str, '"2026-01-31T12:00:00Z"', NOON),
-    (str | dt.datetime, '"2026-01-31T12:00:00Z"', "2026-01-31T12:00:00Z"),
-    (dt.datetime | str, '"2026"', "2026"),
-    (dt.date | dt.datetime, '"2026-01-31T12:00:00Z"', NOON),
     (dt.date, '"2026-01-31"', NOON.date()),
     (dt.timedelta, '"PT1H30M"', dt.timedelta(minutes=90)),
-    (dt.timedelta, '"-P1DT0.5S"', dt.timedelta(-1, -0.5)),
-    (Annotated[dt.timedelta, BeforeValidator(_days)], "2", dt.timedelta(2)),
     (int, "5.0", 5),
     (int, "1e2", 100),
-    (list[int], "[1, 2.0, -0.0]", [1, 2, 0]),
-    (dict[str, int | str], '{"a": 3.0}', {"a": 3}),
     (int | float, "5.0", 5.0),
-    (int | Annotated[int, object()], "5.0", 5),
     (Literal[1, 2], "2.0", 2),
-    (Literal[0, False, "0"] | None, "false", False),
-    (Literal[0, False, "0"] | None, "0", 0),
-    (Literal[0, False, "0"] | None, "null", None),
     (Digit, "1.0", Digit.ONE),
     (Share, "1", Share.WHOLE),
-    (Share, "0.5", Share.HALF),
-    (Mixed, "2", Mixed.NUMBER),
-    (Mixed, '"a"', Mixed.WORD),
-    (Annotated[Digit, BeforeValidator(_digit)], "1", Digit.ONE),
     (Decimal, "1.5", Decimal("1.5")),
     (Decimal, '"-1.50e3"', Decimal("-1.50e3")),
-    (Annotated[Decimal, Field(gt=1)], "2", Decimal(2)),
     (Decimal | int, "2", 2),
     (Decimal | int, '"2"', Decimal(2)),
-    (Decimal | float, "2.0", 2.0),
-    (Decimal | Literal[1, 2], "2", 2),
-    (Decimal | Literal[1, 2], "3", Decimal(3)),
-    (Decimal | Literal[1, 2], '"2"', Decimal(2)),
-    (Fraction | Literal[1], "1", 1),
-    (float | Literal[0], "1.5", 1.5),
-    (Decimal | str, '"2"', Decimal(2)),
-    (str | Decimal, '"2"', "2"),
-    (str | UUID, '"00000000-0000-0000-0000-000000000001"', UUID(int=1)),
     (Digit | int, "1", 1),
-    (str | Mixed, '"a"', "a"),
     (Fraction, '"-1/3"', Fraction(-1, 3)),
     (Fraction, "0.1", Fraction(1, 10)),
     (dict[int, str], '{"1": "a", "-10": "b"}', {1: "a", -10: "b"}),
-    (dict[Number, str], '{"1": "a"}', {1: "a"}),
     (dict[bool, str], '{"true": "a", "false": "b"}', {True: "a", False: "b"}),
-    (dict[float, str], '{"1": "a", "1.5e0": "b"}', {1.0: "a", 1.5: "b"}),
-    (dict[Decimal, str], '{"1.50": "a"}', {Decimal("1.5"): "a"}),
-    (dict[dt.datetime, str], '{"2026-01-31T12:00:00Z": "a"}', {NOON: "a"}),
     (dict[UUID, int], '{"00000000-0000-0000-0000-000000000001": 1}', {UUID(int=1): 1}),
-    (Mapping[int, int], '{"1": 1.0}', {1: 1}),
-    (OrderedDict[int, str], '{"2": "a", "1": "b"}', OrderedDict({2: "a", 1: "b"})),
-    (defaultdict[int, int], '{"1": 2}', defaultdict(int, {1: 2})),
     (Counter[int], '{"1": 2}', Counter({1: 2})),
-    (dict[Any, int], '{"1": 1, "01": 1}', {"1": 1, "01": 1}),
-    (dict[Unfolded, int], '{"A": 1, "b": 1}', {"a": 1, "b": 1}),
 ]
 
 
@@ -210,35 +161,6 @@ def test_the_form_of_keys_and_numbers_is_published() -> None:
     assert shown["by_size"]["additionalProperties"] == {"anyOf": price}
 
 
-def test_keys_that_are_no_strings_come_back() -> None:
-    """What is dumped has the published form."""
-    value = Prices(
-        {1: Decimal("1E+5"), -2: Decimal("-0.00")},
-        {True: "a"},
-        OrderedDict({1e300: "a", -0.5: "b", 1e-7: "c"}),
-        {"a": 1},
-        Counter({dt.date(2026, 1, 31): 2}),
-    )
-    assert codec(Prices).parse_json(codec(Prices).dump_json(value)) == value
-
-
-def test_whole_numbers_are_told_apart_from_the_faults_beside_them() -> None:
-    """Only what is at fault is reported."""
-    kind: Any = dataclasses.make_dataclass("Two", [("a", int), ("b", int), ("c", float)])
-    with pytest.raises(ParseError) as caught:
-        codec(kind).parse_json('{"a": 5.0, "b": 5.5, "c": 1}')
-    assert [path for path, _ in caught.value.faults] == ["$.b"]
-
-
-@pytest.mark.parametrize("build", [codec, result_codec])
-def test_complex_numbers_are_refused(build: Json) -> None:
-    """JSON has none."""
-    kind: Any = dataclasses.make_dataclass("Wave", [("x", list[complex])])
-    with pytest.raises(SchemaError) as caught:
-        build(kind)
-    assert caught.value.path == "$.x[*]"
-
-
 @pytest.mark.parametrize("kind, text, value", [(Folding, '"A"', Folding.LOW), (Mixed, '"two"', Mixed.NUMBER)])
 def test_what_an_enum_makes_of_other_values_is_taken_from_a_store(kind: Any, text: str, value: object) -> None:
     """A store may hold the values of an older version of the enum; a model has the published ones."""
@@ -251,12 +173,4 @@ def test_a_decimal_in_another_form_is_told_what_the_form_is(text: str, wording: 
     """In the words of the pattern, whatever pydantic says of it."""
     with pytest.raises(ParseError) as caught:
         parsed(Decimal, json.dumps(text))
-    assert caught.value.faults[0][1] == wording
-
-
-@pytest.mark.parametrize("text", [" 1", "1 /3", "1/0", "a", ""])
-def test_a_fraction_in_another_form_is_told_what_the_form_is(text: str, wording: Wording) -> None:
-    """As a decimal is."""
-    with pytest.raises(ParseError) as caught:
-        parsed(Fraction, json.dumps(text))
     assert caught.value.faults[0][1] == wording

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, NewType, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
-from typing_extensions import TypeAliasType
 
-from handrail.serde.annotations import known_type, quoted_alias
+from handrail.serde.annotations import known_type
 
 OUTER = {"Thing": int, "str": bytes, "Many": list[int], "nothing": None}
 INNER = {"Thing": bool}
@@ -44,19 +43,3 @@ def test_other_annotations_have_to_be_evaluated(annotation: Any) -> None:
 
 
 # Untyped, because type checkers want to see aliases as statements.
-alias: Any = TypeAliasType
-new_type: Any = NewType
-QUOTED: Any = alias("QUOTED", "list[int]")
-
-
-@pytest.mark.parametrize(
-    "kind", [QUOTED, Annotated[QUOTED, 1], alias("Outer", QUOTED), new_type("Named", QUOTED)], ids=repr
-)
-def test_an_alias_of_text_is_found_below_what_is_written_around_it(kind: Any) -> None:
-    """Options, other aliases, and names given by `NewType`."""
-    assert quoted_alias(kind) is QUOTED
-
-
-def test_a_type_without_text_has_no_such_alias() -> None:
-    """Whatever is around it."""
-    assert quoted_alias(new_type("Number", int)) is None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from base64 import urlsafe_b64encode
-from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import AnyUrl, ByteSize, DirectoryPath, Field, FilePath, IPvAnyAddress, JsonValue, StringConstraints
+from pydantic import AnyUrl, Field, IPvAnyAddress, JsonValue, StringConstraints
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
@@ -38,34 +37,21 @@ class Mutable:
 REFUSED: dict[str, tuple[Any, str]] = {
     "set of lists": (held(set[list[int]]), "$.x[*]"),
     "set of dicts": (held(frozenset[dict[str, int]]), "$.x[*]"),
-    "set of tuples with lists": (held(set[tuple[int, list[int]]]), "$.x[*]"),
-    "set of sequences or None": (held(set[Sequence[int] | None]), "$.x[*]"),
-    "set of deques": (held(set[deque[int]]), "$.x[*]"),
     "set of mappings": (held(set[Mapping[str, int]]), "$.x[*]"),
-    "set of sets": (held(set[set[int]]), "$.x[*]"),
     "set of dataclasses": (held(set[Mutable]), "$.x[*]"),
     "bound of an enum": (held(_annotated[Digit, _field(gt=0)]), "$.x"),
-    "length of an enum": (held(Status, min_length=1), "$.x"),
     "pattern of an enum": (held(_annotated[Word, _field(pattern="a")]), "$.x"),
     "length of a Literal": (held(_annotated[Literal["a", "bb"], _field(max_length=1)]), "$.x"),
-    "length of a Literal or None": (held(_annotated[Literal["a"] | None, _field(min_length=1)]), "$.x"),
     "coerce_numbers_to_str in Field": (held(_annotated[str, _field(coerce_numbers_to_str=True)]), "$.x"),
-    "coerce_numbers_to_str": (held(str, coerce_numbers_to_str=True), "$.x"),
     "type in the schema": (held(_annotated[str, _field(json_schema_extra={"type": "integer"})]), "$.x"),
-    "anyOf in the schema": (held(int, json_schema_extra={"anyOf": []}), "$.x"),
     "Hashable": (held(Hashable), "$.x"),
     "length of a tuple": (held(_annotated[tuple[int, str], _field(min_length=1)]), "$.x"),
-    "length of an empty tuple": (held(tuple[()], max_length=1), "$.x"),
     "pattern of a URL": (held(_annotated[AnyUrl, _field(pattern="a")]), "$.x"),
-    "pattern of a ByteSize": (held(_annotated[ByteSize, _field(pattern="a")]), "$.x"),
     "length of any JSON": (held(_annotated[JsonValue, _field(max_length=1)]), "$.x"),
     "length of an address": (held(_annotated[IPvAnyAddress, _field(min_length=1)]), "$.x"),
     "pattern of keys of an enum": (held(_dict[_annotated[Status, _field(pattern="b")], int]), "$.x.*"),
     "bounds of keys": (held(_dict[_annotated[int, _field(gt=5, lt=2)], int]), "$.x.*"),
     "length of keys in a dictionary": (held(_dict[_annotated[str, {"min_length": 1}], int]), "$.x.*"),
-    "length of a folder": (held(_annotated[DirectoryPath, _field(min_length=2)]), "$.x"),
-    "length of a file": (held(_annotated[FilePath, _field(min_length=2)]), "$.x"),
-    "multiple of a defaultdict": (held(_annotated[defaultdict[str, int], _field(multiple_of=2)]), "$.x"),
 }
 
 

@@ -49,20 +49,6 @@ class Right:
 
 
 @dataclass
-class Oak:
-    """As `Left`, in a list."""
-
-    inside: list[Oak | Elm] = field(default_factory=list["Oak | Elm"])
-
-
-@dataclass
-class Elm:
-    """Equal in its fields to `Oak`."""
-
-    inside: list[Oak | Elm] = field(default_factory=list["Oak | Elm"])
-
-
-@dataclass
 class Loose:
     """Takes anything."""
 
@@ -93,14 +79,6 @@ def sides(levels: int) -> Left:
     return Left(made)
 
 
-def trees(levels: int) -> Oak:
-    """A tag, an object and a list are three levels."""
-    made: list[Oak | Elm] = []
-    for number in range((levels - 2) // 3):
-        made = [(Oak if number % 2 else Elm)(made)]
-    return Oak(made)
-
-
 def nested(levels: int) -> Loose:
     """A list in a list."""
     made: list[Any] = []
@@ -109,21 +87,11 @@ def nested(levels: int) -> Loose:
     return Loose(made)
 
 
-def mapped(levels: int) -> Loose:
-    """A dict in a dict."""
-    made: dict[str, Any] = {}
-    for _ in range(levels - 2):
-        made = {"a" * 50: made}
-    return Loose(made)
-
-
 DEEP: Final[dict[str, tuple[type[Any], Callable[[int], Any]]]] = {
     "links": (Link, links),
     "folders": (Folder, folders),
     "sides": (Left, sides),
-    "trees": (Oak, trees),
     "lists": (Loose, nested),
-    "dicts": (Loose, mapped),
 }
 LIMITS: Final = {MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN}
 """The depths that an error may name."""
@@ -210,7 +178,7 @@ def in_itself(kind: type[Any]) -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", [Link, Folder, Left, Oak, Loose])
+@pytest.mark.parametrize("kind", [Link, Folder, Left, Loose])
 def test_a_cycle_is_named_with_its_place(kind: type[Any], wording: Wording) -> None:
     """The first place that holds what it stands in."""
     value = in_itself(kind)

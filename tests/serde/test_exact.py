@@ -5,15 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import count
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePath, PureWindowsPath
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
@@ -21,19 +19,13 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    GetCoreSchemaHandler,
-    GetPydanticSchema,
-    PlainSerializer,
     PlainValidator,
-    RootModel,
     model_validator,
 )
-from pydantic_core import CoreSchema
-from pydantic_core.core_schema import str_schema, to_string_ser_schema
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
-from tests.serde.shapes import Everything, Level, Tree, everything
+from tests.serde.shapes import Everything, Level, everything
 from tests.wording import Wording
 
 
@@ -75,18 +67,6 @@ class Checked(BaseModel):
         return given
 
 
-def told_by_pydantic(kind: object) -> Any:
-    """A type that only pydantic looks into."""
-
-    def core_schema(_source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler.generate_schema(kind)
-
-    return Annotated[Any, GetPydanticSchema(core_schema)]
-
-
-WRITTEN_AS_TEXT: Any = Annotated[str, GetPydanticSchema(lambda _, __: str_schema(serialization=to_string_ser_schema()))]
-
-
 def held(kind: object) -> Any:
     """A dataclass with one field of a type."""
     return dataclasses.make_dataclass("Held", [("x", kind)], frozen=True)
@@ -98,34 +78,21 @@ HUGE = 10**4300
 
 REFUSED: list[tuple[Any, Any, str]] = [
     (Base, card, "$.x"),
-    (Base | None, card, "$.x"),
     (Base | str, card, "$.x"),
     (list[Base], [Base("a"), card], "$.x[1]"),
     (tuple[Base, ...], (card,), "$.x[0]"),
     (tuple[int, Base], (1, card), "$.x[1]"),
-    (set[Base], {card}, "$.x[0]"),
-    (Sequence[Base], (card,), "$.x[0]"),
     (dict[str, Base], {"a": card}, "$.x.a"),
-    (defaultdict[str, list[Base]], defaultdict(list, a=[card]), "$.x.a[0]"),
-    (dict[str, list[Base | None]], {"a": [None, card]}, "$.x.a[1]"),
     (list[Base] | str, [card], "$.x[0]"),
-    (Annotated[Base, AfterValidator(lambda given: given)], card, "$.x"),
     (Node, Node(None, (Node(), Node(card))), "$.x.kids[1].below"),
     (int, True, "$.x"),
-    (int | str, True, "$.x"),
     (int, Level.LOW, "$.x"),
-    (list[int], [1, False], "$.x[1]"),
     (dict[int, int], {True: 1}, "$.x.True"),
     (float, True, "$.x"),
     (float, 2**53 + 1, "$.x"),
     (float, 10**400, "$.x"),
-    (Literal[1, "a"], True, "$.x"),
     (int, HUGE, "$.x"),
-    (list[int], [1, -HUGE], "$.x[1]"),
-    (dict[int, str], {HUGE: "a"}, "$.x"),
     (Any, {"a": [HUGE]}, "$.x.a[0]"),
-    (Any, ["a", HUGE], "$.x[1]"),
-    (tuple[float | str, Any], (1, [HUGE]), "$.x[1][0]"),
     (dt.date, dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC), "$.x"),
     (dt.datetime, dt.datetime(1900, 1, 1, tzinfo=odd), "$.x"),
     (list[dt.time], [dt.time(1, tzinfo=odd)], "$.x[0]"),
@@ -141,19 +108,6 @@ def test_what_would_come_back_as_something_else_is_refused_at_its_place(kind: An
     with pytest.raises(DumpError) as caught:
         stored_codec(cls).dump_json(cls(value))
     assert [found for found, _ in caught.value.faults] == [path]
-
-
-def _ignored(unraisable: object) -> None:
-    del unraisable
-
-
-def test_a_fraction_that_cannot_be_read_is_refused(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """Pydantic writes it as unprintable, and Python reports that to its hook."""
-    monkeypatch.setattr(sys, "unraisablehook", _ignored)
-    cls = held(Fraction)
-    with pytest.raises(DumpError) as raised:
-        stored_codec(cls).dump_json(cls(Fraction(HUGE, 3)))
-    assert str(raised.value) == wording
 
 
 def test_the_error_names_both_types_and_the_cure(wording: Wording) -> None:
@@ -173,29 +127,17 @@ def test_a_message_shows_what_a_store_refuses() -> None:
 TAKEN: list[tuple[Any, Any]] = [
     (Base | Card, card),
     (Card, card),
-    (Node, Node(Node(Base("a")), (Node(),))),
     (int | bool, True),
     (float, 2),
     (float, 2**60),
-    (int | float, 1),
-    (Literal[1, True], True),
     (int, HUGE - 1),
-    (str, "1" * 9000),
     (Fraction, Fraction(1, 3)),
     (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=dt.timezone(dt.timedelta(minutes=61)))),
-    (PurePath, PurePosixPath("a")),
     (PurePath, Path("a")),
-    (Path, Path("a")),
     (re.Pattern[str], re.compile("(?i)a")),
     (Annotated[int, AfterValidator(abs)], 1),
-    (Annotated[str, AfterValidator(str.upper)], "A"),
-    (Annotated[int, AfterValidator(partial(max, 0))], 1),
     (Annotated[int, PlainValidator(int)], 1),
-    (Annotated[Base, PlainSerializer(lambda given: {"name": given.name})], Base("a")),
     (Checked, Checked(number=1)),
-    (told_by_pydantic(RootModel[int]), RootModel[int](1)),
-    (told_by_pydantic(Literal[1.5]), 1.5),
-    (WRITTEN_AS_TEXT, "a"),
 ]
 
 
@@ -224,23 +166,6 @@ def test_a_type_that_says_less_comes_back_as_the_plainest(kind: Any, value: Any,
     found: Any = stored.parse_json(stored.dump_json(cls(value)))
     assert found.x == back
     assert type(found.x) is type(back)
-
-
-@pytest.mark.parametrize("levels, fits", [(80, True), (95, True), (97, False), (120, False)])
-def test_what_nests_too_deeply_to_be_read_is_refused(levels: int, wording: Wording, *, fits: bool) -> None:
-    """With room for what a store wraps around it."""
-    tree = Tree("a")
-    for _ in range(levels - 1):
-        tree = Tree("a", (tree,))
-    stored = stored_codec(Tree)
-    if fits:
-        assert stored.parse_json(stored.dump_json(tree)) == tree
-        return
-    with pytest.raises(DumpError) as caught:
-        stored.dump_json(tree)
-    ((path, fault),) = caught.value.faults
-    assert path.startswith("$.kids[0].kids[0]")
-    assert fault == wording
 
 
 @given(everything())

@@ -7,18 +7,13 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
-import pytest
 from inline_snapshot import snapshot
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec, schema
-from handrail.serde.json_schema import holds_numbers, json_schema, leaves_untyped
-from tests.serde.refused import Pydantic
-from tests.serde.shapes import Circle, Drawing, Empty, Loose, Page, Plan, Status, Step, Tree
-from tests.wording import Wording
+from tests.serde.shapes import Loose, Plan, Status, Tree
 
 
 class Shade(enum.Enum):
@@ -77,57 +72,16 @@ def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> No
 
 def test_a_recursive_dataclass_stands_at_the_root_in_full() -> None:
     """Providers ask for an object at the root, so it is no bare reference."""
-    assert schema(Tree) == snapshot(
-        {
-            "$defs": {
-                "Tree": {
-                    "additionalProperties": False,
-                    "properties": {
-                        "name": {"type": "string"},
-                        "kids": {
-                            "default": [],
-                            "items": {"$ref": "#/$defs/Tree"},
-                            "type": "array",
-                        },
-                    },
-                    "required": ["name"],
-                    "type": "object",
-                }
-            },
-            "additionalProperties": False,
-            "properties": {
-                "name": {"type": "string"},
-                "kids": {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"},
-            },
-            "required": ["name"],
-            "type": "object",
-        }
-    )
-
-
-def test_a_generic_dataclass_shows_its_arguments() -> None:
-    """`Page[Step]` says what its items are."""
-    assert schema(Page[Step])["properties"] == snapshot(
-        {
-            "items": {"items": {"$ref": "#/$defs/Step"}, "type": "array"},
-            "next": {
-                "anyOf": [{"$ref": "#/$defs/Page_Step_"}, {"type": "null"}],
-                "default": None,
-            },
-        }
-    )
-
-
-def test_a_dataclass_without_fields_takes_nothing() -> None:
-    """It is closed like any other, and its docstring is its description."""
-    assert schema(Empty) == snapshot(
-        {
-            "additionalProperties": False,
-            "description": "Nothing to say.",
-            "properties": {},
-            "type": "object",
-        }
-    )
+    node = {
+        "additionalProperties": False,
+        "properties": {
+            "name": {"type": "string"},
+            "kids": {"default": [], "items": {"$ref": "#/$defs/Tree"}, "type": "array"},
+        },
+        "required": ["name"],
+        "type": "object",
+    }
+    assert schema(Tree) == {"$defs": {"Tree": node}, **node}
 
 
 def test_a_result_is_described_as_it_is_dumped() -> None:
@@ -159,34 +113,9 @@ def test_the_schema_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert [json.loads(each) for each in shown] == [schema(Choices)]
-    assert schema(Choices) == snapshot(
-        {
-            "$defs": {
-                "Shade": {
-                    "description": "How dark it is.",
-                    "enum": ["dark", "light"],
-                    "type": "string",
-                }
-            },
-            "additionalProperties": False,
-            "properties": {
-                "shades": {
-                    "default": ["dark", "light"],
-                    "items": {"$ref": "#/$defs/Shade"},
-                    "type": "array",
-                    "uniqueItems": True,
-                },
-                "words": {
-                    "default": ["a", "b", "c"],
-                    "items": {"type": "string"},
-                    "type": "array",
-                    "uniqueItems": True,
-                },
-                "titled": {"default": 1, "title": "A title of its own", "type": "integer"},
-            },
-            "type": "object",
-        }
-    )
+    defaults = [part["default"] for part in schema(Choices)["properties"].values()]
+    assert defaults == [["dark", "light"], ["a", "b", "c"], 1]
+    assert schema(Choices)["properties"]["titled"]["title"] == "A title of its own"
 
 
 def test_a_caller_cannot_corrupt_the_schema() -> None:
@@ -195,31 +124,6 @@ def test_a_caller_cannot_corrupt_the_schema() -> None:
     spoilt["properties"].clear()
     assert "objective" in schema(Plan)["properties"]
     assert "objective" in codec(Plan).schema["properties"]
-
-
-def test_an_open_object_is_refused_wherever_it_comes_from(wording: Wording) -> None:
-    """The last check, should a type slip through the first: it looks at the schema alone."""
-    with pytest.raises(SchemaError) as raised:
-        json_schema(TypeAdapter(list[Pydantic]), list[Pydantic], mode="validation")
-    assert str(raised.value) == wording
-
-
-@pytest.mark.parametrize(
-    "kind, untyped, numbers",
-    [
-        (Step, False, False),
-        (Circle, False, True),
-        (Drawing, False, True),
-        (Loose, True, True),
-        (dict[str, Any], True, True),
-        (list[object], True, True),
-        (dict[str, int], False, False),
-    ],
-)
-def test_it_is_known_what_no_type_guards(kind: object, *, untyped: bool, numbers: bool) -> None:
-    """Where anything may stand, and where a number may: there NaN is looked for."""
-    shown = result_codec(kind).schema
-    assert (leaves_untyped(shown), holds_numbers(shown)) == (untyped, numbers)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
@@ -14,10 +13,7 @@ import pytest
 from pydantic import AfterValidator, Field, PlainSerializer, SecretBytes, SecretStr, StringConstraints
 
 from handrail.errors import DumpError
-from handrail.serde import result_codec, stored_codec
-from handrail.serde.adapter import closed_adapter
-from handrail.serde.core_schemas import Core
-from handrail.serde.exact import exact_of
+from handrail.serde import stored_codec
 from tests.wording import Wording
 
 
@@ -52,9 +48,6 @@ UNREADABLE: list[tuple[Any, Any, str]] = [
 ]
 
 
-BOUNDED: list[tuple[Any, Any, str]] = [row for row in UNREADABLE if "Annotated" in str(row[0])]
-
-
 @pytest.mark.parametrize("kind, value, place", UNREADABLE, ids=count())
 def test_value_that_its_type_would_not_read_is_refused(kind: Any, value: Any, place: str, wording: Wording) -> None:
     """At its place; the message says that it cannot be read back."""
@@ -74,19 +67,6 @@ class Part:
     size: int = 0
     weight: float | None = None
     mark: Literal["a", "b", 3, True] = "a"
-
-
-LOSSLESS: list[Any] = [str, int, bool, float, None, Literal["a"], Part, list[Part], dict[str, list[Part | None]]]
-
-
-READ_BACK: list[tuple[Any, bool]] = [*((kind, False) for kind in LOSSLESS), *((row[0], True) for row in BOUNDED)]
-
-
-@pytest.mark.parametrize("kind, is_read", READ_BACK, ids=count())
-def test_only_what_may_be_lost_is_read_back(kind: Any, is_read: bool) -> None:
-    """It is found out when the codec is made: reading takes as long as writing."""
-    core = cast("Core", closed_adapter(held(kind)).made.core_schema)
-    assert exact_of(core).read_back is is_read
 
 
 @pytest.mark.parametrize("kind", [list[Part], dict[str, Part], tuple[Part, ...], Part | None], ids=count())
@@ -144,8 +124,6 @@ def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> N
     "secret",
     [
         (Annotated[SecretStr, Field(min_length=12)], SecretStr("x" * 20)),
-        (Annotated[SecretStr, Field(max_length=4)], SecretStr("x")),
-        (Annotated[SecretStr, Field(min_length=12, max_length=40)], SecretStr("x" * 20)),
         (Annotated[SecretBytes, Field(min_length=12)], SecretBytes(b"x" * 20)),
     ],
     ids=count(),
@@ -158,20 +136,3 @@ def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: tuple[Any, Any]) -
     read = stored.parse_json(stored.dump_json(cls(value)))
     assert type(read.x) is type(value)
     assert read.x.get_secret_value() in {"**********", b"**********"}
-
-
-@pytest.mark.parametrize(
-    "kind, value, read",
-    [
-        (float | str, 2, 2.0),
-        (float | str | None, 2, 2.0),
-        (list[int] | Sequence[str], ["a"], ["a"]),
-    ],
-    ids=count(),
-)
-@pytest.mark.parametrize("codec_of", [stored_codec, result_codec])
-def test_value_of_a_union_that_pydantic_doubts_is_written(codec_of: Any, kind: Any, value: Any, read: Any) -> None:
-    """It is of a member of the union, and comes back as a value of it."""
-    cls = held(kind)
-    codec = codec_of(cls)
-    assert codec.parse_json(codec.dump_json(cls(value))) == cls(read)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from ipaddress import IPv4Address
-from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
 
@@ -94,23 +91,13 @@ SHOWN: Sequence[tuple[object, Callable[[Any], str]]] = [
     (Colour.DEEP_RED, repr),
     (Colour.DEEP_RED, lambda secret: secret.value),
     (date(1947, 11, 8), str),
-    (date(1947, 11, 8), repr),
     (MOMENT, str),
-    (MOMENT, repr),
-    (MOMENT, datetime.isoformat),
     (timedelta(hours=4711), str),
-    (timedelta(hours=4711), repr),
-    (IDENT, str),
     (IDENT, repr),
-    (IDENT, lambda secret: secret.hex),
     (Decimal("4711.50"), str),
-    (Decimal("4711.50"), repr),
     (4711, str),
     (4711.5, str),
-    (PurePosixPath("/a/4711"), str),
-    (IPv4Address("10.0.0.4"), str),
     (["listed-4711"], lambda secret: secret[0]),
-    (deque(["listed-4711"]), lambda secret: secret[0]),
     ({"k": ("deep-4711",)}, lambda secret: secret["k"][0]),
     (Secret(date(1947, 11, 8)), lambda secret: repr(secret.get_secret_value())),
 ]

@@ -21,7 +21,7 @@ from handrail.serde import codec, result_codec
 from handrail.serde.annotations import strip_annotated
 from handrail.serde.supported_types import accept_type
 from tests.serde import refused
-from tests.serde.shapes import Drawing, Everything, Inner, Page, Plan, Status, Step, Tree
+from tests.serde.shapes import Status, Step
 from tests.wording import Wording
 
 T = TypeVar("T")
@@ -52,13 +52,6 @@ class Held(Generic[T]):
     held: T
 
 
-@dataclass
-class Pair(Held[list[T]], Generic[T]):
-    """The same type variable means one thing here and another in the base."""
-
-    own: T
-
-
 REFUSALS = {
     refused.HasOpenModel: "$.rows[*]",
     refused.HasRootModel: "$.items",
@@ -68,53 +61,39 @@ REFUSALS = {
     refused.HasDictionary: "$.by_name.*",
     refused.HasNamed: "$.pair[1]",
     refused.HasPydantic: "$.maybe",
-    refused.HasConfigured: "$.inner",
     refused.HasFlag: "$.colours",
     refused.HasCorner: "$.corner",
-    refused.HasNothing: "$.nothing",
-    refused.HasByteLiteral: "$.choice",
     refused.HasMemberLiteral: "$.choice",
     refused.HasIterator: "$.rows",
     refused.HasClass: "$.kind",
     refused.HasTupleKeys: "$.cells",
     refused.HasNumberEnumKeys: "$.marks",
     refused.HasUnknown: "$.thing",
-    refused.HasUnknownWithDefault: "$.thing",
     refused.HasCallable: "$.function",
     refused.HasForwardReference: "$.ratio",
     refused.HasInitVar: "$.seed",
     refused.HasComputed: "$.total",
     refused.HasAlias: "$.source",
-    refused.HasAnnotatedAlias: "$.source",
     refused.HasPydanticDefault: "$.count",
     refused.HasNoneForInt: "$.limit",
-    refused.HasInfinity: "$.limit",
-    refused.HasUnsayable: "$.anything",
     refused.HasBadPattern: "$.code",
     refused.HasStrayBound: "$.name",
-    refused.HasStrayLength: "$.either",
-    refused.HasNumberDescription: "$.name",
     refused.Deep: "$.many.*[*].thing",
 }
 
 
-@pytest.mark.parametrize("kind, path", REFUSALS.items(), ids=lambda each: getattr(each, "__name__", ""))
-def test_a_type_that_is_not_taken_is_refused_at_its_field(kind: type[object], path: str) -> None:
-    """Wherever the fault stands, the error has its path, and the message begins with it."""
+@pytest.mark.parametrize("kind, path", REFUSALS.items(), ids=[kind.__name__ for kind in REFUSALS])
+def test_a_type_that_is_not_taken_is_refused_at_its_field(kind: type[object], path: str, wording: Wording) -> None:
+    """Wherever the fault stands, the error has its path, and names what is wrong and what to write."""
+    told: set[str] = set()
     for build in (codec, result_codec):
         with pytest.raises(SchemaError) as caught:
             build(kind)
         assert caught.value.path == path
-        assert str(caught.value).startswith(f"{path}: ")
-        assert "errors.pydantic.dev" not in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", REFUSALS, ids=lambda kind: kind.__name__)
-def test_every_refusal_names_what_is_wrong_and_what_to_write(kind: type[object], wording: Wording) -> None:
-    """The words, as a developer reads them."""
-    with pytest.raises(SchemaError) as caught:
-        codec(kind)
-    assert str(caught.value) == wording
+        told.add(str(caught.value))
+    (text,) = told
+    assert text.startswith(f"{path}: ")
+    assert text == wording
 
 
 def test_types_that_nest_without_end_are_refused(wording: Wording) -> None:
@@ -165,29 +144,9 @@ def test_a_value_in_place_of_a_type_is_told_so(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_every_dataclass_of_a_type_is_found_once_with_its_path() -> None:
-    """Recursive types end, and the first place counts."""
-    assert [(found.cls, found.path) for found in accept_type(Plan)] == [(Plan, "$"), (Step, "$.steps[*]")]
-    assert [(found.cls, found.path) for found in accept_type(dict[str, Tree])] == [(Tree, "$.*")]
-    assert [found.path for found in accept_type(Drawing)] == ["$", "$.shapes[*]", "$.shapes[*]"]
-    assert {found.cls for found in accept_type(Everything)} == {Everything, Inner, Page}
-
-
-def test_type_variables_are_replaced() -> None:
-    """Each class of a generic family has its own."""
-    assert accept_type(Page[Step])[0].hints == {"items": list[Step], "next": Page[Step] | None}
-    assert accept_type(Pair[int])[0].hints == {"held": list[int], "own": int}
-    assert accept_type(Held)[0].hints == {"held": T}
-
-
 def test_names_and_decorations_are_looked_through() -> None:
     """`NewType`, type aliases, `Final`, `Annotated`, abstract containers and class variables are no obstacle."""
     assert [found.cls for found in accept_type(Wrapped)] == [Wrapped, Step]
     assert codec(Wrapped).schema["properties"]["noted"] == {"exclusiveMinimum": 0, "type": "integer"}
     assert strip_annotated(Annotated[Name, 1]) is str
     assert strip_annotated(Rows[int]) == list[int]
-
-
-def test_an_alias_may_refer_to_itself() -> None:
-    """A recursive alias is walked once."""
-    assert [found.cls for found in accept_type(dict[str, Json])] == []

@@ -47,14 +47,6 @@ def test_the_texts_and_keys_of_a_value_are_escaped() -> None:
     }
 
 
-def test_a_value_in_itself_ends() -> None:
-    """It is left as it is where it begins anew."""
-    ring: list[Any] = ["\ud800"]
-    ring.append(ring)
-    assert escaped_within(ring) == [r"\ud800", ring]
-    assert escaped_json(ring) is None
-
-
 @pytest.mark.parametrize(
     "value, text",
     [

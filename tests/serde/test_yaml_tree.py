@@ -84,28 +84,19 @@ VALUES: dict[str, object] = {
     "on": "on",
     "yes": "yes",
     "2026-01-01": "2026-01-01",
-    "12:30": "12:30",
     "true": True,
-    "FALSE": False,
     "~": None,
-    "Null": None,
     "nULL": "nULL",
     "010": 10,
     "-0x1F": -31,
     "0o17": 15,
-    "0b11": 3,
     "1_000": 1000,
     "1__0": "1__0",
-    "_1": "_1",
     "1.": 1.0,
     ".5e1": 5.0,
-    "1e400": math.inf,
     "-.Inf": -math.inf,
-    ".": ".",
     "0b": "0b",
-    "'1'": "1",
     '"on"': "on",
-    "|\n  1": "1",
     "=": "=",
     "<<": "<<",
     r'"\ud83d\ude00"': "😀",
@@ -126,13 +117,6 @@ LONGEST_KEY = 1024
 """Of a key without a question mark, by YAML 1.2.2, 7.4.2."""
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x85\u2028\u2029"))
-
-
-def test_the_line_breaks_of_yaml_11_fold_unless_they_are_escaped() -> None:
-    """As the docstring of the module says."""
-    for character in "\x85\u2028\u2029":
-        assert value(read_tree(json.dumps(character), name="desk")) == character
-    assert value(read_tree('"a\x85b\u2028c"', name="desk")) == "a b\u2028c"
 
 
 @given(
@@ -160,12 +144,6 @@ def test_json_is_yaml(data: object, ascii_only: bool) -> None:
             assert longest_key(text, ascii_only=ascii_only) > LONGEST_KEY
     else:
         assert value(tree) == data
-
-
-@pytest.mark.parametrize("text", ["k" * 1024 + ": 1", '{"' + "k" * 1022 + '": 1}', "? " + "k" * 2000 + "\n: 1"])
-def test_a_key_is_as_long_as_yaml_takes_it(text: str) -> None:
-    """1024 characters, quotes among them, and any number after a question mark."""
-    assert isinstance(read_tree(text, name="desk"), YamlMapping)
 
 
 FAULTS = {

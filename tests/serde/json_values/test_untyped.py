@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import PurePath
-from types import MappingProxyType
 from uuid import UUID
 
 import pytest
 
 from handrail.errors import ParseError
 from handrail.serde import parse
-from tests.serde.shapes import Drawing, Json, Loose, Plan
+from tests.serde.shapes import Json, Plan
 from tests.wording import Wording
 
 
@@ -34,18 +33,12 @@ class Holder:
     "data, path",
     [
         pytest.param({"objective": b"abc"}, "$.objective", id="bytes"),
-        pytest.param({"objective": bytearray(b"abc")}, "$.objective", id="bytearray"),
-        pytest.param({"objective": b"\xff"}, "$.objective", id="not UTF-8"),
-        pytest.param({"objective": b""}, "$.objective", id="no bytes"),
         pytest.param({"objective": Raw.ONE}, "$.objective", id="enum"),
-        pytest.param({"objective": "a", "limit": b"1"}, "$.limit", id="integer"),
         pytest.param({"objective": "a", "notes": {"b c": b"d"}}, '$.notes["b c"]', id="dict"),
-        pytest.param({"objective": "a", "notes": MappingProxyType({"b": b"c"})}, "$.notes.b", id="mapping"),
         pytest.param({"objective": "a", "steps": ({"weight": b"1"},)}, "$.steps[0].weight", id="item"),
         pytest.param({"objective": "a", "steps": deque([Holder(b"b")])}, "$.steps[0].raw", id="dataclass"),
         pytest.param({"objective": "a", "notes": {b"b": "c"}}, "$.notes", id="key"),
         pytest.param({b"objective": "a"}, "$", id="name of a field"),
-        pytest.param({"objective": "a", "more": [{"b": b"c"}]}, "$.more[0].b", id="unknown field"),
         pytest.param([b"a"], "$[0]", id="list"),
     ],
 )
@@ -70,45 +63,9 @@ def test_a_value_that_json_does_not_have_is_not_converted(value: object, wording
     assert str(raised.value) == wording
 
 
-@pytest.mark.parametrize(
-    "data, paths",
-    [
-        pytest.param({"shapes": [{"kind": "circle", "radius": b"1"}]}, ["$.shapes[0].radius"], id="field"),
-        pytest.param({"marked": {"kind": b"circle"}}, ["$.marked.kind"], id="marking field"),
-        pytest.param({"size": b"1"}, ["$.size"], id="union"),
-        pytest.param({"size": [1, b"2", b"3"]}, ["$.size[1]", "$.size[2]"], id="items"),
-    ],
-)
-def test_bytes_inside_a_union_are_told_with_all_that_could_stand_there(
-    data: Json, paths: list[str], wording: Wording
-) -> None:
-    """Every one of them, with its path."""
-    with pytest.raises(ParseError) as caught:
-        parse(Drawing, data)
-    assert [path for path, _ in caught.value.faults] == paths
-    assert str(caught.value) == wording
-
-
 def test_bytes_where_bytes_are_asked_for_come_as_base64(wording: Wording) -> None:
     """A mapping says them as JSON does."""
     assert parse(Holder, {"raw": "AP8="}) == Holder(b"\x00\xff")
     with pytest.raises(ParseError) as caught:
         parse(Holder, {"raw": b"AP8="})
     assert str(caught.value) == wording
-
-
-def test_bytes_where_anything_may_stand_are_a_fault(wording: Wording) -> None:
-    """There is no telling there what base64 would mean."""
-    with pytest.raises(ParseError) as caught:
-        parse(Loose, {"anything": b"a"})
-    assert str(caught.value) == wording
-    with pytest.raises(ParseError) as caught:
-        parse(Loose, {"anything": {"a": [b"b"]}})
-    assert str(caught.value) == wording
-
-
-def test_of_very_many_bytes_in_a_mapping_a_hundred_are_told() -> None:
-    """The message stays short enough to be read."""
-    with pytest.raises(ParseError) as caught:
-        parse(Plan, {"objective": "a", "steps": [b"b"] * 1000})
-    assert len(caught.value.faults) == 100
