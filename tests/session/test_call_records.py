@@ -12,7 +12,6 @@ from handrail.errors import StoreUnavailableError
 from handrail.session.call_records import (
     FEW_ENTRIES,
     MANY_ENTRIES,
-    MOST_LOADED,
     MOST_LOOKUPS,
     MOST_OF_REPLY,
     CallRecord,
@@ -97,15 +96,6 @@ def test_a_program_that_goes_on_with_a_session_comes_to_know_all_records() -> No
     assert len(stored.asked) == MOST_LOOKUPS + 1
     assert stored.asked[-1] == "newest"
     assert records.find(CallRef("r0", "1")) == Record(1)
-
-
-def test_records_beyond_those_that_are_read_at_once_are_asked_for() -> None:
-    """The identities that were read do not reach back to the first call."""
-    stored = Stored([CallRef(f"r{number}", "1") for number in range(MOST_LOADED + 1)], FEW_ENTRIES)
-    records = CallRecords(stored)
-    assert records.find(CallRef("r0", "1")) == Record(1)
-    assert records.find(CallRef("new", "1")) is None
-    assert stored.asked == ["newest", "of r0", "read 1", "of new"]
 
 
 @pytest.mark.parametrize("reply", [None, "r"])

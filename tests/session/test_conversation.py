@@ -295,11 +295,3 @@ def test_an_id_that_two_replies_have_names_no_call_to_fork_at(store: MemoryStore
             session.fork(at="1")
         with session.fork(at=("r1", "1")) as fork:
             assert fork[Note].all() == (Note("a"),)
-
-
-def test_a_handler_of_the_program_sees_its_notes(store: MemoryStore) -> None:
-    """The calls of a conversation run like all others."""
-    with Session.open(store, "s") as session:
-        session.conversation.append(REPLY, calls=CALLS, reply="r1")
-        run(session, *CALLS)
-        assert session[Note].all() == (Note("a"), Note("b"))

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import ConversationPart, OpenReply, RequestedCall, last_turns, open_reply
@@ -73,17 +69,3 @@ def test_each_conversation_of_a_session_has_its_open_reply() -> None:
         CallRef("r1", "b"),
         CallRef("r2", "c"),
     ]
-
-
-@given(st.lists(st.sampled_from([ASKS, SOME, REST]), max_size=8))
-def test_no_more_parts_are_read_than_decide(parts: list[ConversationPart]) -> None:
-    """The newest that answers not only some calls decides."""
-    taken: list[ConversationPart] = []
-
-    def newest_first() -> Any:
-        for part in reversed(parts):
-            taken.append(part)
-            yield part
-
-    open_reply(newest_first())
-    assert all(part is SOME for part in taken[:-1])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.json_export import SessionDocument, dump_session_json
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 from tests.wording import Wording
 
@@ -119,11 +118,6 @@ def test_what_comes_back_is_a_session_like_any_other() -> None:
     assert back.parent is parent
 
 
-def test_types_that_are_not_in_the_data_do_no_harm() -> None:
-    """One list of types serves all sessions of a program."""
-    assert Session.from_json(Session(session_id="s").to_json(), types=TYPES).kinds == ()
-
-
 def test_a_type_that_was_not_passed_is_named(wording: Wording) -> None:
     """With what to do; nothing is imported to find it."""
     session = Session()
@@ -215,13 +209,6 @@ def test_an_item_that_json_cannot_say_is_named(value: object, wording: Wording) 
     session[Loose].seed(Loose(1), Loose(value))
     with pytest.raises(SnapshotError) as raised:
         session.to_json()
-    assert str(raised.value) == wording
-
-
-def test_a_session_whose_tags_json_cannot_say_is_named(wording: Wording) -> None:
-    """Half of a surrogate pair is no text."""
-    with pytest.raises(SnapshotError) as raised:
-        dump_session_json(SessionDocument("s", {"a": "\ud800"}, {}, {}))
     assert str(raised.value) == wording
 
 

@@ -203,19 +203,3 @@ async def test_a_task_that_is_cancelled_while_it_closes_a_session_has_closed_it(
             await closing
         with Session.open(store, "desk", create=False, wait=timedelta(0)) as again:
             assert [*again[Happened]] == [Happened("x")]
-
-
-@pytest.mark.anyio
-async def test_a_child_that_is_opened_for_a_cancelled_task_is_closed_again(tmp_path: Path) -> None:
-    """As a session is, that is opened by `open_async`."""
-    url = f"sqlite:///{tmp_path / 'desk.db'}"
-    with open_store(url) as store, Session.open(store, "desk", wait=PATIENCE) as session:
-        held = Session.open(store, "kid")
-        waiting = asyncio.ensure_future(session.child_async(session_id="kid"))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        held.close()
-        async with await Session.open_async(store, "kid", wait=PATIENCE) as opened:
-            assert opened.session_id == "kid"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -99,19 +98,6 @@ def test_call_without_a_name_is_not_noted(session: Session) -> None:
     """No record of it could be found."""
     note(session, call=CallRef(None, ""))
     assert session[PostponedCall].all() == ()
-
-
-def test_items_come_back_from_a_store() -> None:
-    """With question and answer."""
-    store = MemoryStore(clock=FakeClock())
-    with Session.open(store, "s") as session:
-        note(session)
-        answered(session)
-        items = session[PostponedCall].all()
-    with Session.open(store, "s") as session:
-        assert session[PostponedCall].all() == items
-        assert items[1].answer is not None
-        assert items[1].answer.at - items[0].at == timedelta(0)
 
 
 @pytest.mark.parametrize(

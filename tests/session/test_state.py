@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handrail.session import Append, Session, SliceView, Unchanged
+from handrail.session import Session
 from handrail.session.slices import SliceOwner, Version
 from handrail.session.state import StateSlices
 from handrail.transaction import Transaction
@@ -76,36 +76,6 @@ def test_undoing_cuts_off_what_the_call_appended() -> None:
         assert items == list(MANY)
     session.dispatch(C)
     assert items_of(session) is items
-
-
-def test_undoing_an_inner_call_cuts_off_what_that_one_appended() -> None:
-    """And leaves what the outer one did before."""
-    session = filled()
-    items = items_of(session)
-    with call(session) as outer:
-        session.dispatch(A)
-        with call(session, parent=outer):
-            session.dispatch(B)
-        assert items[len(MANY) :] == [A]
-        session.dispatch(C)
-        outer.commit()
-    assert items_of(session) is items
-    assert items[len(MANY) :] == [A, C]
-
-
-def test_a_failing_reducer_has_appended_nothing() -> None:
-    """All reducers answer before anything is applied, so there is nothing to cut off."""
-    session = filled()
-    items = items_of(session)
-
-    def fail(_view: SliceView[Task], _event: Task) -> Unchanged:
-        raise ValueError("no")
-
-    session[Note].register(Task, lambda _view, _event: Append(B))
-    session[Task].register(Task, fail)
-    with call(session), pytest.raises(ValueError, match="no"):
-        session.dispatch(Task("k", "t"))
-    assert items == list(MANY)
 
 
 @pytest.mark.parametrize("hold", [Session.snapshot, Session.fork])

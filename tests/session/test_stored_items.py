@@ -36,20 +36,6 @@ def test_counting_and_adding_read_nothing() -> None:
     assert (len(items), read.asked, items.is_loaded) == (4, [], False)
 
 
-def test_what_was_added_since_is_had_without_reading() -> None:
-    """One item, or a range that begins behind what is in the store, or an empty one."""
-    read = Reading()
-    items = StoredItems(3, read)
-    for item in "def":
-        items.append(item)
-    assert items[3] == "d"
-    assert items[4:] == ["e", "f"]
-    assert items[3:5] == ["d", "e"]
-    assert items[1:1] == []
-    del items[5:]
-    assert (len(items), read.asked) == (5, [])
-
-
 def test_the_first_item_reads_all_of_them_once() -> None:
     """A place, or a range from the beginning."""
     read = Reading()
@@ -90,47 +76,6 @@ def test_going_back_item_by_item_asks_seldom() -> None:
     items = StoredItems(16, read)
     assert [items[place] for place in reversed(range(16))] == list("ponmlkjihgfedcba")
     assert read.asked == [(15, 16), (14, 15), (12, 14), (8, 12), (0, 8)]
-
-
-def test_a_place_before_the_first_has_no_item() -> None:
-    """Nor has one after the last."""
-    items = StoredItems(3, Reading())
-    for place in (-4, 3):
-        with pytest.raises(IndexError):
-            items[place]
-
-
-def test_cutting_the_end_off_reads_nothing() -> None:
-    """What has gone is not asked for any more, read or not."""
-    read = Reading("abcdefgh")
-    items = StoredItems(8, read)
-    assert items[6:] == ["g", "h"]
-    del items[7:]
-    assert items[6:] == ["g"]
-    del items[5:]
-    items.append("x")
-    assert (len(items), items[4:]) == (6, ["e", "x"])
-    assert items[:] == ["a", "b", "c", "d", "e", "x"]
-    assert read.asked[:2] == [(6, 8), (3, 5)]
-
-
-def test_a_store_that_fails_is_asked_again() -> None:
-    """The caller gets the error; nothing is lost."""
-    read = Reading()
-    items = StoredItems(3, read)
-    read.fails = True
-    for place in (0, 2):
-        with pytest.raises(StoreUnavailableError):
-            items[place]
-    assert (len(items), items.is_loaded) == (3, False)
-    read.fails = False
-    assert items[2:] == ["c"]
-    read.fails = True
-    with pytest.raises(StoreUnavailableError):
-        items[0]
-    assert items[2] == "c"
-    read.fails = False
-    assert items[:] == ["a", "b", "c"]
 
 
 def test_threads_that_ask_together_read_once() -> None:

@@ -231,13 +231,6 @@ def test_postponed_calls_of_one_id_are_told_apart_by_their_replies(session: Sess
     assert [call.call for call in session.open_calls] == calls[1:]
 
 
-def test_call_without_reply_and_id_is_not_listed(session: Session) -> None:
-    """No record of it could be found later, so it would be open for ever."""
-    with pytest.raises(CallPostponed):
-        execute(executor(session, approver=Later()), CallRef(None, ""))
-    assert session[PostponedCall].all() == ()
-
-
 def test_session_in_memory_notes_no_postponed_call() -> None:
     """Nobody resumes it."""
     session = Session()
@@ -318,18 +311,6 @@ def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
     found = store.find("night")
     assert found is not None
     assert open_calls_in_store(store, found) == ()
-
-
-def test_unapplied_call_is_open_when_its_reply_is_named_as_a_final_call_is(store: Store, session: Session) -> None:
-    """Only a nested call ends with another one, and its reply is marked."""
-    assert execute(executor(session)).success
-    ledger = EffectLedger(store, clock=FakeClock())
-    owner = ClaimOwner("night", str(CALL), "call_0")
-    claimed = ledger.claim(ClaimRequest("night", "session:pay:1", "pay", "0" * 64, owner))
-    assert isinstance(claimed, Claimed)
-    assert ledger.complete(claimed, EffectResult("paid A-1"))
-    (found,) = open_of(session)
-    assert (found.call, found.tool, found.state, found.key) == (owner.call, "pay", "unapplied", "session:pay:1")
 
 
 @pytest.mark.parametrize("reply", ["resp_1", "resp/1", "100%", "%ff", "%ff/call_0"])

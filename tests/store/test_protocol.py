@@ -11,7 +11,7 @@ import pytest
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.session.persistence.protocol import AnswerChange, AnswerRow
-from handrail.store import EFFECT_STATUSES, EffectRow, LedgerStore, MemoryStore, Store
+from handrail.store import EffectRow, LedgerStore, MemoryStore, Store
 from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, RefusedWrite
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -26,15 +26,6 @@ OTHERS: dict[str, Callable[[EffectRow], EffectRow]] = {
     "another status": lambda row: row._replace(status="unknown"),
     "another effect under the same fence": lambda row: row._replace(effect_id="2" * 32),
 }
-
-
-def test_first_insert_wins(store: LedgerStore, clock: FakeClock) -> None:
-    """`insert` adds a row only where there is none, and says what stands there otherwise."""
-    first, second = running_row(clock), running_row(clock, effect_id="2" * 32)
-    assert store.get("s1", first.key) is None
-    assert insert(store, first) is None
-    assert insert(store, second) == first
-    assert store.get("s1", first.key) == first
 
 
 def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeClock) -> None:
@@ -70,16 +61,6 @@ def test_row_that_has_changed_is_neither_replaced_nor_deleted(
     assert not replace(store, seen, seen._replace(note="zombie"))
     assert not delete(store, seen)
     assert store.get("s1", seen.key) == standing
-
-
-def test_row_that_is_gone_is_neither_replaced_nor_deleted(store: LedgerStore, clock: FakeClock) -> None:
-    """A removed row does not come back by a late write."""
-    seen = running_row(clock)
-    insert(store, seen)
-    assert delete(store, seen)
-    assert not replace(store, seen, seen)
-    assert not delete(store, seen)
-    assert store.get("s1", seen.key) is None
 
 
 def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
@@ -146,18 +127,6 @@ def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: Fa
     assert told == [row, ended, None]
 
 
-def test_watchers_of_one_key_do_not_know_each_other(store: LedgerStore, clock: FakeClock) -> None:
-    """One watcher that stops, even twice, does not stop another that was given the same function."""
-    told: list[EffectRow | None] = []
-    row = running_row(clock)
-    stop = store.watch(row.partition, row.key, told.append)
-    store.watch(row.partition, row.key, told.append)
-    stop()
-    stop()
-    insert(store, row)
-    assert told == [row]
-
-
 def test_one_of_many_threads_inserts(store: LedgerStore, clock: FakeClock) -> None:
     """Of all that insert one key at once, one does; the others are told of its row."""
     start = threading.Barrier(THREADS)
@@ -187,11 +156,6 @@ def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> N
         replaced = list(pool.map(replace_with, range(THREADS)))
     assert replaced.count(True) == 1
     assert store.rows().__next__().owner.call_id == str(replaced.index(True))
-
-
-def test_statuses_are_the_four_of_the_ledger() -> None:
-    """What a store may be asked to keep as a status."""
-    assert {"running", "done", "failed", "unknown"} == EFFECT_STATUSES
 
 
 def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:

@@ -12,11 +12,9 @@ from typing import get_args
 import pytest
 
 import handrail.store
-from handrail.clock import SYSTEM_CLOCK
 from handrail.prompt import ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Unknown
-from handrail.runtime.ledger.lease_renewal import LeaseRenewer
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.store import Store
@@ -207,19 +205,6 @@ def test_handler_left_behind_in_a_live_process_is_waited_for(
     assert shown == wording
 
 
-def test_handler_left_behind_by_a_closed_session_is_waited_for(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """The call that waits says so at once: what for, and until when."""
-    with Session.open(store, SESSION):
-        claim = claimed_by_this_process(store)
-    with Session.open(store, SESSION) as session, caplog.at_level(logging.WARNING, "handrail"):
-        heard = waits_of(session)
-        service = Service()
-        assert not ask(session, "key-retry", service, seconds=0.5).success
-    assert service.done == []
-    assert [(wait.key, wait.until) for wait in heard] == [(claim.key, claim.row.lease_until)]
-    assert [found.getMessage() for found in caplog.records] == [f"session {SESSION}: {heard[0]}"]
-
-
 def test_closed_store_leaves_the_claim_of_a_running_handler_to_its_lease(store: Store, url: str) -> None:
     """It can record nothing any more, so its row names no process, of which neither life nor death is proved then."""
     with handrail.store.open(url) as first:
@@ -227,15 +212,3 @@ def test_closed_store_leaves_the_claim_of_a_running_handler_to_its_lease(store: 
     assert store.end_leases_of_dead(SESSION) != ()
     (row,) = store.rows()
     assert (row.status, row.owner.process) == ("running", "")
-
-
-def test_watch_of_a_dead_owner_is_done_at_once(store: Store, url: str) -> None:
-    """Nothing is waited for if the death was there before."""
-    killed(url, "shared-unknown")
-    ledger = EffectLedger(store)
-    (row,) = store.rows()
-    keeper = LeaseRenewer(store, clock=SYSTEM_CLOCK, jitter=lambda: 0.5)
-    assert keeper.watch(row).done()
-    keeper.stop()
-    request = ClaimRequest(row.partition, row.key, "pay", row.params_hash, ClaimOwner("day"))
-    assert isinstance(ledger.claim(request), Unknown)

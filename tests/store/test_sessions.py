@@ -13,17 +13,8 @@ from handrail.session.persistence.protocol import Checkpoint, EntryPosition, Ses
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row
-from tests.store.units import append, record_commit
+from tests.store.units import append
 from tests.wording import Wording
-
-
-def test_session_is_created_once(store: Store, clock: FakeClock) -> None:
-    """`create` adds a session without entries, and says whether there was none of that id."""
-    row = session_row(clock, head=7)
-    assert store.find("s1") is None
-    assert store.create(row)
-    assert not store.create(row._replace(tags={}))
-    assert store.find("s1") == row._replace(head=0)
 
 
 def test_all_that_a_session_is_comes_back(store: Store, clock: FakeClock) -> None:
@@ -179,30 +170,6 @@ def test_newest_checkpoint_that_covers_no_more_is_found(store: Store, clock: Fak
     assert store.checkpoint("nobody") is None
 
 
-def test_checkpoint_may_come_without_entries(store: Store, clock: FakeClock) -> None:
-    """It then covers what is there; kept twice, it is kept once."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    append(store, hold, 2, [], Checkpoint(2, b"two"))
-    append(store, hold, 2, [], Checkpoint(2, b"two"))
-    assert store.checkpoint("s1") == Checkpoint(2, b"two")
-
-
-def test_copy_has_the_first_entries_and_their_checkpoints(store: Store, clock: FakeClock) -> None:
-    """A fork begins with what the other session was, and goes its own way."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    append(store, hold, 2, entries(3, 4), Checkpoint(4, b"four"))
-    row = session_row(clock, "s2", parent="s1", head=3)
-    assert store.copy("s1", row)
-    assert not store.copy("s1", row)
-    assert store.find("s2") == row
-    assert list(store.entries("s2")) == entries(1, 3)
-    assert store.checkpoint("s2") == Checkpoint(2, b"two")
-    append(store, store.acquire("s2", wait=NOW), 3, [entry(4, "fork")], None)
-    assert list(store.entries("s1")) == entries(1, 4)
-
-
 def test_what_is_not_there_cannot_be_copied(store: Store, clock: FakeClock, wording: Wording) -> None:
     """Neither a session nor entries that nobody has written."""
     with pytest.raises(SessionNotFoundError, match="'s1'"):
@@ -267,15 +234,6 @@ def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: Fa
     assert list(store.entries("s1")) == entries(1, 2)
 
 
-def test_repeated_append_is_one(store: Store, clock: FakeClock) -> None:
-    """What the store has already got from this hold may be sent again, as after a commit in doubt."""
-    hold = held(store, clock)
-    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    append(store, hold, 0, entries(1, 2), Checkpoint(2, b"two"))
-    assert list(store.entries("s1")) == entries(1, 2)
-    store.check_lock(hold, 2)
-
-
 def test_what_is_not_there_cannot_be_held(store: Store, wording: Wording) -> None:
     """The error names the session, and how to make it."""
     with pytest.raises(SessionNotFoundError) as missing:
@@ -286,23 +244,4 @@ def test_what_is_not_there_cannot_be_held(store: Store, wording: Wording) -> Non
     assert str(raised.value) == wording
 
 
-def test_closed_store_lets_go_of_its_sessions(store: Store, clock: FakeClock) -> None:
-    """Closing a store releases what it holds; closing it twice is closing it once."""
-    with store as opened:
-        assert opened is store
-        held(store, clock)
-    store.close()
-
-
 # ----------------------------------------------------------------------------------------------------------- decisions
-
-
-def test_decision_about_a_journal_is_kept_until_it_is_forgotten(store: Store) -> None:
-    """Deciding twice is once; forgetting what was not decided is no fault."""
-    assert not store.is_committed("j1")
-    record_commit(store, "j1")
-    record_commit(store, "j1")
-    assert store.is_committed("j1")
-    store.delete_commit_record("j1")
-    store.delete_commit_record("j1")
-    assert not store.is_committed("j1")

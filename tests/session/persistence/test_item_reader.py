@@ -151,14 +151,6 @@ def test_the_ends_of_any_slice_make_up_the_whole(
     assert [note.text for note in found] == items
 
 
-@given(count=st.integers(1, 12), cut=st.integers(0, 12), end=st.integers(1, 12))
-def test_items_that_were_cut_off_are_not_read(count: int, cut: int, end: int) -> None:
-    """The reader is told up to where there are items."""
-    read, _ = reader(FaultyStore(MemoryStore(clock=FakeClock())), *grown(count))
-    stop = min(cut, count)
-    assert read(max(stop - end, 0), stop) == [Note(str(place)) for place in range(max(stop - end, 0), stop)]
-
-
 @pytest.mark.parametrize("place", [0, 8, 12, 14, 16])
 @pytest.mark.parametrize("first", [3, 6, 9])
 def test_an_entry_that_is_lost_is_noticed_when_it_is_due(place: int, first: int) -> None:

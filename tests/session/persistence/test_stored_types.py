@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -208,15 +207,6 @@ def test_a_type_is_found_by_its_name() -> None:
     assert "tests.session.unheard" not in sys.modules
     assert find_type("tests.session.unheard:Note") is None
     assert "tests.session.unheard" not in sys.modules
-
-
-def test_a_module_that_is_no_module_is_no_trouble() -> None:
-    """What stands in `sys.modules` is anybody's."""
-    sys.modules["tests.nothing"] = ModuleType("tests.nothing")
-    try:
-        assert find_type("tests.nothing:Note") is None
-    finally:
-        del sys.modules["tests.nothing"]
 
 
 def test_an_unknown_type_says_how_to_make_it_known(wording: Wording) -> None:

@@ -201,35 +201,6 @@ def test_a_call_that_joined_its_session_beforehand_is_undone_all_the_same() -> N
     assert session[Note].all() == (A,)
 
 
-def test_an_inner_call_is_undone_to_its_beginning() -> None:
-    """And the outer one to its own."""
-    session = Session()
-    session.dispatch(A)
-    with call(session) as outer:
-        session.dispatch(B)
-        with call(session, parent=outer):
-            session.dispatch(C)
-            session[Note].clear()
-        assert (session[Note].all(), seen(session)) == ((A, B), (A,))
-        with call(session, parent=outer) as inner:
-            session.dispatch(D)
-            inner.commit()
-        assert (session[Note].all(), seen(session)) == ((A, B, D), (A,))
-    assert session[Note].all() == (A,)
-
-
-def test_what_an_inner_call_commits_is_seen_when_the_outer_one_commits() -> None:
-    """Not before: until then it may still be undone."""
-    session = Session()
-    with call(session) as outer:
-        with call(session, parent=outer) as inner:
-            session.dispatch(A)
-            inner.commit()
-        assert seen(session) == ()
-        outer.commit()
-    assert seen(session) == (A,)
-
-
 def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:
     """The call sees what was there before it, and writes no more."""
     session = Session()
@@ -240,49 +211,6 @@ def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:
         assert session[Note].all() == (A,)
         with pytest.raises(TransactionClosedError):
             session.dispatch(C)
-
-
-def test_going_back_to_a_snapshot_inside_a_call_is_a_write_of_it() -> None:
-    """Seen inside it alone, kept by its commit, and undone with it."""
-    session = Session()
-    session.dispatch(A)
-    before = session.snapshot()
-    session.dispatch(B)
-    for commits in (False, True):
-        with call(session) as transaction:
-            session.restore(before)
-            session.dispatch(C)
-            assert (session[Note].all(), seen(session)) == ((A, C), (A, B))
-            if commits:
-                transaction.commit()
-        assert session[Note].all() == ((A, C) if commits else (A, B))
-
-
-def test_a_snapshot_of_what_was_undone_can_be_gone_back_to() -> None:
-    """It was taken inside the call, and whoever holds it may know why."""
-    session = Session()
-    session.dispatch(A)
-    with call(session):
-        session.dispatch(B)
-        inside = session.snapshot()
-        session.dispatch(C)
-    session.dispatch(D)
-    assert session[Note].all() == (A, D)
-    session.restore(inside)
-    assert session[Note].all() == (A, B)
-
-
-def test_a_fork_of_what_was_undone_keeps_it() -> None:
-    """It is a session of its own; what it takes in inside the call is undone with the call."""
-    session = Session()
-    session.dispatch(A)
-    with call(session):
-        session.dispatch(B)
-        fork = session.fork()
-        fork.dispatch(C)
-        session.dispatch(D)
-    session.dispatch(C)
-    assert (session[Note].all(), fork[Note].all()) == ((A, C), (A, B))
 
 
 def test_a_failing_subscriber_inside_a_call_is_the_calls_matter() -> None:

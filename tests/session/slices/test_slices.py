@@ -20,47 +20,6 @@ def all_of(version: Version[str]) -> tuple[str, ...]:
     return VersionView(version).all()
 
 
-def test_appending_to_the_newest_version_grows_its_list_in_place() -> None:
-    """O(1): both versions look at one list, each at its own length."""
-    old = version_of("a")
-    new = old.append(ME, "b")
-    assert new.items is old.items
-    assert (all_of(old), all_of(new)) == (("a",), ("a", "b"))
-
-
-def test_appending_to_an_old_version_makes_a_new_list() -> None:
-    """The newer version keeps what it looks at."""
-    old = version_of("a")
-    new, branch = old.append(ME, "b"), old.append(ME, "c")
-    assert branch.items is not old.items
-    assert (all_of(old), all_of(new), all_of(branch)) == (("a",), ("a", "b"), ("a", "c"))
-
-
-def test_only_its_owner_grows_a_list_in_place() -> None:
-    """What a fork appends, the session that it was made from never sees."""
-    old = version_of("a")
-    forked = old.append(OTHER, "b")
-    assert forked.items is not old.items
-    assert forked.append(OTHER, "c").items is forked.items
-    assert all_of(old.append(ME, "d")) == ("a", "d")
-
-
-def test_cutting_off_forgets_what_was_appended_since() -> None:
-    """The next append grows the list in place again."""
-    old = version_of("a")
-    old.cut_off(old.append(ME, "b").append(ME, "c"))
-    assert old.items == ["a"]
-    assert old.append(ME, "d").items is old.items
-
-
-def test_cutting_off_leaves_another_list_alone() -> None:
-    """What was replaced meanwhile did not grow this list, so the rest of it is somebody else's."""
-    old = version_of("a")
-    newer = old.append(ME, "b")
-    old.cut_off(version_of("x", "y"))
-    assert all_of(newer) == ("a", "b")
-
-
 def test_a_version_of_a_log_grows_itself() -> None:
     """Nobody keeps one to come back to."""
     version = version_of("a")

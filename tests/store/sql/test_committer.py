@@ -118,39 +118,6 @@ def test_no_unit_is_answered_before_its_commit() -> None:
     assert seen == [1]
 
 
-def test_refused_unit_and_one_that_raises_leave_the_others_alone() -> None:
-    """Each learns of its own fate."""
-    book = Book()
-    fault = ValueError("at fault")
-    book.answer = {"refused": REFUSED, "raises": fault}.get  # type: ignore[assignment]
-    with ThreadPoolExecutor(16) as threads:
-        handed = waiting(book, book.committer(), ["a", "refused", "raises", "b"], threads)
-        book.gate.set()
-        first, a, refused, raises, b = handed
-        assert [each.result(PATIENCE) for each in (first, a, b)] == [None] * 3
-        assert refused.result(PATIENCE) == REFUSED
-        assert raises.exception(PATIENCE) is fault
-    assert book.committed == Counter({"first": 1, "a": 1, "b": 1})
-
-
-def test_group_that_cannot_be_written_at_all_fails_for_each_with_an_error_of_its_own() -> None:
-    """The errors say the same and are not one object, which several threads would raise."""
-    book = Book()
-
-    def fail(pending: Sequence[PendingUnit]) -> None:
-        if len(pending) > 1:
-            raise StoreUnavailableError("locked", store="fake:")
-
-    book.on_commit = fail
-    with ThreadPoolExecutor(16) as threads:
-        handed = waiting(book, book.committer(), ["a", "b"], threads)
-        book.gate.set()
-        errors = [each.exception(PATIENCE) for each in handed[1:]]
-    assert [type(error) for error in errors] == [StoreUnavailableError] * 2
-    assert [str(error) for error in errors] == ["locked"] * 2
-    assert errors[0] is not errors[1]
-
-
 def test_interrupted_leader_loses_the_unit_of_no_other_thread() -> None:
     """They are queued again, marked as ones that may have been written; the interrupt is raised to the leader alone."""
     book, marks = Book(), dict[object, bool]()

@@ -111,12 +111,6 @@ def test_lock_is_given_up_with_the_last_store(folder: Path) -> None:
     assert files(folder) == 0
 
 
-def test_store_that_claimed_nothing_has_nothing_to_close(locks: ProcessLocks, folder: Path) -> None:
-    """Its folder is not even made."""
-    locks.close()
-    assert not folder.exists()
-
-
 def test_missing_file_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
     """Somebody may have removed it, or its folder, while the process runs; it is not dead for that."""
     with child(folder) as other:
@@ -230,14 +224,6 @@ def test_file_of_another_user_proves_nothing() -> None:
             with pytest.raises(StoreReadOnlyError):
                 made(folder).own(list)
         assert made(folder).lives(other.name) is False
-
-
-def test_process_that_is_forked_off_claims_under_its_own_name(folder: Path) -> None:
-    """Its parent's store is used in it: the name and the lock are its own."""
-    with child(folder) as other:
-        forked = other.fork()
-        assert forked != other.name
-        assert files(folder) == 2
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -43,19 +43,6 @@ def test_versions_of_one_list_differ_in_their_ends(items: list[Note], first: int
         assert (found.start, found.removed, [*found.items]) == (shorter, first - shorter, items[shorter:second])
 
 
-def test_a_new_slice_comes_with_all_its_items() -> None:
-    """One that is empty is none."""
-    assert slice_difference(None, version([A, B])) == SliceDifference(0, 0, [A, B])
-    assert slice_difference(None, version([])) is None
-
-
-def test_a_slice_that_is_gone_has_lost_all_its_items() -> None:
-    """A snapshot from before its first item does not know it."""
-    assert slice_difference(version([A, B]), None) == SliceDifference(0, 2, ())
-    assert slice_difference(version([]), None) is None
-    assert slice_difference(None, None) is None
-
-
 def test_what_nobody_has_read_is_not_read_to_compare() -> None:
     """It is replaced as a whole."""
 

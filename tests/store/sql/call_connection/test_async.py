@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import InvalidArgumentError, SessionUseError, StoreUnavailableError, TransactionClosedError
+from handrail.errors import SessionUseError, StoreUnavailableError, TransactionClosedError
 from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import Store
@@ -215,10 +215,3 @@ def test_threads_that_hold_the_connection_make_nested_external_calls() -> None:
 def order_through(executor: ToolExecutor) -> ToolMessage:
     """Make the call of a session."""
     return executor.execute(ToolCall("c", "order", {}), reply="r")
-
-
-def test_store_needs_two_connections() -> None:
-    """One for a call, one for its claims; the cure is in the error."""
-    with pytest.raises(InvalidArgumentError) as raised:
-        open_store("postgresql://nobody@localhost/none", connections=1)
-    assert raised.value.argument == "connections"

@@ -113,16 +113,6 @@ def test_inner_call_is_a_savepoint(orders: Store) -> None:
     assert items(orders) == ["tea", "sugar", "lemon"]
 
 
-def test_inner_call_may_be_the_first_to_write(orders: Store) -> None:
-    """The outer one begins where the inner one did."""
-    with call() as outer:
-        with failing(call("inner", inside=outer)):
-            add(orders.connection(), "milk")
-        add(orders.connection(), "tea")
-        outer.commit()
-    assert items(orders) == ["tea"]
-
-
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
     """The handler may go on after what its database has refused."""
     with call() as transaction:

@@ -114,22 +114,6 @@ def test_a_rollback_undoes_what_came_after_the_last_commit(orders: Store) -> Non
     assert items(orders) == ["tea", "milk"]
 
 
-def test_a_statement_that_failed_and_was_caught_is_named_with_the_cure(orders: Store, wording: Wording) -> None:
-    """PostgreSQL takes nothing more in such a transaction; SQLite goes on."""
-    with call() as transaction:
-        native = orders.connection().driver_connection()
-        native.execute(TEA)
-        with suppress(Exception):
-            native.execute("SELEC")
-        if isinstance(native, sqlite3.Connection):
-            transaction.commit()
-        else:
-            with pytest.raises(StoreError) as raised:
-                transaction.commit()
-            assert str(raised.value) == wording
-    assert items(orders) in (["tea"], [])
-
-
 def test_a_backup_inside_the_call_is_refused(orders: Store) -> None:
     """It would wait for the call for ever, which waits for it."""
     with call():
@@ -176,11 +160,6 @@ def commit_on_the_drivers_own(native: Any) -> None:
     native.cursor().connection.commit()
 
 
-def roll_back_on_the_drivers_own(native: Any) -> None:
-    """The same, rolled back."""
-    native.cursor().connection.rollback()
-
-
 def finish_the_drivers_own(native: Any) -> None:
     """The same, below the driver where that has a connection of libpq."""
     own = native.cursor().connection
@@ -190,18 +169,11 @@ def finish_the_drivers_own(native: Any) -> None:
         own.close()
 
 
-def close_the_drivers_own(native: Any) -> None:
-    """The same, closed."""
-    native.cursor().connection.close()
-
-
 ENDS = [
     commit,
     commit_and_begin,
     roll_back,
     commit_on_the_drivers_own,
-    roll_back_on_the_drivers_own,
-    close_the_drivers_own,
     finish_the_drivers_own,
 ]
 

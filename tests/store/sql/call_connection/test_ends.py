@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
-from handrail.errors import SessionError, StoreError, StoreUnavailableError, TransactionClosedError
+from handrail.errors import StoreError, StoreUnavailableError, TransactionClosedError
 from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store import SqliteStore, Store
-from handrail.store.postgres.server import Server
-from handrail.store.postgres.store import PostgresConnection, PostgresDriver
-from handrail.store.sql.driver import DriverConnection, FetchedRows
+from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteConnection, SqliteDriver
@@ -26,7 +24,6 @@ from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing
 from tests.store.orders import add, items, with_orders
-from tests.store.postgres_server import fresh_url
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -218,96 +215,29 @@ def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(or
 # --------------------------------------------------------------------------------------------------------- cancellation
 
 
-class _TellingSqlite(SqliteConnection):
-    started: threading.Event
-
-    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        self.started.set()
-        return super().execute_native(sql, parameters)
-
-
-class _TellingPostgres(PostgresConnection):
-    started: threading.Event
-
-    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        self.started.set()
-        return super().execute_native(sql, parameters)
-
-
-class _TellingPostgresDriver(PostgresDriver):
-    """Tells when a statement is about to be executed."""
-
-    def __init__(self, server: Server, started: threading.Event) -> None:
-        super().__init__(server)
-        self.server = server
-        self.started = started
-
-    def acquire_for_call(self, seconds: float) -> DriverConnection:
-        link = _TellingPostgres(self.server, self.acquire().connection)
-        link.started = self.started
-        return link
-
-
-def _undo_in_mid_statement(store: SqlStore, started: threading.Event, *, nested: bool) -> list[BaseException]:
-    """Roll a call back while a thread executes an endless statement in it; returns what the thread met."""
-    met: list[BaseException] = []
+@pytest.mark.parametrize("nested", [False, True])
+def test_undoing_a_call_cancels_its_statement(orders: Store, *, nested: bool) -> None:
+    """A call that has timed out is not waited for; nor is one inside of another."""
+    started = threading.Event()
+    met: list[Exception] = []
 
     def late() -> None:
+        connection = orders.connection()
+        connection.execute("SELECT 1")
+        started.set()
         try:
-            store.connection().execute(ENDLESS)
+            connection.execute(ENDLESS)
         except Exception as error:  # noqa: BLE001 - each driver has its own
             met.append(error)
 
-    with call() as outer:
-        inner = call("inner", inside=outer) if nested else outer
-        if nested:
-            inner.__enter__()
+    with call() as outer, call("inner", inside=outer) if nested else nullcontext(outer) as undone:
         thread = threading.Thread(target=copy_context().run, args=(late,))
         thread.start()
         assert started.wait(60)
-        inner.rollback()
+        undone.rollback()
         thread.join()
-        if nested:
-            inner.__exit__(None, None, None)
-    return met
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_undoing_a_call_cancels_its_statement_in_sqlite(tmp_path: Path, *, nested: bool) -> None:
-    """A call that has timed out is not waited for."""
-    started = threading.Event()
-
-    def link(file: SqliteFile) -> SqliteConnection:
-        made = _TellingSqlite(file)
-        made.started = started
-        return made
-
-    driver = _Counted(SqliteFile(tmp_path / "desk.db"), link)
-    with SqlStore(driver) as store:
-        (error,) = _undo_in_mid_statement(store, started, nested=nested)
-    assert "interrupted" in str(error)
-    assert driver.lent == 0
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_undoing_a_call_cancels_its_statement_in_postgres(*, nested: bool) -> None:
-    """A call that has timed out is not waited for."""
-    started = threading.Event()
-    with fresh_url() as url, SqlStore(_TellingPostgresDriver(Server(url, "postgres"), started)) as store:
-        (error,) = _undo_in_mid_statement(store, started, nested=nested)
-    assert isinstance(error, psycopg.errors.QueryCanceled)
-
-
-def test_cancelling_what_is_closed_does_nothing(tmp_path: Path) -> None:
-    """The connection may have come to its end meanwhile."""
-    link = SqliteConnection(SqliteFile(tmp_path / "desk.db"))
-    link.close()
-    link.cancel()
-    with fresh_url() as url:
-        server = Server(url, "postgres")
-        closed = PostgresConnection(server, server.connect())
-        closed.connection.close()
-        closed.cancel()
+    assert len(met) == 1
+    assert items(orders) == []
 
 
 # ----------------------------------------------------------------------------------------------------------- leftovers
@@ -336,16 +266,6 @@ def test_next_call_does_not_meet_settings_of_a_handler(clock: FakeClock) -> None
         assert found is not None
         assert found != ("0",)
     assert items(store) == []
-
-
-def test_byte_order_mark_hides_no_commit(orders: Store, wording: Wording) -> None:
-    """SQLite would take it for a blank."""
-    with failing(call()):
-        add(orders.connection(), "tea")
-        with pytest.raises(SessionError) as raised:
-            orders.connection().execute("\ufeffCOMMIT")
-        assert str(raised.value) == wording
-    assert items(orders) == []
 
 
 def test_call_that_waits_for_a_place_is_undone_at_once(tmp_path: Path) -> None:
