@@ -6,13 +6,12 @@ import copy
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError, TransactionClosedError, TurnConflictError
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import Session, ToolCall
 from handrail.session.bound_session import BoundSession, bound_session
@@ -20,6 +19,7 @@ from handrail.session.conversation import Conversation
 from handrail.testing import run_tool
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
+from tests.kit import executor
 from tests.wording import Wording
 
 
@@ -204,19 +204,15 @@ def test_a_late_call_on_a_child_is_refused(wording: Wording) -> None:
 
     note = Tool[Note, str](name="note", description="Notes.", handler=answer)
 
-    def executor(session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
-        template = PromptTemplate(ns="tests", key="bound", sections=[ToolsSection(title="Tools", tools=tools)])
-        return ToolExecutor(prompt=Prompt(template), session=session)
-
     def leave(_: None, *, context: ToolContext) -> ToolResult[str]:
-        runs.append(executor(context.session.child(), note))
+        runs.append(executor(note, session=context.session.child()))
         with ThreadPoolExecutor(1) as pool:
             return ToolResult.ok(
                 pool.submit(runs[0].execute, ToolCall("b", "note", {"text": "in time"})).result().content
             )
 
     tool = Tool[None, str](name="leave", description="Leaves.", handler=leave, concurrent=True)
-    message = executor(Session(), tool).execute(ToolCall("a", "leave", {}), reply="r1")
+    message = executor(tool, session=Session()).execute(ToolCall("a", "leave", {}), reply="r1")
     late = runs[0].execute(ToolCall("c", "note", {"text": "late"}))
     assert (message.success, late.success) == (True, False)
     assert late.content == wording

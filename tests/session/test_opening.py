@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import LoopBlockedError, SessionLockedError, SessionUseError, TransactionClosedError
 from handrail.loop_guard import asynchronous_entry
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolsSection, tool
-from handrail.runtime import ToolCall
+from handrail.prompt import Tool, ToolContext, tool
 from handrail.session import Session
 from handrail.store import Store
 from handrail.store import open as open_store
 from handrail.testing import FakeClock
+from tests.kit import call as kit_call
+from tests.kit import executor
 from tests.session.faulty_stores import faulty
 from tests.session.samples import Happened, Note
 from tests.store.stores import STORES
@@ -40,10 +40,7 @@ async def guarded(act: Callable[[], Awaitable[object]]) -> None:
 
 async def call(session: Session, called: Tool[Any, Any], text: str, *, id: str = "c1") -> bool:
     """Make a call of a tool; returns whether it has succeeded."""
-    prompt = Prompt(PromptTemplate(ns="t", key="k", sections=[ToolsSection(title="T", tools=[called])]))
-    message = await ToolExecutor(prompt=prompt, session=session).execute_async(
-        ToolCall(id, called.name, {"text": text}), reply="r"
-    )
+    message = await executor(called, session=session).execute_async(kit_call(called.name, text, id=id), reply="r")
     return message.success
 
 

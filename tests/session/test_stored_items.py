@@ -121,6 +121,9 @@ def test_they_are_what_a_list_is(per_entry: int, acts: list[tuple[str, int, int]
             assert items[one:other] == model[one:other]
         elif act == "item" and -len(model) <= one < len(model):
             assert items[one] == model[one]
+        elif act == "item":
+            with pytest.raises(IndexError):
+                items[one]
         elif act == "fail" and not items.is_loaded:
             with pytest.raises(StoreUnavailableError):
                 items[:]

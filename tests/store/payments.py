@@ -18,9 +18,10 @@ import handrail.store
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import HandrailError
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolsSection
+from handrail.prompt import Tool
 from handrail.runtime import IdempotencyConfig, ToolCall
 from handrail.session import Session
+from tests import kit
 from tests.architecture.sources import ROOT
 
 DONE = "done"
@@ -45,8 +46,7 @@ def pay_tool(world: Path) -> Tool[Any, Any]:
 
 def desk(session: Session, world: Path) -> ToolExecutor:
     """An executor that can pay."""
-    template = PromptTemplate(ns="tests", key="payments", sections=[ToolsSection(title="T", tools=[pay_tool(world)])])
-    return ToolExecutor(prompt=Prompt(template), session=session)
+    return kit.executor(pay_tool(world), session=session)
 
 
 def pay_all(executor: ToolExecutor, orders: Iterable[int]) -> list[str]:

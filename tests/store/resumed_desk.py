@@ -11,14 +11,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 import handrail.store
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.runtime import Deadline, ToolCall, ToolMessage
 from handrail.session import Session
+from tests import kit
 from tests.crash.forks import Fork, start
 
 Where = Literal["session", "child"]
@@ -81,10 +81,8 @@ def tool(name: str, service: Service) -> Tool[Order, str]:
 
 def ask(session: Session, name: str, service: Service, *, seconds: float | None = None) -> ToolMessage:
     """Ask for the call, and end at the latest after so many seconds."""
-    section = ToolsSection(title="Desk", tools=(tool(name, service),))
-    template: PromptTemplate[Any] = PromptTemplate(ns="tests", key="desk", sections=[section])
     deadline = None if seconds is None else Deadline.after(timedelta(seconds=seconds))
-    executor = ToolExecutor(prompt=Prompt(template), session=session, deadline=deadline)
+    executor = kit.executor(tool(name, service), session=session, deadline=deadline)
     return executor.execute(ToolCall("call_0", "pay", {"number": "A-1"}), reply=REPLY)
 
 

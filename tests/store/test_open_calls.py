@@ -11,17 +11,8 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
-from handrail.prompt import (
-    ApprovalRequest,
-    PolicyDecision,
-    Prompt,
-    PromptTemplate,
-    Tool,
-    ToolContext,
-    ToolResult,
-    ToolsSection,
-)
-from handrail.runtime import EffectLedger, ToolCall, ToolInvoked, ToolMessage
+from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolResult
+from handrail.runtime import EffectLedger, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.session import Session, SlicePolicy
 from handrail.session.call_records import OpenCall
@@ -30,15 +21,12 @@ from handrail.session.open_calls import PostponedCall, open_calls_in_store
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
+from tests import kit
+from tests.kit import ASKS, Note, tool
 from tests.wording import Wording
 
 CALL = CallRef("resp_1", "call_0")
 OWNER = ClaimOwner("night", *CALL)
-
-
-@dataclass(frozen=True)
-class Order:
-    number: str
 
 
 @dataclass(frozen=True)
@@ -60,24 +48,7 @@ class Asked:
         )
 
 
-class Ask:
-    """A policy that has every call approved."""
-
-    name = "ask"
-
-    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:
-        return PolicyDecision.ask("May it?")
-
-    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:
-        """Nothing is remembered."""
-
-
-def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
-    """Pay."""
-    return ToolResult.ok(None, f"paid {params.number}")
-
-
-PAY = Tool[Order, None](name="pay", description="Pays.", handler=pay, effect="external")
+PAY = tool("pay", effect="external")
 
 
 class Later:
@@ -94,15 +65,13 @@ class Later:
 
 def executor(session: Session, *tools: Tool[Any, Any], approver: Later | None = None) -> ToolExecutor:
     """An executor with tools whose calls have to be approved, if there is somebody to ask."""
-    policies = () if approver is None else (Ask(),)
-    section = ToolsSection(title="Desk", tools=tools or (PAY,), policies=policies)
-    template: PromptTemplate[Any] = PromptTemplate(ns="tests", key="desk", sections=[section])
-    return ToolExecutor(prompt=Prompt(template), session=session, approver=approver)
+    policies = () if approver is None else (ASKS,)
+    return kit.executor(*(tools or (PAY,)), policies=policies, session=session, approver=approver)
 
 
-def execute(desk: ToolExecutor, call: CallRef = CALL, tool: str = "pay") -> ToolMessage:
+def execute(desk: ToolExecutor, call: CallRef = CALL, name: str = "pay") -> ToolMessage:
     """Ask for a call."""
-    return desk.execute(ToolCall(call.call_id, tool, {"number": "A-1"}), reply=call.reply)
+    return desk.execute(kit.call(name, id=call.call_id), reply=call.reply)
 
 
 def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night") -> tuple[EffectLedger, Claimed]:
@@ -258,13 +227,13 @@ def test_postponed_call_that_cannot_be_noted_is_postponed_all_the_same(
 def test_nested_call_is_open_with_its_outer_one_alone(session: Session) -> None:
     """It is made again with the outer one, and its effect is applied when the outer one is."""
 
-    def order(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         execute(nested, CallRef("resp_1", "call_0.0"))
-        return ToolResult.ok(None, "ordered")
+        return ToolResult.ok(params)
 
     nested = executor(session)
-    outer = Tool[Order, None](name="order", description="Orders.", handler=order)
-    assert execute(executor(session, outer), tool="order").success
+    outer = tool("order", order)
+    assert execute(executor(session, outer), name="order").success
     assert open_of(session) == []
     with reopened(session) as again:
         assert open_of(again) == []
@@ -274,11 +243,11 @@ class Nesting:
     """A tool whose handler executes a call of another tool, and then raises an exception or returns a result."""
 
     def __init__(self, inner: Tool[Any, Any]) -> None:
-        self.ends: ToolResult[None] | Exception = ToolResult.ok(None, "ordered")
-        self.tool = Tool[Order, None](name=f"order-{inner.name}", description="Orders.", handler=self.order)
+        self.ends: ToolResult[Note] | Exception = ToolResult.ok(Note("ordered"))
+        self.tool = tool(f"order-{inner.name}", self.order)
         self._inner = inner
 
-    def order(self, params: Order, *, context: ToolContext) -> ToolResult[None]:
+    def order(self, params: Note, *, context: ToolContext) -> ToolResult[Note]:
         """Execute the nested call, without stating a reply."""
         assert execute(executor(context.session, self._inner), CallRef(None, "call_0"), self._inner.name).success
         if isinstance(self.ends, Exception):
@@ -288,23 +257,23 @@ class Nesting:
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize(
-    "ends", [ToolResult.ok(None, "ordered"), ToolResult.error("sold out")], ids=["succeeds", "refuses"]
+    "ends", [ToolResult.ok(Note("ordered")), ToolResult.error("sold out")], ids=["succeeds", "refuses"]
 )
 def test_unapplied_nested_call_is_open_until_the_outermost_call_is_final(
-    store: Store, session: Session, ends: ToolResult[None], depth: int
+    store: Store, session: Session, ends: ToolResult[Note], depth: int
 ) -> None:
     """At any depth. It is executed again with that call alone, and then nothing records that its result was applied."""
     outermost, ref = Nesting(PAY), CallRef(f"@{CALL}", "call_0")
     for _ in range(depth - 1):
         outermost, ref = Nesting(outermost.tool), CallRef(f"@{ref}", "call_0")
     outermost.ends = ConnectionError("no answer")
-    assert not execute(executor(session, outermost.tool), tool=outermost.tool.name).success
+    assert not execute(executor(session, outermost.tool), name=outermost.tool.name).success
     (expected,) = open_of(session)
     assert (expected.call, expected.tool, expected.state, expected.key) == (ref, "pay", "unapplied", f"call:{ref}")
     with reopened(session) as again:
         assert open_of(again) == [expected]
         outermost.ends = ends
-        assert execute(executor(again, outermost.tool), tool=outermost.tool.name).success == ends.success
+        assert execute(executor(again, outermost.tool), name=outermost.tool.name).success == ends.success
         (row,) = store.rows()
         assert (row.status, row.applied_at) == ("done", None)
         assert open_of(again) == []

@@ -40,12 +40,6 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
     assert kept.get(MAX_CACHED - 1, lambda: [1]) == [0]
 
 
-def test_a_maker_may_ask_for_another_value() -> None:
-    """What is made may consist of what is kept."""
-    kept: BoundedCache[list[int]] = BoundedCache()
-    assert kept.get("outer", lambda: [*kept.get("inner", lambda: [1]), 2]) == [1, 2]
-
-
 def test_threads_that_ask_at_once_get_one_value() -> None:
     """Each may make one; the first of them stays."""
     kept: BoundedCache[object] = BoundedCache()

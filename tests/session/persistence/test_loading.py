@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from string import printable
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from handrail.session.persistence.recorder import MOST_UNCOVERED_BYTES
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
 from tests.session.faulty_stores import FaultyStore
-from tests.session.samples import Add, Happened, Note, Task, Total
+from tests.session.samples import Add, Happened, Note, Total
 from tests.store.units import append
 from tests.wording import Wording
 
@@ -278,10 +277,3 @@ def test_items_that_no_longer_fit_say_so(memory: FaultyStore, wording: Wording) 
     with Session.open(memory, "s") as session, pytest.raises(UnknownTypeError) as raised:
         session[Note].all()
     assert str(raised.value) == wording
-
-
-def test_tags_are_those_of_the_store(memory: FaultyStore) -> None:
-    """They cannot be changed by the way."""
-    with Session.open(memory, "s", tags={"a": "b"}) as session:
-        assert session.tags == MappingProxyType({"a": "b"})
-        assert session[Task].all() == ()

@@ -91,13 +91,6 @@ def test_closing_writes_what_was_logged_while_the_store_was_down(store: FaultySt
         assert again[Happened].all() == (Happened("x"),)
 
 
-def test_a_store_in_memory_has_no_database(memory: FaultyStore, wording: Wording) -> None:
-    """It says which stores have one."""
-    with Session.open(memory, "s") as session, pytest.raises(SessionError) as raised:
-        session.connection()
-    assert str(raised.value) == wording
-
-
 def test_a_session_that_nobody_refers_to_is_let_go(memory: FaultyStore) -> None:
     """When the garbage is collected; closing it is sooner."""
     session = Session.open(memory, "s")
@@ -264,12 +257,6 @@ def test_a_child_is_stored_beside_its_parent(store: FaultyStore, create: bool) -
         assert again[Note].all() == (Note("a"),)
     with Session.open(store, "s") as session, session.child(session_id="named") as named:
         assert named.session_id == "named"
-
-
-def test_a_child_of_a_session_in_memory_is_in_memory() -> None:
-    """As its parent."""
-    session = Session()
-    assert session.child().store is None
 
 
 def test_a_session_opened_in_a_call_is_settled_with_it(memory: FaultyStore, wording: Wording) -> None:

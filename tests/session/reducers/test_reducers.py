@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from handrail.errors import ReducerError
-from handrail.session import Append, Replace, SliceView, Unchanged, append_all, reducer, replace_latest, upsert_by
+from handrail.session import Append, Replace, SliceView, Unchanged, reducer, upsert_by
 from handrail.session.reducers import methods_of
 from handrail.session.slices import SliceOwner, Version, VersionView
-from tests.session.samples import A, Add, B, Note, Reset, Task, Total
+from tests.session.samples import Add, Note, Reset, Task, Total
 from tests.wording import Wording
 
 
@@ -22,16 +22,6 @@ def view_of(*items: Task) -> SliceView[Task]:
 def key_of(task: Task) -> str:
     """What a task is known by."""
     return task.key
-
-
-def test_append_all_keeps_every_event() -> None:
-    """As the newest item."""
-    assert append_all(VersionView[Note](None), A) == Append(A)
-
-
-def test_replace_latest_keeps_the_newest_event() -> None:
-    """And no other."""
-    assert replace_latest(VersionView[Note](None), B) == Replace((B,))
 
 
 def test_upsert_appends_an_event_with_a_new_key() -> None:

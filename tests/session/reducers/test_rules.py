@@ -259,14 +259,6 @@ def test_a_fork_takes_the_rules_with_it_and_goes_its_own_way() -> None:
     assert session[Note].all() == fork[Note].all() == (B,)
 
 
-def test_what_is_registered_inside_a_call_stays() -> None:
-    """Rules are no state."""
-    session = Session()
-    with call(session):
-        session[Note].register(Note, replace_latest)
-    assert session.listens(Note)
-
-
 def test_a_session_listens_where_somebody_would_hear() -> None:
     """A reducer or a subscriber; appending by default is not hearing."""
     session = Session()

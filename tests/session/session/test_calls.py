@@ -11,7 +11,6 @@ import pytest
 from handrail.errors import (
     DispatchError,
     ReadOnlyViolation,
-    SessionBusyError,
     TransactionClosedError,
     TurnConflictError,
 )
@@ -163,17 +162,6 @@ def test_two_reading_calls_do_not_apply_their_results_at_once(wording: Wording) 
     assert session[Note].all() == (A,)
 
 
-def test_a_session_that_is_reached_by_closure_belongs_to_the_call() -> None:
-    """As if it were its own, when nobody else uses it."""
-    mine, reached = Session(), Session()
-    with call(mine):
-        reached.dispatch(A)
-        with pytest.raises(SessionBusyError):
-            Context().run(reached.dispatch, B)
-    assert reached[Note].all() == ()
-    assert reached.turn.queue == []
-
-
 def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> None:
     """Writing is refused, reading shows what is committed."""
     mine, others = Session(), Session()
@@ -189,16 +177,6 @@ def test_a_session_that_another_call_uses_is_not_reached(wording: Wording) -> No
             context.run(others.dispatch, B)
         assert str(raised.value) == wording
         assert context.run(others[Note].all) == ()
-
-
-def test_a_call_that_joined_its_session_beforehand_is_undone_all_the_same() -> None:
-    """Whoever made it join."""
-    session = Session()
-    session.dispatch(A)
-    with call(session) as transaction:
-        transaction.join(session)
-        session.dispatch(B)
-    assert session[Note].all() == (A,)
 
 
 def test_a_rollback_by_hand_goes_back_inside_the_block_too() -> None:

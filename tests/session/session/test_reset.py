@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     EffectUncertain,
     InvalidArgumentError,
@@ -19,14 +18,14 @@ from handrail.errors import (
     SessionUseError,
     StoreUnavailableError,
 )
-from handrail.prompt import External, IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
-from handrail.prompt import ToolsSection as Tools
+from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import note_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished
+from tests import kit
 from tests.crash.forks import fork_to_crash
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import A, Add, B, C, Happened, Note, Task, Total
@@ -58,14 +57,12 @@ class Desk:
 
     def ask(self, call_id: str, number: str, *, reply: str = "r1") -> tuple[bool, str]:
         """Make a call; returns whether it is answered from what is known, and the answer."""
-        tool = Tool[Order, Order](
+        pay = Tool[Order, Order](
             name="pay", description="Pays.", handler=self.pay, effect=External(), idempotency=IdempotencyConfig()
         )
-        template: PromptTemplate[Any] = PromptTemplate(
-            ns="tests", key="desk", sections=[Tools(title="Desk", tools=[tool])]
+        message = kit.executor(pay, session=self.session).execute(
+            ToolCall(call_id, "pay", {"number": number}), reply=reply
         )
-        executor = ToolExecutor(prompt=Prompt(template), session=self.session)
-        message = executor.execute(ToolCall(call_id, "pay", {"number": number}), reply=reply)
         return message.replayed, message.content.splitlines()[0]
 
 

@@ -92,16 +92,6 @@ def test_a_log_only_grows(wording: Wording) -> None:
     assert session[Happened].all() == (Happened("a"), Happened("b"))
 
 
-def test_kinds_are_the_slices_that_hold_something() -> None:
-    """STATE first."""
-    session = Session()
-    session.dispatch(Happened("a"))
-    session.dispatch(A)
-    session[Task].seed(Task("k", "t"))
-    session[Task].clear()
-    assert session.kinds == (Note, Happened)
-
-
 def test_an_event_is_appended_to_its_own_slice_by_default() -> None:
     """And then subscribers hear of it, who see it there."""
     session, heard = Session(), list[tuple[Note, tuple[Note, ...]]]()
@@ -252,18 +242,6 @@ def test_a_write_from_outside_is_refused_while_a_call_holds_the_session(exclusiv
     ticket.release()
     session.dispatch(C)
     assert session[Note].all() == (A, B, C)
-
-
-def test_a_write_from_outside_a_call_by_its_own_thread_is_refused_too(wording: Wording) -> None:
-    """A thread that was started without the call's context is outside."""
-    session = Session(session_id="s")
-    with call(session) as transaction:
-        session.dispatch(A)
-        with pytest.raises(SessionBusyError) as raised:
-            Context().run(session.dispatch, B)
-        assert str(raised.value) == wording
-        transaction.commit()
-    assert session[Note].all() == (A,)
 
 
 def test_writes_from_outside_wait_for_each_other() -> None:

@@ -15,27 +15,6 @@ def version_of(*items: str) -> Version[str]:
     return Version(ME, list(items), len(items))
 
 
-def all_of(version: Version[str]) -> tuple[str, ...]:
-    """What a version holds."""
-    return VersionView(version).all()
-
-
-def test_a_version_of_a_log_grows_itself() -> None:
-    """Nobody keeps one to come back to."""
-    version = version_of("a")
-    assert version.grow(ME, "b")
-    assert all_of(version) == ("a", "b")
-
-
-def test_a_version_of_a_log_does_not_grow_for_another_owner_or_past_a_newer_one() -> None:
-    """A fork begins with a copy."""
-    version = version_of("a")
-    assert not version.grow(OTHER, "b")
-    version.append(ME, "c")
-    assert not version.grow(ME, "d")
-    assert all_of(version) == ("a",)
-
-
 def test_a_view_is_a_sequence() -> None:
     """It has a length, indices, ranges, an order, and a truth."""
     view = VersionView(version_of("a", "b", "c"))

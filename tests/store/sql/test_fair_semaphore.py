@@ -41,17 +41,6 @@ def test_units_go_before_calls_and_each_in_the_order_of_asking() -> None:
     assert admitted == ["unit 1", "unit 2", "call 1", "call 2"]
 
 
-def test_who_waits_in_vain_has_no_place() -> None:
-    """And nothing of it is left in the queue, so the place goes to the next one."""
-    semaphore = FairSemaphore(1)
-    assert semaphore.acquire(PATIENCE)
-    assert not semaphore.acquire(0.0)
-    assert not semaphore.acquire(0.0, for_call=True)
-    assert semaphore.waiting == 0
-    semaphore.release()
-    assert semaphore.acquire(PATIENCE)
-
-
 class Interrupted(threading.Event):
     """A wait that Ctrl-C interrupts, after something has happened."""
 

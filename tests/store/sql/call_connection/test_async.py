@@ -16,7 +16,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError, StoreUnavailableError, TransactionClosedError
-from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.store import Store
 from handrail.store import open as open_store
@@ -25,6 +25,7 @@ from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
+from tests.kit import executor
 from tests.store.calls import call
 from tests.store.orders import add, items, with_orders
 from tests.store.postgres_server import fresh_url
@@ -72,12 +73,6 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
         yield Desk(with_orders(store), driver)
 
 
-def executor_of(session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
-    """An executor over tools."""
-    prompt = Prompt(PromptTemplate(ns="tests", key="orders", sections=[ToolsSection(title="Desk", tools=tools)]))
-    return ToolExecutor(prompt=prompt, session=session)
-
-
 async def test_loop_goes_on_while_handlers_wait_for_each_other(desk: Desk) -> None:
     """Each holds the connection until the loop has seen the others wait for it; all are committed, in their order."""
     done = list[str]()
@@ -92,7 +87,7 @@ async def test_loop_goes_on_while_handlers_wait_for_each_other(desk: Desk) -> No
     tool = Tool[Order, None](name="order", description="Orders.", handler=order)
     with ExitStack() as opened:
         sessions = [opened.enter_context(Session.open(desk.store, f"s{number}")) for number in range(agents)]
-        calls = (executor_of(each, tool).execute_async(ToolCall("c", "order", {}), reply="r") for each in sessions)
+        calls = (executor(tool, session=each).execute_async(ToolCall("c", "order", {}), reply="r") for each in sessions)
         messages = await asyncio.gather(*calls)
     assert [message.success for message in messages] == [True] * agents
     assert sorted(done) == sorted(session.session_id for session in sessions)
@@ -204,7 +199,7 @@ def test_threads_that_hold_the_connection_make_nested_external_calls() -> None:
         )
         with ExitStack() as opened:
             sessions = [opened.enter_context(Session.open(store, f"s{number}")) for number in range(handlers)]
-            executors = {session.session_id: executor_of(session, *tools) for session in sessions}
+            executors = {session.session_id: executor(*tools, session=session) for session in sessions}
             with ThreadPoolExecutor(handlers) as pool:
                 messages = [*pool.map(order_through, executors.values())]
         assert [message.success for message in messages] == [True] * handlers
