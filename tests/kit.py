@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,6 +27,9 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.testing import FakeClock
+from tests.wording import Wording
+
+E = TypeVar("E", bound=BaseException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +151,11 @@ Run = Callable[[Any, ToolCall], ToolMessage]
 
 both_ways = pytest.mark.parametrize("way", BOTH_WAYS, ids=lambda way: way.__name__)
 """A test that takes `way` runs with each entry."""
+
+
+@contextmanager
+def raises(error: type[E], wording: Wording) -> Generator[pytest.ExceptionInfo[E]]:
+    """The block raises the error, whose text is the next of `tests/wording.txt`."""
+    with pytest.raises(error) as raised:
+        yield raised
+    assert str(raised.value) == wording, "\n".join(wording.explained())

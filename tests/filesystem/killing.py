@@ -20,12 +20,16 @@ from pathlib import Path
 
 from handrail.crash_points import POINTS, arm
 from handrail.filesystem import HostFilesystem
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
+from tests.filesystem.calls import call
 from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import CALLS, Nth, Picture, WatchedDisk, die, picture, plant, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram
-from tests.filesystem.shadow_killing import STEPS
+
+STEPS = frozenset(
+    {"open", "os.chmod", "os.mkdir", "os.remove", "os.rmdir", "os.scandir", "os.symlink", "shutil.rmtree", "os.utime"}
+    | {"subprocess.Popen"}
+)
+"""What Python audits of a snapshot of a tree and of its restoring: files, modes, and processes that are started."""
 
 
 def without_program(change: Change) -> CallOverProgram:
@@ -57,8 +61,7 @@ class Ground:
             else:
                 disk.before = watch
                 self._audit(watch)
-            ticket = draw_ticket((fs.turn,), exclusive=True)
-            with Transaction("tool", ticket=ticket, writes=True) as transaction:
+            with call(fs) as transaction:
                 self.change(fs, self.root)
                 transaction.commit()
             disk.before = quiet

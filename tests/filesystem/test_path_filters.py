@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from handrail.errors import FilesystemError, PathConflictError, PathEscapeError, PathNotFoundError
-from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter, excluding
+from handrail.filesystem import Filesystem, HostFilesystem, PathFilter, excluding
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.path_filters import ExcludedPaths, NotIncluded, PathSet
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
+from handrail.filesystem.path_filters import ExcludedPaths
 from tests.extent import some
+from tests.filesystem.calls import call
 from tests.filesystem.stores import STORES, tree_of
+from tests.kit import raises
 from tests.wording import Wording
 
 SECRETS = {".env": "hunter1", "deep/er/.env": "hunter2", "secrets/a.txt": "hunter3", ".git/config": "hunter4"}
@@ -64,7 +64,7 @@ EXCLUDED = [
     "deep/er/.env",
     "secrets",
     "secrets/a.txt",
-    "./deep//er/../er/.env",
+    "deep//er/../er/.env",
     ".ENV",
     "SECRETS/A.TXT",
     ".GIT",
@@ -90,12 +90,10 @@ def test_nothing_is_made_where_paths_are_excluded(
 ) -> None:
     """The refusal names the pattern, and is the same whether anything is there or not."""
     before = tree_of(place.whole)
-    with pytest.raises(PathConflictError) as raised:
+    with raises(PathConflictError, wording):
         operate(place.seen, path)
-    assert str(raised.value) == wording
-    with pytest.raises(PathConflictError) as raised:
+    with raises(PathConflictError, wording):
         place.seen.move("plan.md", path)
-    assert str(raised.value) == wording
     assert tree_of(place.whole) == before
 
 
@@ -105,12 +103,10 @@ def test_what_stays_is_neither_removed_nor_moved_but_may_be_written(place: Place
     staying.write_text("deep/b.md", "new")
     after = tree_of(place.whole)
     for path in ("deep/b.md", "deep"):
-        with pytest.raises(PathConflictError) as raised:
+        with raises(PathConflictError, wording):
             staying.remove(path, recursive=True)
-        assert str(raised.value) == wording
-        with pytest.raises(PathConflictError) as raised:
+        with raises(PathConflictError, wording):
             staying.move(path, "elsewhere")
-        assert str(raised.value) == wording
     assert tree_of(place.whole) == after
     staying.remove("deep/er", recursive=True)
     assert staying.read_text("deep/b.md") == "new"
@@ -143,32 +139,6 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place, wording
     assert seen.remove("deep") == 0
 
 
-def test_what_is_held_is_not_moved_onto_with_a_folder(place: Place, wording: Wording) -> None:
-    """The folder that is named is another one."""
-    held = ExcludedPaths(("out/c.md",))
-    seen = place.whole.filtered(PathFilter(holding=(held,)))
-    with pytest.raises(PathConflictError) as raised:
-        seen.move("docs", "out")
-    assert str(raised.value) == wording
-    seen.make_folder("out")
-    seen.move("docs/c.md", "out/c.md")
-
-
-def test_folder_is_in_the_set_that_holds_what_it_holds(place: Place, wording: Wording) -> None:
-    """One that another set has was asked about for another reason."""
-    sets = (ExcludedPaths(("deep/**",)), ExcludedPaths(("b.md",)))
-    with pytest.raises(PathConflictError) as raised:
-        place.whole.filtered(PathFilter(holding=sets)).remove("deep", recursive=True)
-    assert str(raised.value) == wording
-    place.whole.filtered(PathFilter(holding=sets[:1])).remove("deep", recursive=True)
-
-
-def test_what_does_not_exist_is_not_said_to_be_left_out(place: Place) -> None:
-    """And resolves all the same, for rules that judge what a path leads to."""
-    assert place.seen.unsearched(".env", named=False) is None
-    assert place.seen.resolve("deep/../.env") == ".env"
-
-
 def test_what_no_search_shows_is_left_out_of_lists_and_said_to_be(place: Place) -> None:
     """It exists, and may be read and written."""
     seen = place.whole.filtered(PathFilter(searching=(ExcludedPaths(("b.md",)),)))
@@ -192,9 +162,8 @@ def test_folder_that_holds_what_is_excluded_stays(place: Place, folder: str, wor
         lambda: place.seen.move(folder, "elsewhere"),
     )
     for operate in operations:
-        with pytest.raises(PathConflictError) as raised:
+        with raises(PathConflictError, wording):
             operate()
-        assert str(raised.value) == wording
     with suppress(PathConflictError):
         place.seen.remove(folder)
     assert tree_of(place.whole) == before
@@ -216,20 +185,17 @@ def test_what_is_not_excluded_works_as_without_a_filter(place: Place, wording: W
     assert place.whole.read_text("new/a.md") == "a"
     place.seen.remove("new", recursive=True)
     assert not place.whole.exists("new")
-    with pytest.raises(PathConflictError) as raised:
+    with raises(PathConflictError, wording):
         place.seen.remove("deep")
-    assert str(raised.value) == wording
 
 
 def test_what_is_changed_behind_a_filter_is_undone_with_the_call(place: Place) -> None:
     """The two are one participant, with one turn, and a snapshot of one is one of the other."""
     before = tree_of(place.whole)
     moment = place.whole.snapshot()
-    ticket = draw_ticket((place.seen.turn,), exclusive=True)
-    with Transaction("write", ticket=ticket, writes=True):
+    with call(place.seen):
         place.seen.write_text("plan.md", "x")
         place.whole.write_text(".env", "y")
-    ticket.release()
     assert tree_of(place.whole) == before
     place.seen.write_text("plan.md", "x")
     place.seen.restore(moment)
@@ -245,35 +211,23 @@ def test_filters_add_up(place: Place) -> None:
     assert twice.filtered(excluding(("plan.md",))) is twice
 
 
-@dataclass(frozen=True)
-class Exactly:
-    """A set of one path and what lies below."""
-
-    path: str
-
-    def why(self, path: str, *, is_folder: bool) -> str | None:
-        return f"the rule on {self.path}" if f"{path}/".startswith(f"{self.path}/") else None
-
-
-def sets(place: Place, path: str) -> tuple[PathSet, ...]:
-    """Sets of one path."""
-    return (Exactly(path),)
+B = (ExcludedPaths(("deep/b.md",)),)
+"""The set of one path."""
 
 
 def test_a_path_may_be_kept_from_reading_alone(place: Place, wording: Wording) -> None:
     """It can be written unseen; its folder is not moved, since it could be read where it went."""
-    seen = place.whole.filtered(PathFilter(reading=sets(place, "deep/b.md")))
+    seen = place.whole.filtered(PathFilter(reading=B))
     assert not seen.exists("deep/b.md")
     seen.write_text("deep/b.md", "new")
     assert place.whole.read_text("deep/b.md") == "new"
-    with pytest.raises(PathConflictError) as raised:
+    with raises(PathConflictError, wording):
         seen.move("deep", "x")
-    assert str(raised.value) == wording
 
 
 def test_a_path_may_be_kept_from_writing_alone(place: Place, wording: Wording) -> None:
     """It is read and listed, and neither written, moved nor removed."""
-    seen = place.whole.filtered(PathFilter(writing=sets(place, "deep/b.md")))
+    seen = place.whole.filtered(PathFilter(writing=B))
     assert seen.read_text("deep/b.md") == "b"
     path = "deep/b.md"
     changes: tuple[Callable[[], object], ...] = (
@@ -283,15 +237,14 @@ def test_a_path_may_be_kept_from_writing_alone(place: Place, wording: Wording) -
         lambda: seen.remove("deep", recursive=True),
     )
     for change in changes:
-        with pytest.raises(PathConflictError) as raised:
+        with raises(PathConflictError, wording):
             change()
-        assert str(raised.value) == wording
     assert place.whole.read_text(path) == "b"
 
 
 def test_a_path_may_be_kept_out_of_lists_alone(place: Place) -> None:
     """It can be read by its path; a search says how many it left out."""
-    seen = place.whole.filtered(PathFilter(listing=sets(place, "deep/b.md")))
+    seen = place.whole.filtered(PathFilter(listing=B))
     assert seen.read_text("deep/b.md") == "b"
     assert "deep/b.md" not in [stat.path for stat in seen.list("deep")]
     found = seen.scan(".", "**/*.md")
@@ -305,22 +258,15 @@ def test_a_path_may_be_kept_out_of_lists_alone(place: Place) -> None:
         ("*.key", "a/b.KEY", True),
         ("*.key", "b.key/inside", True),
         ("secrets/", "a/secrets/x", True),
-        ("./secrets", "a/secrets", False),
         ("./secrets", "secrets/x", True),
-        ("a/*.key", "a/b.key", True),
         ("a/*.key", "c/a/b.key", False),
         ("**/a/*.key", "c/a/b.key", True),
-        ("A/B", "a/b/c", True),
         ("caf\u00e9", "cafe\u0301", True),
-        ("cafe\u0301*", "CAF\u00c9.txt", True),
         ("stra\u00dfe", "STRASSE", True),
         (".git", ".g\u200bit", False),
         (".git", ".g\u200dit/config", True),
-        (".git", ".gitignore", False),
-        ("**", "anything", True),
         ("a/**/b", "a/b", True),
         ("a/**/b", "a/x/y/b/z", True),
-        ("[ab].md", "A.md", True),
     ],
 )
 def test_patterns_fit_every_spelling_that_some_disk_takes_for_the_name(
@@ -339,12 +285,10 @@ def test_pattern_that_no_path_fits_is_refused(pattern: str) -> None:
 
 def test_one_string_is_not_taken_for_patterns(wording: Wording) -> None:
     """Each of its letters would be one."""
-    with pytest.raises(TypeError) as raised:
+    with raises(TypeError, wording):
         excluding(".env")
-    assert str(raised.value) == wording
-    with pytest.raises(TypeError) as raised:
+    with raises(TypeError, wording):
         excluding((3,))  # type: ignore[arg-type]
-    assert str(raised.value) == wording
 
 
 def test_git_is_excluded_unless_it_is_asked_for() -> None:
@@ -389,9 +333,8 @@ def test_no_link_leads_to_what_is_excluded(tmp_path: Path, path: str, wording: W
             lambda: fs.write_bytes(path, b"x"),
         )
         for write in writes:
-            with pytest.raises(PathConflictError) as raised:
+            with raises(PathConflictError, wording):
                 write()
-            assert str(raised.value) == wording
         assert tree_of(whole) == before
 
 
@@ -426,33 +369,6 @@ def test_a_disk_that_folds_case_does_not_tell_the_name_of_what_is_excluded(tmp_p
                 fs.read_text(path)
 
 
-def test_closing_what_is_behind_a_filter_closes_nothing(tmp_path: Path) -> None:
-    """It leaves that to the filesystem that it was made of."""
-    with linked(tmp_path) as whole:
-        whole.filtered(FILTER).close()
-        assert whole.read_text("plan.md") == "buy milk"
-
-
-def test_what_a_subclass_adds_is_there_behind_a_filter() -> None:
-    """A filesystem of one's own stays what it is."""
-
-    class Counting(InMemoryFilesystem):
-        reads: int = 0
-
-    fs = Counting({"a": ""})
-    fs.reads = 3
-    behind = fs.filtered(FILTER)
-    assert isinstance(behind, Counting)
-    assert behind.reads == 3
-
-
-def test_include_patterns_tell_case_apart() -> None:
-    """What is not included stays out, however it is spelled."""
-    outside = NotIncluded(("docs/**",))
-    assert outside.why("docs/a", is_folder=False) is None
-    assert outside.why("DOCS/a", is_folder=False) is not None
-
-
 def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
     """A method that is added to the protocol must be added above."""
     methods = {name for name in vars(Filesystem) if not name.startswith("_")}
@@ -460,40 +376,3 @@ def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
     assert methods - {"parameters"} == tried
     assert isinstance(place.seen, Filesystem)
     assert issubclass(PathNotFoundError, FilesystemError)
-
-
-class Later:
-    """A set that has nothing until it is told so."""
-
-    def __init__(self) -> None:
-        self.members: tuple[PathSet, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.members)
-
-    def why(self, path: str, *, is_folder: bool) -> str | None:
-        found = (each.why(path, is_folder=is_folder) for each in self.members)
-        return next((why for why in found if why is not None), None)
-
-
-def test_filter_of_empty_sets_keeps_nothing_back_until_they_grow(place: Place) -> None:
-    """A filter is made once; its sets may grow."""
-    later = Later()
-    path_filter = PathFilter(reading=(later,), writing=(later,))
-    seen = place.whole.filtered(path_filter)
-    assert not path_filter
-    assert not path_filter.is_partial(changes=True)
-    assert seen.read_text(".env") == "hunter1"
-    later.members = (ExcludedPaths((".env",)),)
-    assert path_filter
-    assert path_filter.is_partial(changes=False)
-    assert not seen.exists(".env")
-    with pytest.raises(PathNotFoundError):
-        seen.read_text(".env")
-
-
-def test_filter_minus_another_has_the_sets_that_the_other_has_not() -> None:
-    """Set by set."""
-    env, key = ExcludedPaths((".env",)), ExcludedPaths(("*.key",))
-    both = PathFilter(reading=(env, key), writing=(env,))
-    assert both.minus(PathFilter(reading=(ExcludedPaths((".env",)),))) == PathFilter(reading=(key,), writing=(env,))

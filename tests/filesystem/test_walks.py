@@ -14,6 +14,7 @@ from handrail.errors import PathConflictError, PathEscapeError
 from handrail.filesystem import Filesystem, HostFilesystem, WalkRequest
 from handrail.filesystem.paths import MAX_DEPTH
 from tests.filesystem.disks import WatchedDisk
+from tests.kit import raises
 from tests.wording import Wording
 
 DEEPEST = "/".join(["d"] * MAX_DEPTH)
@@ -28,11 +29,6 @@ def dig(root: Path, depth: int) -> None:
         os.close(at)
         at = inner
     os.close(at)
-
-
-def fill_up(root: Path) -> None:
-    """Take the folders away again, of which a path cannot name the deepest."""
-    shutil.rmtree(root)
 
 
 def counting(asked: Counter[str]) -> Callable[[str], object]:
@@ -54,7 +50,7 @@ def watched(tmp_path: Path) -> Generator[tuple[HostFilesystem, Counter[str]]]:
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
         disk.before = counting(asked)
         yield fs, asked
-    fill_up(root)
+    shutil.rmtree(root)
 
 
 def test_a_walk_opens_each_folder_once(watched: tuple[HostFilesystem, Counter[str]]) -> None:
@@ -75,9 +71,8 @@ def test_a_folder_of_too_deep_folders_is_neither_removed_nor_moved(
     fs, asked = watched
     changes: tuple[Callable[[], object], ...] = (lambda: fs.remove("d", recursive=True), lambda: fs.move("d", "e"))
     for change in changes:
-        with pytest.raises(PathConflictError) as raised:
+        with raises(PathConflictError, wording):
             change()
-        assert str(raised.value) == wording
     assert asked["step"] <= 4 * MAX_DEPTH
 
 
@@ -98,13 +93,11 @@ def test_the_deepest_path_is_a_path_and_the_next_is_none(make: Callable[..., Fil
         lambda path: fs.move("d", path),
     )
     for operate in operations:
-        with pytest.raises(PathEscapeError) as raised:
+        with raises(PathEscapeError, wording):
             operate(f"{DEEPEST}/x")
-        assert str(raised.value) == wording
     fs.make_folder("a/b")
-    with pytest.raises(PathEscapeError) as raised:
+    with raises(PathEscapeError, wording):
         fs.move("d", "a/d")
-    assert str(raised.value) == wording
     fs.remove("d", recursive=True)
     assert not fs.exists("d")
 
@@ -135,15 +128,6 @@ def test_only_folders_that_can_hold_a_match_are_listed(tmp_path: Path) -> None:
         disk.before = counting(asked)
         assert fs.glob("src/*.py") == ()
         assert asked["names"] == 2
-
-
-def test_a_pattern_is_checked_before_anything_is_walked(watched: tuple[HostFilesystem, Counter[str]]) -> None:
-    """A slip costs nothing."""
-    fs, asked = watched
-    for pattern in ("../*", "/".join(["**"] * 129), "a\0"):
-        with pytest.raises(PathEscapeError):
-            fs.scan(".", pattern)
-    assert asked["names"] == 0
 
 
 def test_each_ignore_file_is_read_once_in_a_walk(tmp_path: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import errno
 import resource
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from handrail.errors import FilesystemError, JournalError, RollbackError
 from handrail.filesystem import HostFilesystem
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
 from tests.extent import step
+from tests.filesystem.calls import call
 from tests.filesystem.changes import CHANGES, Change
 from tests.filesystem.disks import ROOM, FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
+from tests.kit import raises
 from tests.wording import Wording
 
 each_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -81,16 +82,10 @@ def test_failing_call_to_the_disk_is_undone(tmp_path: Path, change: Change) -> N
         root, disk = planted(folder), WatchedDisk()
         before, nth = picture(root), Nth(number, fail(errno.EIO))
         with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
-            ticket = draw_ticket((fs.turn,), exclusive=True)
-            try:
-                with Transaction("tool", ticket=ticket, writes=True):
-                    disk.before = nth
-                    change(fs)
-            except (FilesystemError, RollbackError):
-                pass
-            finally:
-                disk.before = quiet
-                ticket.release()
+            with suppress(FilesystemError, RollbackError), call(fs):
+                disk.before = nth
+                change(fs)
+            disk.before = quiet
         HostFilesystem(root, journal=folder / "journal").close()
         assert picture(root) == before, number
         assert sorted(each.name for each in (folder / "journal").iterdir()) == ["lock", "root"]
@@ -105,9 +100,8 @@ def test_fault_is_told_in_words_that_name_no_path_outside(tmp_path: Path, wordin
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
         for number in (errno.ENOSPC, errno.EROFS, 9999):
             disk.before = Nth(1, fail(number), among=frozenset({"make_file"}))
-            with pytest.raises(FilesystemError) as caught:
+            with raises(FilesystemError, wording) as caught:
                 fs.write_text("new", "x")
-            assert str(caught.value) == wording
             assert caught.value.path == "new"
             assert str(tmp_path) not in str(caught.value)
 
@@ -122,9 +116,8 @@ def test_file_that_may_not_be_written_is_not_replaced(tmp_path: Path, wording: W
     root = planted(tmp_path)
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=Strict()) as fs:
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.write_text("data.bin", "x")
-        assert str(raised.value) == wording
         assert picture(root) == before
 
 
@@ -135,9 +128,8 @@ def test_file_larger_than_the_process_may_write_changes_nothing(tmp_path: Path, 
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
         resource.setrlimit(resource.RLIMIT_FSIZE, (32 << 20, limits[1]))
         try:
-            with pytest.raises(FilesystemError) as raised:
+            with raises(FilesystemError, wording):
                 fs.write_bytes("data.bin", bytes(33 << 20))
-            assert str(raised.value) == wording
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert picture(root) == before
@@ -148,15 +140,12 @@ def test_tree_that_cannot_be_put_back_is_not_changed_any_more(tmp_path: Path, wo
     root, disk = planted(tmp_path), WatchedDisk()
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - a call
+        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - a call
             fs.write_text("data.bin", "x")
             disk.before = FromNth(1, fail(errno.EIO), among=frozenset({"rename"}))
         disk.before = quiet
-        ticket.release()
-        with pytest.raises(JournalError) as raised:
+        with raises(JournalError, wording):
             fs.write_text("other", "x")
-        assert str(raised.value) == wording
         assert fs.read_text("data.bin") == "x"
     HostFilesystem(root, journal=tmp_path / "journal").close()
     assert picture(root) == before
@@ -167,14 +156,11 @@ def test_call_that_cannot_be_synced_is_not_committed(tmp_path: Path, wording: Wo
     root, disk = planted(tmp_path), WatchedDisk()
     before = picture(root)
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with Transaction("tool", ticket=ticket, writes=True) as transaction:
+        with call(fs) as transaction:
             fs.write_text("data.bin", "x")
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"sync"}))
-            with pytest.raises(FilesystemError) as raised:
+            with raises(FilesystemError, wording):
                 transaction.commit()
-            assert str(raised.value) == wording
-        ticket.release()
         assert picture(root) == before
         fs.write_text("data.bin", "works again")
 
@@ -185,13 +171,10 @@ def test_journal_of_a_committed_call_that_cannot_be_removed_is_told_of(
     """The call has been committed all the same; nothing is changed on top of it."""
     root, disk = planted(tmp_path), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with Transaction("tool", ticket=ticket, writes=True) as transaction:
+        with call(fs) as transaction:
             fs.write_text("data.bin", "x")
             disk.before = Nth(1, fail(errno.EIO), among=frozenset({"discard"}))
             transaction.commit()
-        ticket.release()
         assert caplog.messages == wording
-        with pytest.raises(JournalError) as raised:
+        with raises(JournalError, wording):
             fs.write_text("data.bin", "y")
-        assert str(raised.value) == wording

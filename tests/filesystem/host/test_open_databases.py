@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.open_databases import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
 from tests.contrib.suites import SuiteRun
+from tests.filesystem.calls import call
+from tests.kit import raises
 from tests.wording import Wording
 
 _OTHER = """
@@ -85,16 +85,6 @@ class Desk:
         subprocess.run([sys.executable, "-I", "-S", "-c", _OTHER, self.root / "desk.db"], check=True)
         assert (self.root / "desk.db-wal").exists()
         self.session.dispatch(Note("recorded"))
-
-    @contextmanager
-    def call(self) -> Generator[Transaction]:
-        """A call, rolled back unless the block commits."""
-        ticket = draw_ticket((self.files.turn,), exclusive=True)
-        try:
-            with Transaction("tool", ticket=ticket, writes=True) as transaction:
-                yield transaction
-        finally:
-            ticket.release()
 
 
 def picture(root: Path) -> dict[str, str]:
@@ -220,9 +210,8 @@ def test_a_folder_with_an_open_database_stays(tmp_path: Path, wording: Wording) 
     ):
         for folder in ("outer", "outer/data"):
             for refused in (lambda path: files.remove(path, recursive=True), lambda path: files.move(path, "other")):
-                with pytest.raises(PathConflictError) as error:
+                with raises(PathConflictError, wording):
                     refused(folder)
-                assert str(error.value) == wording
         assert files.list("outer/data") == ()
         assert (root / "outer" / "data" / "desk.db").exists()
 
@@ -231,7 +220,7 @@ def test_a_rollback_leaves_an_open_database_alone(desk: Desk) -> None:
     """It is neither saved nor restored nor removed; what a program did is undone."""
     desk.files.write_text("a.txt", "before")
     before = picture(desk.root)
-    with desk.call():
+    with call(desk.files):
         desk.files.keep_tree()
         beside_the_call(lambda: desk.session.dispatch(Note("beside the call")))
         (desk.root / "a.txt").write_text("by a program")
@@ -252,8 +241,7 @@ def test_a_database_that_is_opened_in_a_call_outlives_its_rollback(tmp_path: Pat
         session.dispatch(Note("old"))
     with ExitStack() as stack:
         files = stack.enter_context(HostFilesystem(root, journal=tmp_path / "journal"))
-        ticket = draw_ticket((files.turn,), exclusive=True)
-        with Transaction("tool", ticket=ticket, writes=True):
+        with call(files):
             files.keep_tree()
             (root / "new").mkdir()
             sessions: list[Session] = []
@@ -262,7 +250,6 @@ def test_a_database_that_is_opened_in_a_call_outlives_its_rollback(tmp_path: Pat
                 sessions.append(stack.enter_context(Session.open(opened, "one")))
                 beside_the_call(lambda: sessions[-1].dispatch(Note("new")))
             (root / "made").touch()
-        ticket.release()
         assert not (root / "made").exists()
         for session in sessions:
             session.dispatch(Note("newer"))
@@ -296,7 +283,7 @@ def test_a_database_that_was_renamed_is_still_protected(desk: Desk) -> None:
     for read in READS.values():
         with pytest.raises(PathNotFoundError):
             read(desk.files, "renamed")
-    with desk.call():
+    with call(desk.files):
         desk.files.keep_tree()
     (desk.root / "renamed").rename(desk.root / "desk.db")
     desk.check()

@@ -17,23 +17,16 @@ from handrail.errors import (
     FilesystemBusyError,
     FilesystemError,
     JournalError,
-    PosixRequiredError,
     RollbackError,
     RootMissingError,
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
-from handrail.posix import require_posix
-from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw_ticket
+from handrail.filesystem.journal.folder import default_journal_folder
+from tests.filesystem.calls import call
 from tests.filesystem.disks import Nth, WatchedDisk, fail, picture
+from tests.kit import raises
 from tests.wording import Wording
-
-
-def tool(ticket: Ticket) -> Transaction:
-    """A call that writes."""
-    return Transaction("tool", ticket=ticket, writes=True)
 
 
 def test_root_that_vanished_is_told_and_nothing_happens(fs: HostFilesystem, root: Path, wording: Wording) -> None:
@@ -41,13 +34,11 @@ def test_root_that_vanished_is_told_and_nothing_happens(fs: HostFilesystem, root
     away = root.with_name("away")
     root.rename(away)
     before = picture(away)
-    with pytest.raises(RootMissingError) as raised:
+    with raises(RootMissingError, wording):
         fs.write_text("new", "x")
-    assert str(raised.value) == wording
     root.mkdir()
-    with pytest.raises(RootMissingError) as raised:
+    with raises(RootMissingError, wording):
         fs.read_text("data.bin")
-    assert str(raised.value) == wording
     assert not list(root.iterdir())
     assert picture(away) == before
     root.rmdir()
@@ -60,13 +51,9 @@ def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(
 ) -> None:
     """The rollback says so, and the next opening does it."""
     before = picture(root)
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with pytest.raises(RollbackError) as raised, tool(ticket):  # noqa: PT012 - leaving it raises
-            fs.write_text("data.bin", "x")
-            root.rename(root.with_name("away"))
-        assert str(raised.value) == wording
-        ticket.release()
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs, raises(RollbackError, wording), call(fs):
+        fs.write_text("data.bin", "x")
+        root.rename(root.with_name("away"))
     root.with_name("away").rename(root)
     HostFilesystem(root, journal=tmp_path / "journal").close()
     assert picture(root) == before
@@ -74,9 +61,8 @@ def test_root_that_vanishes_in_a_call_is_put_back_when_it_is_there_again(
 
 def test_root_must_be_a_folder(tmp_path: Path, wording: Wording) -> None:
     """The message says what to do; nothing is made."""
-    with pytest.raises(RootMissingError) as raised:
+    with raises(RootMissingError, wording):
         HostFilesystem(tmp_path / "absent", journal=tmp_path / "journal")
-    assert str(raised.value) == wording
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,25 +83,22 @@ def test_journal_is_kept_by_root_in_the_state_folder(
 @pytest.mark.parametrize("inside", [".", "notes/journal"])
 def test_journal_lies_outside_of_the_tree(root: Path, inside: str, wording: Wording) -> None:
     """Inside it would be listed, and changed by what it is to undo."""
-    with pytest.raises(JournalError) as raised:
+    with raises(JournalError, wording):
         HostFilesystem(root, journal=root / inside)
-    assert str(raised.value) == wording
 
 
 def test_journal_folder_belongs_to_one_root(root: Path, tmp_path: Path, wording: Wording) -> None:
     """What one root left there is not undone in another."""
     HostFilesystem(root, journal=tmp_path / "journal").close()
-    with pytest.raises(JournalError) as raised:
+    with raises(JournalError, wording):
         HostFilesystem(root / "notes", journal=tmp_path / "journal")
-    assert str(raised.value) == wording
 
 
 def test_journal_that_cannot_be_kept_is_told(root: Path, tmp_path: Path, wording: Wording) -> None:
     """Before anything is opened for work."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError) as raised:
+    with raises(JournalError, wording):
         HostFilesystem(root, journal=tmp_path / "file" / "journal")
-    assert str(raised.value) == wording
 
 
 class Watcher:
@@ -143,26 +126,11 @@ def test_second_filesystem_on_a_root_waits_and_is_then_refused(root: Path, tmp_p
     """Two of them would undo each other's work; which process they are in makes no difference."""
     journal = tmp_path / "journal"
     first = HostFilesystem(root, journal=journal)
-    with pytest.raises(FilesystemBusyError) as raised:
+    with raises(FilesystemBusyError, wording):
         HostFilesystem(root, journal=journal, wait=timedelta(seconds=2), clock=Watcher(lambda: None))
-    assert str(raised.value) == wording
     clock = Watcher(first.close)
     HostFilesystem(root, journal=journal, wait=timedelta(seconds=60), clock=clock).close()
     assert clock.asked == 2
-
-
-def test_folder_that_was_assigned_during_the_wait_is_refused(root: Path, tmp_path: Path) -> None:
-    """Two openings of different roots find a new journal folder: it belongs to the one that has its lock first."""
-    folder, held = JournalFolder(tmp_path / "journal", Disk()), os.open(root, os.O_RDONLY)
-    folder.acquire(held, timedelta(0), Watcher(lambda: None))
-
-    def open_and_close() -> None:
-        folder.assign(root)
-        folder.close(held, owned=True)
-
-    with pytest.raises(JournalError):
-        HostFilesystem(root / "notes", journal=tmp_path / "journal", clock=Watcher(open_and_close))
-    HostFilesystem(root, journal=tmp_path / "journal").close()
 
 
 def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path: Path, wording: Wording) -> None:
@@ -171,9 +139,8 @@ def test_second_filesystem_with_another_journal_is_refused(root: Path, tmp_path:
     (tmp_path / "link").symlink_to(root)
     with HostFilesystem(root, journal=one):
         for path in (root, tmp_path / "link"):
-            with pytest.raises(FilesystemBusyError) as raised:
+            with raises(FilesystemBusyError, wording):
                 HostFilesystem(path, journal=other, wait=timedelta(0))
-            assert str(raised.value) == wording
     HostFilesystem(root, journal=other, wait=timedelta(0)).close()
     HostFilesystem(root, journal=one, wait=timedelta(0)).close()
 
@@ -197,22 +164,15 @@ def test_refused_opening_removes_nothing_from_the_folder_of_the_holder(
         assert picture(root) == before
 
 
-def test_root_that_cannot_be_locked_is_no_fault(root: Path, tmp_path: Path, wording: Wording) -> None:
-    """As over a network; then the journal's folder alone keeps others away. That one must be lockable."""
-    folder, clock = JournalFolder(tmp_path / "journal", Disk()), Watcher(lambda: None)
-    passing = os.open(root, os.O_PATH)
-    folder.acquire(passing, timedelta(0), clock)
-    with pytest.raises(FilesystemBusyError):
-        HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0))
-    folder.close(passing, owned=True)
+def test_journal_that_cannot_be_locked_is_told(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """As over a network; then the journal's folder alone keeps others away, which must be lockable."""
 
     class Unlockable(Disk):
         def append_file(self, name: bytes, *, at: int) -> int:
             return os.open(root, os.O_PATH)
 
-    with pytest.raises(JournalError) as raised:
+    with raises(JournalError, wording):
         HostFilesystem(root, journal=tmp_path / "journal", disk=Unlockable())
-    assert str(raised.value) == wording
 
 
 def test_filesystem_that_was_dropped_lets_go_of_its_root(root: Path, tmp_path: Path) -> None:
@@ -229,20 +189,16 @@ def test_closed_filesystem_does_nothing(fs: HostFilesystem, wording: Wording) ->
     fs.close()
     fs.close()
     for operation in (fs.list, lambda: fs.write_text("a", "x"), lambda: fs.read_text("data.bin")):
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             operation()
-        assert str(raised.value) == wording
 
 
 def test_filesystem_is_not_closed_under_a_call(fs: HostFilesystem, wording: Wording) -> None:
     """The call could not be undone then."""
-    ticket = draw_ticket((fs.turn,), exclusive=True)
-    with tool(ticket):
+    with call(fs):
         fs.write_text("new", "x")
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.close()
-        assert str(raised.value) == wording
-    ticket.release()
     assert not fs.exists("new")
 
 
@@ -278,47 +234,9 @@ except FilesystemBusyError:
     assert done.returncode == 0, done.stderr
 
 
-def test_closing_in_a_forked_process_leaves_the_journal_alone(root: Path, tmp_path: Path) -> None:
-    """What lies in its folder belongs to the process that has opened it."""
-
-    class Forked(WatchedDisk):
-        pid = 1
-
-        def process(self) -> int:
-            return self.pid
-
-    disk = Forked()
-    fs = HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
-    (tmp_path / "journal" / "image-1").write_text("needed there")
-    disk.pid = 2
-    fs.close()
-    assert (tmp_path / "journal" / "image-1").exists()
-
-
-def test_package_can_be_imported_where_there_are_no_folder_descriptors() -> None:
-    """Files in memory work everywhere."""
-    program = """
-import os
-for name in ("O_DIRECTORY", "O_PATH", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
-    delattr(os, name)
-from handrail.filesystem import InMemoryFilesystem
-InMemoryFilesystem({"a": "x"})
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 def test_disk_that_fails_at_the_opening_is_told_in_words(root: Path, tmp_path: Path, wording: Wording) -> None:
     """And nothing is left open."""
     disk = WatchedDisk(Nth(1, fail(errno.EIO), among=frozenset({"names"})))
-    with pytest.raises(FilesystemError) as raised:
+    with raises(FilesystemError, wording):
         HostFilesystem(root, journal=tmp_path / "journal", disk=disk)
-    assert str(raised.value) == wording
     HostFilesystem(root, journal=tmp_path / "journal", wait=timedelta(0)).close()
-
-
-def test_other_systems_are_told_what_to_use(wording: Wording) -> None:
-    """The error comes at the construction, and names what works there."""
-    require_posix("HostFilesystem")
-    with pytest.raises(PosixRequiredError) as raised:
-        require_posix("HostFilesystem", has_folders=False)
-    assert str(raised.value) == wording

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError, JournalError, RollbackError
+from handrail.errors import JournalError, RollbackError
 from handrail.filesystem import HostFilesystem
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
-from tests.filesystem.disks import FromNth, Nth, Picture, WatchedDisk, fail, picture, plant, quiet
+from tests.filesystem.calls import call
+from tests.filesystem.disks import FromNth, Picture, WatchedDisk, fail, picture, plant, quiet
 from tests.wording import Wording
 
 
@@ -23,11 +22,9 @@ def left_half_done(root: Path, journal: Path, work: Callable[[HostFilesystem], o
     plant(root)
     before, disk = picture(root), WatchedDisk()
     with HostFilesystem(root, journal=journal, disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
+        with pytest.raises(RollbackError), call(fs):  # noqa: PT012 - leaving it
             work(fs)
             disk.before = FromNth(1, fail(errno.EIO))
-        ticket.release()
         disk.before = quiet
     assert picture(root) != before
     return before
@@ -103,31 +100,4 @@ def test_file_that_is_still_in_the_tree_may_have_been_written_to(tmp_path: Path)
     (root / "notes" / "plan.md").write_text("by hand\n")
     HostFilesystem(root, journal=journal).close()
     before["notes/plan.md"] = (*before["notes/plan.md"][:2], b"by hand\n")
-    assert picture(root) == before
-
-
-def test_content_that_was_copied_for_a_program_is_known_again(tmp_path: Path, wording: Wording) -> None:
-    """It was a file of the tree, which a program might have written to; its copy counts as what was saved."""
-    root, journal = tmp_path / "root", tmp_path / "journal"
-    root.mkdir()
-    disk, before = WatchedDisk(), left_half_done(root, journal, change)
-    HostFilesystem(root, journal=journal).close()
-    with HostFilesystem(root, journal=journal, disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with pytest.raises(RollbackError), Transaction("tool", ticket=ticket, writes=True):  # noqa: PT012 - leaving it
-            disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
-            with pytest.raises(FilesystemError) as raised:
-                fs.write_text("notes/plan.md", "2. leap\n")
-            assert str(raised.value) == wording
-            disk.before = quiet
-            (image,) = images(journal)
-            assert image.samefile(root / "notes" / "plan.md")
-            fs.keep_tree()
-            assert not image.samefile(root / "notes" / "plan.md")
-            fs.write_text("notes/plan.md", "2. leap\n")
-            disk.before = FromNth(1, fail(errno.EIO))
-        ticket.release()
-        disk.before = quiet
-    assert picture(root) != before
-    HostFilesystem(root, journal=journal).close()
     assert picture(root) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import errno
 import os
 import socket
@@ -14,29 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError, RollbackError
+from handrail.errors import FilesystemError
 from handrail.filesystem import HostFilesystem
-from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw_ticket
+from tests.filesystem.calls import call
 from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
 from tests.filesystem.programs import damage
+from tests.kit import raises
 from tests.wording import Wording
-
-
-def tool(ticket: Ticket) -> Transaction:
-    """A call that writes."""
-    return Transaction("tool", ticket=ticket, writes=True)
 
 
 def test_undone_file_is_the_very_same_file(root: Path, tmp_path: Path) -> None:
     """Inode, times and permissions come back, because the file was never copied."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
         was = (root / "notes/run.sh").stat()
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
+        with call(fs):
             fs.write_text("notes/run.sh", "other")
             assert (root / "notes/run.sh").stat().st_ino != was.st_ino
-        ticket.release()
         now = (root / "notes/run.sh").stat()
     assert (now.st_ino, now.st_mtime_ns, now.st_mode) == (was.st_ino, was.st_mtime_ns, was.st_mode)
 
@@ -89,22 +81,19 @@ def test_what_somebody_else_wrote_meanwhile_is_kept(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
 ) -> None:
     """The tree is put back all the same; what was found goes to the journal's folder, or stays if it may."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
-            fs.write_text("data.bin", "changed")
-            fs.remove("notes/plan.md")
-            fs.remove("dangling")
-            fs.write_text("made/by/tool", "x")
-            fs.remove("notes/old", recursive=True)
-            fs.move("notes/run.sh", "run.sh")
-            (root / "data.bin").write_text("an editor saved this")
-            (root / "dangling").symlink_to("elsewhere")
-            (root / "notes/plan.md").mkdir()
-            (root / "notes/plan.md/theirs").write_text("kept 1")
-            (root / "made/by/theirs").write_text("kept 2")
-            (root / "notes/old").write_text("kept 3")
-        ticket.release()
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs, call(fs):
+        fs.write_text("data.bin", "changed")
+        fs.remove("notes/plan.md")
+        fs.remove("dangling")
+        fs.write_text("made/by/tool", "x")
+        fs.remove("notes/old", recursive=True)
+        fs.move("notes/run.sh", "run.sh")
+        (root / "data.bin").write_text("an editor saved this")
+        (root / "dangling").symlink_to("elsewhere")
+        (root / "notes/plan.md").mkdir()
+        (root / "notes/plan.md/theirs").write_text("kept 1")
+        (root / "made/by/theirs").write_text("kept 2")
+        (root / "notes/old").write_text("kept 3")
     journal = tmp_path / "journal"
     assert (root / "data.bin").read_bytes() == bytes(range(256)) * 10
     assert (journal / "data.bin.found").read_text() == "an editor saved this"
@@ -151,8 +140,7 @@ def test_folder_that_somebody_swapped_meanwhile_is_made_again(
 ) -> None:
     """The call is rolled back at once, nothing is written through a link, and the next call goes through."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
+        with call(fs):
             fs.write_text("notes/old/a.md", "changed")
             fs.write_text("notes/old/new.md", "new")
             swap(root)
@@ -161,19 +149,15 @@ def test_folder_that_somebody_swapped_meanwhile_is_made_again(
         assert not (root / "notes/old/new.md").exists()
         assert os.path.lexists(tmp_path / "journal" / f"{found}.found") == bool(found)
         fs.write_text("notes/old/a.md", "again")
-        ticket.release()
     assert (root / "notes/old/a.md").read_text() == "again"
 
 
 def test_folder_that_somebody_removed_meanwhile_is_made_again(root: Path, tmp_path: Path) -> None:
     """Else there would be no place to put things back to."""
-    with HostFilesystem(root, journal=tmp_path / "journal") as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
-            fs.remove("notes/old/a.md")
-            (root / "notes/old/empty").rmdir()
-            (root / "notes/old").rmdir()
-        ticket.release()
+    with HostFilesystem(root, journal=tmp_path / "journal") as fs, call(fs):
+        fs.remove("notes/old/a.md")
+        (root / "notes/old/empty").rmdir()
+        (root / "notes/old").rmdir()
     assert (root / "notes/old/a.md").read_text() == "a"
 
 
@@ -186,10 +170,8 @@ def calls_of_a_write(folder: Path, files: int) -> int:
     with HostFilesystem(root, journal=folder / "journal", disk=disk) as fs:
         counter = FromNth(1, lambda: None)
         disk.before = counter
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
+        with call(fs):
             fs.write_text("5", "y")
-        ticket.release()
         disk.before = quiet
     return counter.seen
 
@@ -229,17 +211,14 @@ def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
     """What is saved is copied then, and so is what somebody else has left."""
     (root / "run").write_bytes(b"x" * 3000)
     before, disk = picture(root), OtherDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
-            fs.write_text("run", "first")
-            fs.write_text("run", "second")
-            fs.write_text("data.bin", "x")
-            fs.remove("dangling")
-            fs.remove("notes", recursive=True)
-            (root / "data.bin").write_text("theirs")
-            (root / "dangling").symlink_to("theirs")
-        ticket.release()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs, call(fs):
+        fs.write_text("run", "first")
+        fs.write_text("run", "second")
+        fs.write_text("data.bin", "x")
+        fs.remove("dangling")
+        fs.remove("notes", recursive=True)
+        (root / "data.bin").write_text("theirs")
+        (root / "dangling").symlink_to("theirs")
     assert picture(root) == before
     assert (tmp_path / "journal" / "data.bin.found").read_text() == "theirs"
     assert os.fspath((tmp_path / "journal" / "dangling.found").readlink()) == "theirs"
@@ -249,18 +228,15 @@ def test_journal_may_lie_on_another_disk(root: Path, tmp_path: Path) -> None:
 def test_special_file_of_another_process_stays_in_the_tree(root: Path, tmp_path: Path, disk: WatchedDisk) -> None:
     """A fifo or socket is never copied: it is renamed if something else belongs there, wherever the journal lies."""
     before = picture(root)
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket):
-            for path in ("data.bin", "dangling", "notes/plan.md"):
-                fs.remove(path)
-            fs.write_text("made", "x")
-            (root / "made").unlink()
-            os.mkfifo(root / "data.bin")
-            os.mkfifo(root / "made")
-            with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(root):
-                listening.bind("dangling")
-        ticket.release()
+    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs, call(fs):
+        for path in ("data.bin", "dangling", "notes/plan.md"):
+            fs.remove(path)
+        fs.write_text("made", "x")
+        (root / "made").unlink()
+        os.mkfifo(root / "data.bin")
+        os.mkfifo(root / "made")
+        with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(root):
+            listening.bind("dangling")
     found = {path.name: stat.S_IFMT(path.lstat().st_mode) for path in root.iterdir()}
     after = picture(root)
     specials = {"data.bin.found": stat.S_IFIFO, "dangling.found": stat.S_IFSOCK, "made": stat.S_IFIFO}
@@ -273,33 +249,23 @@ def test_second_thing_found_at_a_path_gets_another_name(root: Path, tmp_path: Pa
     """Nothing that was set aside is replaced."""
     with HostFilesystem(root, journal=tmp_path / "journal") as fs:
         for text in ("one", "two"):
-            ticket = draw_ticket((fs.turn,), exclusive=True)
-            with tool(ticket):
+            with call(fs):
                 fs.write_text("data.bin", "x")
                 (root / "data.bin").write_text(text)
-            ticket.release()
     assert (tmp_path / "journal" / "data.bin.found").read_text() == "one"
     assert (tmp_path / "journal" / "data.bin.2.found").read_text() == "two"
 
 
-def test_file_is_put_back_by_hand_also_where_there_is_no_room_for_a_copy(
-    root: Path, tmp_path: Path, wording: Wording
-) -> None:
-    """The file itself comes back, as in a rollback; one that was only a copy cannot, and then nothing changes."""
+def test_snapshot_that_has_no_room_is_not_put_back_by_half(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """Then nothing changes; with room, all comes back."""
     before, disk = picture(root), WatchedDisk()
     with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
         snapshot = fs.snapshot()
-        fs.write_text("notes/run.sh", "x")
-        disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"set_time"}))
-        fs.restore(snapshot)
-        disk.before = quiet
-        assert picture(root) == before
         fs.write_text("data.bin", "x")
         changed = picture(root)
         disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"set_time"}))
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.restore(snapshot)
-        assert str(raised.value) == wording
         disk.before = quiet
         assert picture(root) == changed
         fs.restore(snapshot)
@@ -317,8 +283,7 @@ def test_file_on_a_disk_without_hard_links_is_moved_all_the_same(root: Path, tmp
 def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: HostFilesystem, root: Path) -> None:
     """What the program did is kept for it first; and the call is undone all the same."""
     before, oldest = picture(root), fs.snapshot()
-    ticket = draw_ticket((fs.turn,), exclusive=True)
-    with tool(ticket):
+    with call(fs):
         fs.keep_tree()
         damage(root)
         damaged, newest = picture(root), fs.snapshot()
@@ -326,33 +291,4 @@ def test_snapshot_by_hand_in_a_call_is_not_harmed_by_going_back_over_a_tree(fs: 
         assert picture(root) == before
         fs.restore(newest)
         assert picture(root) == damaged
-    ticket.release()
     assert picture(root) == before
-
-
-def test_rollback_over_a_tree_of_somebody_else_can_be_undone_itself(
-    root: Path, tmp_path: Path, wording: Wording
-) -> None:
-    """Somebody goes back over a tree beside a call that has changed nothing; the call's rollback begins with a tree."""
-    gone_back, disk = picture(root), WatchedDisk()
-    with HostFilesystem(root, journal=tmp_path / "journal", disk=disk) as fs:
-        oldest, ticket = fs.snapshot(), draw_ticket((fs.turn,), exclusive=True)
-        with tool(ticket) as transaction:
-            fs.remove("notes/plan.md")
-            fs.keep_tree()
-            damage(root)
-            transaction.commit()
-        ticket.release()
-        ticket = draw_ticket((fs.turn,), exclusive=True)
-        with pytest.raises(RollbackError), tool(ticket):  # noqa: PT012 - leaving it raises
-            with pytest.raises(FilesystemError) as raised:
-                fs.remove("nothing")
-            assert str(raised.value) == wording
-            contextvars.Context().run(fs.restore, oldest)
-            assert picture(root) == gone_back
-            disk.before = Nth(2, fail(errno.EIO), among=frozenset({"write"}))  # the first notes the tree
-        ticket.release()
-        disk.before = quiet
-        assert picture(root) != gone_back
-    HostFilesystem(root, journal=tmp_path / "journal").close()
-    assert picture(root) == gone_back

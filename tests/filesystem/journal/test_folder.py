@@ -9,8 +9,6 @@ import pytest
 
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.folder import JournalFolder
 
 
 def test_folder_that_a_crash_left_without_its_owner_belongs_to_the_next_root(root: Path, tmp_path: Path) -> None:
@@ -23,20 +21,3 @@ def test_folder_that_a_crash_left_without_its_owner_belongs_to_the_next_root(roo
     with pytest.raises(JournalError):
         HostFilesystem(root / "notes", journal=journal)
     HostFilesystem(root, journal=journal).close()
-
-
-def test_folder_whose_lock_cannot_be_opened_is_closed(tmp_path: Path) -> None:
-    """A failed opening leaves no descriptor behind."""
-
-    class Watched(Disk):
-        def open_root(self, path: Path) -> int:
-            opened.append(super().open_root(path))
-            return opened[-1]
-
-    opened: list[int] = []
-    (tmp_path / "lock").mkdir()
-    with pytest.raises(JournalError):
-        JournalFolder(tmp_path, Watched())
-    (descriptor,) = opened
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError, JournalError
+from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.programs import program as programs
@@ -108,14 +108,6 @@ def test_process_that_cannot_be_killed_keeps_the_folder_closed(
         assert records_in(journal) == ["program-one"]
         opening().close()
         assert process.wait() == -9
-
-
-def test_closed_filesystem_records_nothing(opening: Opening) -> None:
-    """Its descriptors may be those of other files by now."""
-    files = opening()
-    files.close()
-    with pytest.raises(FilesystemError):
-        _ = files.programs
 
 
 class _FailingDisk(Disk):

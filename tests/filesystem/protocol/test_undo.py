@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -14,7 +13,9 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.filesystem.path_filters import ExcludedPaths, PathFilter
 from handrail.transaction import Transaction, current, view_for_call
 from handrail.turns import draw_ticket
+from tests.filesystem.calls import call
 from tests.filesystem.stores import tree_of
+from tests.kit import raises
 from tests.wording import Wording
 
 Make = Callable[..., Filesystem]
@@ -29,19 +30,6 @@ CHANGES: dict[str, Callable[[Filesystem], object]] = {
     "remove notes": lambda fs: fs.remove("notes", recursive=True),
     "move notes to other/notes": lambda fs: fs.move("notes", "other/notes"),
 }
-
-
-@contextmanager
-def call(fs: Filesystem, *, writes: bool = True, inside: Transaction | None = None) -> Generator[Transaction]:
-    """A call that holds the turn of a filesystem; rolled back unless the block commits."""
-    ticket = draw_ticket(
-        (fs.turn,) if inside is None else (), exclusive=writes, inside=inside.ticket if inside else None
-    )
-    try:
-        with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
-            yield transaction
-    finally:
-        ticket.release()
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -141,33 +129,6 @@ def test_inner_call_is_a_savepoint_of_the_outer_one(make: Make) -> None:
     assert tree_of(fs) == {"a": b"0"}
 
 
-def test_snapshot_taken_by_hand_can_be_restored_again_and_again(make: Make) -> None:
-    """A snapshot is a moment to come back to, for as long as it is held."""
-    fs = make(FILES)
-    before, snapshot = tree_of(fs), fs.snapshot()
-    for number in range(3):
-        fs.remove("notes", recursive=True)
-        fs.write_text("notes", str(number))
-        fs.restore(snapshot)
-        assert tree_of(fs) == before
-
-
-def test_going_back_leaves_later_snapshots_valid(make: Make) -> None:
-    """A person may go back, look, and return."""
-    fs = make()
-    old = fs.snapshot()
-    fs.write_text("a", "1")
-    new = fs.snapshot()
-    fs.write_text("a", "2")
-    fs.restore(old)
-    assert tree_of(fs) == {}
-    fs.write_text("b", "3")
-    fs.restore(new)
-    assert tree_of(fs) == {"a": b"1"}
-    fs.restore(old)
-    assert tree_of(fs) == {}
-
-
 def test_handler_may_go_back_before_its_call_and_is_undone_like_any_write(make: Make) -> None:
     """Restoring is a change: if the call fails, what it took back is there again."""
     fs = make({"a": "0"})
@@ -189,14 +150,12 @@ def test_going_back_is_refused_where_writing_is(make: Make, wording: Wording) ->
     fs = make({"a": "0"})
     old = fs.snapshot()
     fs.write_text("a", "1")
-    with call(fs, writes=False), pytest.raises(ReadOnlyViolation) as raised:
+    with call(fs, writes=False), raises(ReadOnlyViolation, wording):
         fs.restore(old)
-    assert str(raised.value) == wording
     with call(fs) as transaction:
         transaction.commit()
-        with pytest.raises(TransactionClosedError) as another:
+        with raises(TransactionClosedError, wording):
             fs.restore(old)
-        assert str(another.value) == wording
     assert fs.read_text("a") == "1"
 
 

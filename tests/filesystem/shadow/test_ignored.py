@@ -154,24 +154,6 @@ def test_what_a_repository_excludes_counts_as_ignored(root: Path, shadow: Shadow
     assert found == IGNORED - {"src/run.log"} | {"src/main.py", "inside.log", "inner/secret"}
 
 
-def test_a_name_that_changes_its_kind_is_decided_about_again(root: Path, shadow: ShadowRepository) -> None:
-    """A pattern may be for folders only."""
-    assert "src/__pycache__" in shadow.take().left_out
-    shutil.rmtree(root / "src/__pycache__")
-    (root / "src/__pycache__").write_text("a file")
-    assert "src/__pycache__" not in shadow.take().left_out
-
-
-def test_names_that_are_not_utf_8_are_left_out_too(root: Path, shadow: ShadowRepository) -> None:
-    """The rules see the same bytes as git."""
-    (root / os.fsdecode(b"caf\xe9.log")).touch()
-    before, taken = picture(root), shadow.take()
-    assert os.fsdecode(b"caf\xe9.log") in taken.left_out
-    (root / "src/main.py").unlink()
-    shadow.restore(taken.id)
-    assert picture(root) == before
-
-
 def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: ShadowRepository) -> None:
     """Nor does a file that is too large, or a link."""
     (root / ".gitignore").unlink()

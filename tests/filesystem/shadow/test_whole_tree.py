@@ -9,13 +9,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail.crash_points import arm
 from handrail.errors import (
     CommitInDoubtError,
     FilesystemError,
@@ -27,15 +25,22 @@ from handrail.errors import (
 )
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.undo_journal import Snapshot
-from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
+from tests.filesystem.calls import call
 from tests.filesystem.decisions import Decisions
-from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, quiet
+from tests.filesystem.disks import FromNth, Nth, WatchedDisk, fail, picture, plant, quiet
 from tests.filesystem.programs import PROGRAMS, CallOverProgram, damage
 from tests.filesystem.shadow_trees import git
+from tests.kit import raises
 from tests.wording import Wording
 
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree that a program may work on."""
+    plant(tmp_path / "root")
+    return tmp_path / "root"
 
 
 @pytest.fixture
@@ -48,17 +53,6 @@ def fs(root: Path) -> Generator[HostFilesystem]:
 def opened(root: Path, **options: Any) -> HostFilesystem:
     """The tree, opened; with the same journal each time."""
     return HostFilesystem(root, journal=root.with_name("journal"), **options)
-
-
-@contextmanager
-def call(fs: HostFilesystem, inside: Transaction | None = None, *, writes: bool = True) -> Generator[Transaction]:
-    """A call; rolled back unless the block commits."""
-    ticket = draw_ticket((fs.turn,) if inside is None else (), exclusive=True, inside=inside.ticket if inside else None)
-    try:
-        with Transaction("tool", ticket=ticket, writes=writes, parent=inside) as transaction:
-            yield transaction
-    finally:
-        ticket.release()
 
 
 def names_in(journal: Path) -> set[str]:
@@ -130,13 +124,12 @@ def test_nested_call_is_undone_to_its_own_beginning(
             damage(root)
         fs.write_text("notes/outer", "x")
         between = picture(root)
-        for again in "23":
-            with call(fs, inside=outer):
-                fs.write_text("notes/plan.md", "inner")
-                fs.keep_tree()
-                damage(root, again)
-                fs.write_text("notes/outer", "inner")
-            assert picture(root) == between
+        with call(fs, inside=outer):
+            fs.write_text("notes/plan.md", "inner")
+            fs.keep_tree()
+            damage(root, "2")
+            fs.write_text("notes/outer", "inner")
+        assert picture(root) == between
         with call(fs, inside=outer) as inner:
             fs.keep_tree()
             damage(root, "4")
@@ -144,22 +137,6 @@ def test_nested_call_is_undone_to_its_own_beginning(
             inner.commit()
     assert picture(root) == before
     assert not caplog.records
-
-
-def test_tree_outlives_the_call_for_older_snapshots(fs: HostFilesystem, root: Path) -> None:
-    """A snapshot by hand leads back over programs of calls that were committed; what was there then can be restored."""
-    before, oldest = picture(root), fs.snapshot()
-    with call(fs) as transaction:
-        fs.write_text("notes/plan.md", "x")
-        fs.keep_tree()
-        damage(root)
-        transaction.commit()
-    after, newest = picture(root), fs.snapshot()
-    for _ in range(2):
-        fs.restore(oldest)
-        assert picture(root) == before
-        fs.restore(newest)
-        assert picture(root) == after
 
 
 def test_restoring_over_a_tree_in_a_call_is_undone_with_it(fs: HostFilesystem, root: Path) -> None:
@@ -189,9 +166,8 @@ def test_restoring_over_a_tree_that_fails_changes_nothing(root: Path, wording: W
             transaction.commit()
         after = picture(root)
         disk.before = Nth(1, fail(errno.EIO), among=frozenset({"rename"}))
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.restore(oldest)
-        assert str(raised.value) == wording
         disk.before = quiet
         assert picture(root) == after
 
@@ -205,9 +181,8 @@ def test_snapshot_taken_in_what_is_undone_leads_nowhere(fs: HostFilesystem, root
         damage(root)
         lost.append(fs.snapshot())
     assert picture(root) == before
-    with pytest.raises(SnapshotError) as raised:
+    with raises(SnapshotError, wording):
         fs.restore(lost[0])
-    assert str(raised.value) == wording
     fs.write_text("notes/plan.md", "x")
     fs.restore(oldest)
     assert picture(root) == before
@@ -220,13 +195,11 @@ def test_program_that_writes_into_a_file_does_not_reach_its_image(root: Path, wo
         before = picture(root)
         with call(fs):
             disk.before = Nth(1, fail(errno.ENOSPC), among=frozenset({"make_file"}))
-            with pytest.raises(FilesystemError) as raised:
+            with raises(FilesystemError, wording):
                 fs.write_text("notes/run.sh", "x")
-            assert str(raised.value) == wording
             disk.before = FromNth(2, fail(errno.ENOSPC), among=frozenset({"rename", "make_file"}))
-            with pytest.raises(FilesystemError) as raised:
+            with raises(FilesystemError, wording):
                 fs.keep_tree()
-            assert str(raised.value) == wording
             disk.before = quiet
             fs.keep_tree()
             damage(root)
@@ -236,15 +209,13 @@ def test_program_that_writes_into_a_file_does_not_reach_its_image(root: Path, wo
 
 def test_only_a_call_keeps_the_tree(fs: HostFilesystem, wording: Wording) -> None:
     """Nothing would undo it; and a call that only reads starts no program that changes something."""
-    with pytest.raises(FilesystemError) as raised:
+    with raises(FilesystemError, wording):
         fs.keep_tree()
-    assert str(raised.value) == wording
     with call(fs, writes=False), pytest.raises(ReadOnlyViolation):
         fs.keep_tree()
     fs.close()
-    with pytest.raises(FilesystemError) as raised:
+    with raises(FilesystemError, wording):
         fs.keep_tree()
-    assert str(raised.value) == wording
 
 
 def test_tree_that_cannot_be_kept_is_told_before_anything_happens(root: Path, wording: Wording) -> None:
@@ -252,13 +223,11 @@ def test_tree_that_cannot_be_kept_is_told_before_anything_happens(root: Path, wo
     before = picture(root)
     with opened(root, git="no-such-git") as fs, call(fs):
         fs.write_text("new", "x")
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.keep_tree()
-        assert str(raised.value) == wording
     with opened(root, max_untracked_bytes=2000) as fs, call(fs):
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.keep_tree()
-        assert str(raised.value) == wording
         fs.write_text("new", "x")
     assert picture(root) == before
 
@@ -286,25 +255,11 @@ def test_tree_is_noted_before_a_program_can_run(root: Path, wording: Wording) ->
     before, disk = picture(root), WatchedDisk()
     with opened(root, disk=disk) as fs, call(fs):
         disk.before = FromNth(1, fail(errno.ENOSPC), among=frozenset({"write"}))
-        with pytest.raises(FilesystemError) as raised:
+        with raises(FilesystemError, wording):
             fs.keep_tree()
-        assert str(raised.value) == wording
         disk.before = quiet
         fs.write_text("new", "x")
     assert picture(root) == before
-
-
-def test_crash_points_stand_before_and_after_the_tree_is_noted(fs: HostFilesystem, root: Path) -> None:
-    """They are those of images."""
-    told: list[tuple[str, bool]] = []
-    noted = root.with_name("journal")
-    with call(fs):
-        arm(lambda point: told.append((point, any(b"tree" in each.read_bytes() for each in noted.glob("journal-*")))))
-        try:
-            fs.keep_tree()
-        finally:
-            arm(None)
-    assert told == [("journal-before-image", False), ("journal-after-image", True)]
 
 
 @pytest.mark.parametrize("durability,most", [("full", 2), ("normal", 0)])
