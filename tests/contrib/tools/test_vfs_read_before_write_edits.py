@@ -36,50 +36,6 @@ def test_lines_before_and_after_an_edit_stay_shown(wording: Wording) -> None:
     run.told("write_file", path="a.md", content="")
 
 
-def test_what_the_model_writes_by_an_edit_it_knows() -> None:
-    """It replaces all lines of a file, of which one was shown."""
-    run = run_over("a\na\na\n")
-    run.told("read_file", path="a.md", limit=1)
-    run.told("edit_file", path="a.md", old="a\na\na\n", new="b\n")
-    run.told("write_file", path="a.md", content="")
-
-
-def test_edit_that_empties_a_file_leaves_nothing_to_be_shown() -> None:
-    """There is no line that has not been shown."""
-    run = run_over("a\nb")
-    run.told("read_file", path="a.md", limit=1)
-    run.told("edit_file", path="a.md", old="a\nb", new="")
-    run.told("write_file", path="a.md", content="")
-
-
-def test_line_of_which_the_model_wrote_a_part_is_not_shown(wording: Wording) -> None:
-    """The rest of it may be anything."""
-    run = run_over(TEN_LINES)
-    run.told("read_file", path="a.md", limit=5)
-    run.told("edit_file", path="a.md", old="ne 6", new="n")
-    run.told("read_file", path="a.md", offset=7)
-    assert run.refused("write_file", path="a.md", content="") == wording
-    run.told("edit_file", path="a.md", old="lin\nline 7\n", new="seven\n")
-    run.told("write_file", path="a.md", content="")
-
-
-def test_every_replacement_of_an_edit_counts(wording: Wording) -> None:
-    """Also thousands of them, of a text that was shown in part."""
-    run = run_over(SEVEN_HUNDRED_LINES * 4)
-    run.told("read_file", path="a.md")
-    run.told("edit_file", path="a.md", old="ine", new="ines\nof", replace_all=True)
-    assert run.refused("write_file", path="a.md", content="") == wording
-
-
-def test_lines_that_an_edit_removes_need_not_be_shown() -> None:
-    """What was shown before and after them touches."""
-    run = run_over(TEN_LINES)
-    run.told("read_file", path="a.md", limit=4)
-    run.told("read_file", path="a.md", offset=6)
-    run.told("edit_file", path="a.md", old="line 5\n", new="")
-    run.told("write_file", path="a.md", content="")
-
-
 @pytest.mark.parametrize("ends", ["\r\n", "\n"])
 def test_line_ends_are_no_difference(ends: str, wording: Wording) -> None:
     """Lines are counted as the model sees them."""

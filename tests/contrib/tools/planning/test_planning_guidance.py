@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from handrail.contrib.tools.planning import PlanningStrategy, planning_guidance
 from tests.wording import Wording
 
@@ -32,15 +30,6 @@ def test_only_the_mindset_differs_between_strategies() -> None:
     every = [parts(strategy) for strategy in PlanningStrategy]
     assert len({(before, after) for before, _, after in every}) == 1
     assert len({mindset for _, mindset, _ in every}) == len(PlanningStrategy)
-
-
-@pytest.mark.parametrize("strategy", list(PlanningStrategy))
-def test_mindset_is_one_paragraph_that_names_no_tool(strategy: PlanningStrategy) -> None:
-    """A mindset is about thinking; which tool does what stands in the part that all strategies share."""
-    _, mindset, _ = parts(strategy)
-    assert mindset
-    assert "\n\n" not in mindset
-    assert "planning_" not in mindset
 
 
 def test_text_of_the_default_strategy(wording: Wording) -> None:

@@ -4,25 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.contrib.tools import PythonEvaluated, PythonFault
+from handrail.contrib.tools import PythonFault
 from handrail.contrib.tools.python.evaluation import Printed
 from tests.wording import Wording
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        pytest.param(PythonEvaluated(), id="nothing"),
-        pytest.param(PythonEvaluated("2", "json"), id="value"),
-        pytest.param(PythonEvaluated(printed="x\ny\n"), id="printed"),
-        pytest.param(PythonEvaluated("{1}", "repr", "x\n", 0, ("a", "b")), id="printed, files and value"),
-        pytest.param(PythonEvaluated(fault=PythonFault("E", "no"), changed=("a",)), id="fault"),
-        pytest.param(PythonEvaluated(printed="x\n", fault=PythonFault("E", "no")), id="printed and fault"),
-    ],
-)
-def test_rendering_has_what_there_is(value: PythonEvaluated, wording: Wording) -> None:
-    """Of code that has failed, what it printed before."""
-    assert value.render() == wording
 
 
 @pytest.mark.parametrize(
@@ -48,11 +32,3 @@ def test_printed_text_is_kept_from_its_beginning_and_its_end(wording: Wording) -
         assert printed.left_out == 900
         first, said, last = printed.text().split("\n")
         assert (first, said, last) == (text[:50], wording, text[-50:])
-
-
-def test_printed_text_that_fits_is_kept_whole() -> None:
-    """To the last character."""
-    printed = Printed(10)
-    printed.write("12345")
-    printed.write("67890")
-    assert (printed.text(), printed.left_out) == ("1234567890", 0)

@@ -127,12 +127,6 @@ def test_file_that_is_too_large_or_not_text_is_not_read(monkeypatch: pytest.Monk
     assert run.refused("evaluate_python", code="write_text('new.txt', 'é' * 501)") == wording
 
 
-def test_lists_are_bounded(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
-    """Their paths take memory of the agent."""
-    monkeypatch.setattr(files_module, "MOST_LISTED", 2)
-    assert over(files()).refused("evaluate_python", code="glob_files('**')") == wording
-
-
 @pytest.mark.parametrize(
     "code", ["read_text(5)", "read_text()", "exists('a', 'b')", "list_files(folder='.')", "write_text('new.md', b'x')"]
 )
@@ -170,3 +164,9 @@ def test_what_a_person_would_be_asked_about_is_refused() -> None:
     assert held.exists("notes/b.md")
     with pytest.raises(FilesystemError):
         held.write_text("notes/b.md", "x")
+
+
+def test_lists_are_bounded(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
+    """Their paths take memory of the agent."""
+    monkeypatch.setattr(files_module, "MOST_LISTED", 2)
+    assert over(files()).refused("evaluate_python", code="glob_files('**')") == wording

@@ -21,13 +21,11 @@ SECRET = "hunter2"  # noqa: S105 - of this test
 HARMLESS = frozenset(
     {
         "__spec__",
-        "value = []\nfor _ in range(10**5):\n    value = [value]\nvalue",
         "import re\nre.match('(a|a)*$', 'a' * 60 + 'b')",
         "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
         "import re\nre.match('(x+x+)+y', 'x' * 10**5)",
         "(" * 1000 + ")" * 1000,
         "class A:\n    def __repr__(self):\n        while True:\n            pass\nA()",
-        "class A:\n    def __repr__(self):\n        return 'a' * 10**9\nA()",
         "x: (yield) = 5",
         "10**10**6 * 10**10**6 % 7",
     }

@@ -25,19 +25,12 @@ SETTINGS = PythonSettings(memory_bytes=64 * MIB, seconds=0.3, most_characters=10
 TOO_LONG = (
     "while True:\n    pass",
     "sum(range(10**12))",
-    "import itertools\nsum(1 for _ in itertools.permutations(range(12)))",
     "x = 10**100000\nfor _ in range(100):\n    x *= x",
-    "divmod(10**(10**7), 3)",
-    "import math\nmath.factorial(10**7)",
     "while True:\n    print('a' * 1000)",
 )
 TOO_LARGE = (
     "[0] * (10**10 // 8)",
     "x = [0]\nwhile True:\n    x += x",
-    "'x' * 10**10",
-    "x = 'x'\nwhile True:\n    x += x",
-    "list(range(10**10))",
-    "bytes(10**11)",
     "print('x' * 10**10)",
     "9**9**9",
     "import itertools\nlist(itertools.product(range(100), repeat=5))",

@@ -17,6 +17,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from tests.contrib.suites import SuiteRun
+from tests.kit import raises
 from tests.wording import Wording
 
 MEMORY = 64 * 1024 * 1024
@@ -85,9 +86,8 @@ def test_code_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch, wordi
 def test_every_fault_of_a_declaration_is_reported_at_once(wording: Wording, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the cure of each."""
     wrong: Any = {"timeout": 5, "memory_bytes": 1000, "max_output_characters": True}
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording) as raised:
         AstevalSection(**wrong)
-    assert str(raised.value) == wording
     assert raised.value.section_path == ("python",)
     files = InMemoryFilesystem()
     with pytest.raises(DuplicateBindingError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,13 @@ import pytest
 
 from handrail.contrib.tools import Bubblewrap, Podman, PodmanSandboxSection, SandboxLimits, SandboxSection
 from handrail.contrib.tools.sandbox.engine import SandboxWorkspace
-from handrail.contrib.tools.shell import process
 from handrail.errors import PromptValidationError, SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.process_identity import ProcessName
-from handrail.programs.program import ProgramEnd, StartedProgram
 from handrail.prompt import External, ReadBeforeWritePolicy
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
+from tests.kit import raises
 from tests.wording import Wording
 
 
@@ -65,9 +64,8 @@ def test_section_brings_the_tool_and_the_file_tools(files: HostFilesystem, wordi
 def test_faults_are_named_with_their_cure(files: HostFilesystem, fields: dict[str, Any], wording: Wording) -> None:
     """All of them at once."""
     given: dict[str, Any] = {"engine": Bubblewrap(), **fields}
-    with pytest.raises(PromptValidationError) as caught:
+    with raises(PromptValidationError, wording):
         SandboxSection(files, **given)
-    assert str(caught.value) == wording
 
 
 def test_image_must_be_there(files: HostFilesystem) -> None:
@@ -80,9 +78,8 @@ def test_image_must_be_there(files: HostFilesystem) -> None:
 def test_filesystem_must_be_on_disk(wording: Wording) -> None:
     """Programs see no other one."""
     wrong: Any = object()
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         SandboxSection(wrong, engine=Bubblewrap())
-    assert str(raised.value) == wording
 
 
 def test_effects_are_outside_only_with_a_network(files: HostFilesystem, wording: Wording) -> None:
@@ -187,29 +184,3 @@ def test_command_makes_no_git(files: HostFilesystem) -> None:
         (git / "hooks").mkdir(parents=True)
         assert "Read-only" in run.told("shell_execute", command=line)
         assert [path.name for path in git.iterdir()] == ["hooks"]
-
-
-def test_command_whose_end_is_not_known_fails(
-    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """Something that it has started cannot be killed, whatever its exit code."""
-
-    class Stubborn(StartedProgram):
-        def end(self) -> ProgramEnd:
-            return replace(super().end(), left=1)
-
-    monkeypatch.setattr(process, "StartedProgram", Stubborn)
-    run = SuiteRun(SandboxSection(files, engine=Refusing(command=("/bin/true",))))
-    with run.executor:
-        assert run.refused("shell_execute", command="true") == wording
-
-
-def test_command_is_not_started_where_the_tree_cannot_be_saved(
-    files: HostFilesystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wording: Wording
-) -> None:
-    """As without git."""
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    run = SuiteRun(SandboxSection(files, engine=Refusing(command=("/bin/sh", "-c", "echo x > changed"))))
-    with run.executor:
-        assert run.refused("shell_execute", command="true") == wording
-    assert not (files.root / "changed").exists()

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.rules import changes_of, describe_rules, text_of
+from handrail.contrib.tools.shell.rules import describe_rules
 from handrail.errors import PromptValidationError
 from handrail.filesystem import HostFilesystem
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.shadow_trees import git
+from tests.kit import raises
 from tests.wording import Wording
 
 SH = ShellRule(("sh", "-c"), confined=False)
@@ -65,19 +66,6 @@ def test_a_failing_program_keeps_what_it_changed_in_git_and_in_ignored_files(
     assert message.result.value.changes == "rolled back"
 
 
-@pytest.mark.parametrize("code, success", [(0, True), (1, True), (3, True), (2, False)])
-def test_a_rule_says_with_which_exit_codes_changes_stay(
-    code: int, success: bool, root: Path, files: HostFilesystem
-) -> None:
-    """The call succeeds then, and its result has the code."""
-    run = calls(files, ShellRule(("sh", "-c"), confined=False, commit_on=(0, 1, 3)))
-    message = run.call("shell_run", command=["sh", "-c", f"echo new > src/main.py; exit {code}"])
-    assert message.success == success
-    assert (root / "src/main.py").read_text() == ("new\n" if success else "as it was\n")
-    assert isinstance(message.result.value, ProgramEnded)
-    assert (message.result.value.code, message.result.value.changes) == (code, "kept" if success else "rolled back")
-
-
 def test_the_guidance_has_the_exit_codes(wording: Wording) -> None:
     """Of rules that have others than 0."""
     rules = [ShellRule(("a",), commit_on=(0, 1, 5)), ShellRule(("b",))]
@@ -88,31 +76,15 @@ def test_the_guidance_has_the_exit_codes(wording: Wording) -> None:
     "codes",
     [
         pytest.param((1,), id="without 0"),
-        pytest.param((), id="none"),
         pytest.param((0, 256), id="too large"),
-        pytest.param((0, -1), id="negative"),
         pytest.param((0, "1"), id="text in it"),
-        pytest.param((0, True), id="boolean in it"),
         pytest.param(1, id="number"),
-        pytest.param(None, id="nothing"),
         pytest.param("0", id="text"),
     ],
 )
 def test_what_is_no_exit_code_is_refused(codes: Any, wording: Wording) -> None:
     """Where the rule is made; a single 0 will do, and a list."""
-    with pytest.raises(PromptValidationError) as raised:
+    with raises(PromptValidationError, wording):
         ShellRule(("a",), commit_on=codes)
-    assert str(raised.value) == wording
     single: Any = [1, 0]
     assert ShellRule(("a",), commit_on=single).commit_on == (0, 1)
-
-
-def test_each_outcome_has_a_text() -> None:
-    """Except where there is nothing to say."""
-    reads, writes = ShellRule(("a",), reads=True), ShellRule(("a",))
-    for commits in (True, False):
-        assert changes_of(reads, commits=commits, has_filesystem=True) == "none"
-        assert text_of("none") == ""
-    assert changes_of(writes, commits=True, has_filesystem=False) == "kept"
-    assert changes_of(writes, commits=False, has_filesystem=False) == "not rolled back"
-    assert changes_of(writes, commits=False, has_filesystem=True) == "rolled back"

@@ -27,17 +27,6 @@ def test_output_is_passed_on_in_pieces() -> None:
     assert listener.heard == [("a", 0.0), ("bc", 0.0)]
 
 
-def test_end_of_the_output_is_passed_on_without_a_pause() -> None:
-    """And nothing, if nothing is left."""
-    listener = Listener()
-    listener.live.add(b"a")
-    listener.live.pass_on(0.0)
-    listener.live.add(b"b")
-    listener.live.finish()
-    listener.live.finish()
-    assert listener.heard == [("a", 0.0), ("b", 0.0)]
-
-
 def test_only_the_end_of_much_output_is_passed_on() -> None:
     """A person reads what is new; the result has more."""
     listener = Listener()

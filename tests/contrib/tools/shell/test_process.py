@@ -101,11 +101,6 @@ sys.exit(3)
     assert ended(script, tmp_path, input=b"abc") == ProgramExit("exited", 3, "error cba", 0)
 
 
-def test_program_without_input_finds_its_end(tmp_path: Path) -> None:
-    """It does not wait for a person."""
-    assert ended("import sys; print(repr(sys.stdin.read()))", tmp_path).output == "''\n"
-
-
 _ON_A_TERMINAL = """
 from pathlib import Path
 from handrail.clock import SYSTEM_CLOCK
@@ -138,13 +133,6 @@ def test_input_may_be_larger_than_a_pipe_and_need_not_be_read(tmp_path: Path) ->
     assert ended(waits, tmp_path, input=big).output == "closed"
 
 
-def test_program_that_closes_its_output_is_waited_for(tmp_path: Path) -> None:
-    """The end of the output is not the end of the program."""
-    script = "import os, time; os.close(1); os.close(2); time.sleep(0.1); open('done', 'w').close()"
-    assert ended(script, tmp_path) == ProgramExit("exited", 0, "", 0)
-    assert (tmp_path / "done").exists()
-
-
 def test_program_has_the_environment_and_the_folder_that_it_is_given(tmp_path: Path) -> None:
     """Beside the id of its call; nothing of this process's own environment, nor any of its open files."""
     script = "import os; print(sorted(os.environ), os.getcwd(), len(os.listdir('/dev/fd')))"
@@ -157,14 +145,6 @@ def test_program_is_ended_when_its_time_is_over_with_all_that_it_has_started(tmp
     """What it has written until then is kept."""
     end = ended(_FOREVER, tmp_path, seconds=0.5)
     assert (end.how, end.code, end.output) == ("timeout", -signal.SIGKILL, "begun\n")
-    assert witness.wait() == b"on"
-    assert witness.wait() == b""
-
-
-def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path, witness: Witness) -> None:
-    """It could change files when nobody undoes it any more."""
-    script = _FOREVER.replace('print("begun", flush=True)', "sys.exit()")
-    assert ended(script, tmp_path).how == "exited"
     assert witness.wait() == b"on"
     assert witness.wait() == b""
 
@@ -237,15 +217,6 @@ def test_no_process_and_no_descriptor_is_left(tmp_path: Path) -> None:
         with pytest.raises(ChildProcessError):
             os.waitpid(process, os.WNOHANG)
     assert len(open_files()) <= before
-
-
-def test_end_of_a_program_that_other_code_waits_for_is_not_known(tmp_path: Path) -> None:
-    """Here the process has its children waited for by the system."""
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        assert ended("", tmp_path) == ProgramExit("lost", -signal.SIGKILL, "", 0)
-    finally:
-        signal.signal(signal.SIGCHLD, before)
 
 
 class Records(RecordedPrograms):

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import FileMoved, FileRemoved, GrepFiles, VfsLimits, VfsToolsSection
 from handrail.contrib.tools.vfs.handlers import FileHandlers
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.limits import Deadline
-from handrail.prompt import Prompt, PromptTemplate, ToolContext
-from handrail.runtime import Session, ToolCall
+from handrail.prompt import ToolContext
 from handrail.testing import FakeClock
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.stores import STORES, tree_of
@@ -46,12 +44,6 @@ def test_files_are_found_at_any_depth(run: SuiteRun, wording: Wording) -> None:
     assert run.told("glob_files", pattern="**/*.py") == wording
     assert run.told("glob_files", pattern="*", path="src/deep/") == wording
     assert run.told("glob_files", pattern="*.py") == wording
-
-
-def test_file_in_place_of_a_folder_is_refused_by_glob(run: SuiteRun, wording: Wording) -> None:
-    """Nothing lies in it."""
-    assert run.refused("glob_files", pattern="*", path="README.md") == wording
-    assert run.refused("glob_files", pattern="*", path="nope") == wording
 
 
 def test_lines_are_found_in_all_text_files(run: SuiteRun, wording: Wording) -> None:
@@ -135,15 +127,6 @@ def test_search_ends_with_the_deadline_of_the_run() -> None:
 
     assert searched(None) == 2
     assert searched(Deadline.after(timedelta(seconds=5), clock=clock)) == 1
-
-
-@pytest.mark.anyio
-async def test_searches_run_beside_each_other(filesystem: Filesystem) -> None:
-    """They only read, although what they found is kept."""
-    template = PromptTemplate(ns="tests", key="files", sections=[VfsToolsSection(filesystem)])
-    executor = ToolExecutor(prompt=Prompt(template), session=Session())
-    calls = [ToolCall(str(number), "grep_files", {"pattern": "TODO"}) for number in range(4)]
-    assert all(message.success for message in await executor.execute_all_async(calls))
 
 
 def test_a_link_does_not_change_how_large_a_file_may_be(tmp_path: Path, wording: Wording) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +19,16 @@ from tests.wording import Wording
         pytest.param("nowhere", {}, id="no folder"),
         pytest.param("file", {}, id="file"),
         pytest.param("a\0b", {}, id="NUL in the folder"),
-        pytest.param(5, {}, id="number for a folder"),
         pytest.param(None, {}, id="nothing for a folder"),
         pytest.param(".", {"allow": "ls"}, id="text for rules"),
         pytest.param(".", {"allow": ["ls"]}, id="text for a rule"),
-        pytest.param(".", {"timeout": 5}, id="number for a timeout"),
-        pytest.param(".", {"timeout": timedelta(0)}, id="no timeout"),
         pytest.param(".", {"max_output_bytes": 0}, id="no output"),
-        pytest.param(".", {"max_output_bytes": True}, id="boolean for a size"),
-        pytest.param(".", {"max_output_bytes": "9"}, id="text for a size"),
         pytest.param(".", {"environment": ["A"]}, id="list for an environment"),
         pytest.param(".", {"environment": {"": "x"}}, id="empty name"),
         pytest.param(".", {"environment": {"A=B": "x"}}, id="name with a sign"),
-        pytest.param(".", {"environment": {5: "x"}}, id="number for a name"),
         pytest.param(".", {"environment": {"A": 5}}, id="number for a value"),
         pytest.param(".", {"environment": {"A": "\0"}}, id="NUL in a value"),
         pytest.param(".", {"environment": {"PATH": "/bin:bin"}}, id="relative path"),
-        pytest.param(".", {"environment": {"PATH": ""}}, id="empty path"),
     ],
 )
 def test_what_is_declared_wrongly_is_refused(

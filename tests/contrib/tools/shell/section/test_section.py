@@ -16,14 +16,12 @@ import pytest
 from inline_snapshot import snapshot
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import ProgramEnded, ShellRule, ShellRun, ShellToolsSection, VfsToolsSection
+from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.errors import DuplicateBindingError
-from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.filesystem import HostFilesystem
 from handrail.programs.program import ProgramEnd, StartedProgram
-from handrail.prompt import Prompt, PromptTemplate, ToolContext
-from handrail.resources import ResourceRegistry
+from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.wording import Wording
@@ -295,12 +293,6 @@ def test_program_that_asks_for_input_finds_none_and_the_model_is_told(
         assert run.refused("shell_run", command=script(text)).partition("\n")[0] == wording
 
 
-def test_message_to_a_program_that_asks_for_input(root: Path, wording: Wording) -> None:
-    """It says how the question is answered."""
-    asks = "import sys; print('Go on? [y/N] ', end='', flush=True); sys.stdin.read(); sys.exit(1)"
-    assert SuiteRun(python_section(root)).refused("shell_run", command=script(asks)) == wording
-
-
 def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wording: Wording) -> None:
     """The result holds all of it, also if the program fails."""
     run = SuiteRun(python_section(root, max_output_bytes=1_000))
@@ -313,15 +305,6 @@ def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wordi
         assert message.result.value.output == "a" * 5_000 + "b" * 5_000 + "\n"
         found = run.told("read_result", call=message.call_id, find="ab", limit=202)
         assert found.endswith("\n" + "a" * 201 + "b")
-
-
-def test_the_middle_of_an_output_that_is_too_long_is_dropped(root: Path, wording: Wording) -> None:
-    """What is left out is counted."""
-    run = SuiteRun(python_section(root, max_output_bytes=10, max_kept_bytes=10))
-    message = run.call("shell_run", command=script("print('a' * 50 + 'b' * 49)"))
-    assert message.content == wording
-    assert message.result.value is not None
-    assert message.result.value.left_out == 90
 
 
 def test_program_is_not_started_when_the_tree_cannot_be_kept(root: Path, wording: Wording) -> None:
@@ -351,16 +334,6 @@ def test_shell_and_file_tools_work_on_one_filesystem(root: Path, files: HostFile
     assert (root / "a").read_text() == "12"
 
 
-def test_section_binds_its_filesystem_beside_what_it_is_given(files: HostFilesystem) -> None:
-    """So that calls take turns on it; another one in the same section is a mistake."""
-    for resources in ({Filesystem: files}, ResourceRegistry.build({Filesystem: files})):
-        registry = ShellToolsSection(files, resources=resources).registry
-        assert HostFilesystem in registry
-        assert Filesystem in registry
-    with pytest.raises(DuplicateBindingError):
-        ShellToolsSection(files, resources={HostFilesystem: files})
-
-
 @pytest.mark.anyio
 async def test_program_of_a_call_that_is_cancelled_is_killed(root: Path, files: HostFilesystem) -> None:
     """And waited for; what it has changed is undone."""
@@ -385,19 +358,3 @@ async def test_program_of_a_call_that_is_cancelled_is_killed(root: Path, files: 
     finally:
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
-
-
-@pytest.mark.anyio
-async def test_call_that_is_cancelled_at_once_leaves_no_program(root: Path) -> None:
-    """Be it that it is not started any more, or that it is killed; a second cancellation changes nothing."""
-    (tool,) = python_section(root).tools
-    assert tool.handler is not None
-    params = ShellRun(tuple(script("import time; time.sleep(600)")))
-    for times in (1, 2):
-        returned: Any = tool.handler(params, context=ToolContext.of())
-        task: asyncio.Future[Any] = asyncio.ensure_future(returned)
-        await asyncio.sleep(0)
-        for _ in range(times):
-            task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task

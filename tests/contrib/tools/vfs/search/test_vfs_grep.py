@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handrail.contrib.tools import GrepFiles, LinesFound, VfsLimits, VfsToolsSection
-from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT, LeftOut
+from handrail.contrib.tools.vfs.files import NOTHING_LEFT_OUT
 from handrail.contrib.tools.vfs.search import Search, matcher
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStat, HostFilesystem, InMemoryFilesystem
@@ -144,13 +144,6 @@ def test_nothing_found_is_told_with_what_may_be_the_reason(wording: Wording) -> 
         assert nothing.render() == wording
 
 
-def test_files_that_were_left_out_are_not_said_not_to_fit(wording: Wording) -> None:
-    """They may fit, and hold what is looked for."""
-    left_out = LeftOut(unlisted=1, too_deep=1)
-    nothing = Search(GrepFiles("lily"), VfsLimits(), never).of(InMemoryFilesystem(), (), left_out)
-    assert nothing.render() == wording
-
-
 def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) -> None:
     """The refusal says what it is; a link to a file is searched, and one that leads nowhere is told as such."""
     (tmp_path / "root/d").mkdir(parents=True)
@@ -162,13 +155,6 @@ def test_a_link_to_a_folder_is_not_searched(tmp_path: Path, wording: Wording) ->
         assert run.refused("grep_files", pattern="lily", path="folder") == wording
         assert "file:1: lily" in run.told("grep_files", pattern="lily", path="file")
         assert run.refused("grep_files", pattern="lily", path="nowhere") == wording
-
-
-def test_a_file_that_is_gone_when_it_is_searched_is_left_out(wording: Wording) -> None:
-    """Somebody else may remove it meanwhile."""
-    gone = FileStat("gone.txt", "file", 1)
-    found = Search(GrepFiles("x"), VfsLimits(), never).of(InMemoryFilesystem(), (gone,), NOTHING_LEFT_OUT)
-    assert [each.why for each in found.unsearched] == [wording]
 
 
 def test_a_file_that_has_grown_since_it_was_listed_is_not_searched(wording: Wording) -> None:

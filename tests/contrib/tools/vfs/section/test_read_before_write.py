@@ -11,7 +11,6 @@ import pytest
 
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
-from handrail.prompt import ReadBeforeWritePolicy
 from handrail.runtime import ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.disks import WatchedDisk
@@ -23,13 +22,6 @@ def files() -> InMemoryFilesystem:
     filesystem = InMemoryFilesystem()
     filesystem.write_text("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n")
     return filesystem
-
-
-def test_policy_of_the_section_agrees_with_its_tools() -> None:
-    """The tools that the policy speaks of by default are those of the section."""
-    policy = ReadBeforeWritePolicy()
-    names = {tool.name for tool in VfsToolsSection().tools}
-    assert {*policy.read_tools, *policy.write_tools, *policy.move_tools} < names
 
 
 def test_existing_file_must_be_read_before_it_is_written_to(wording: Wording) -> None:
@@ -126,18 +118,6 @@ def test_parts_of_a_file_that_has_changed_do_not_add_up(wording: Wording) -> Non
     assert run.refused("write_file", path="a.md", content="") == wording
 
 
-def test_edit_does_not_show_what_was_not_seen(wording: Wording) -> None:
-    """A file that was known in part still is."""
-    run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
-    run.told("read_file", path="a.md", limit=5)
-    run.told("edit_file", path="a.md", old="line 2\n", new="")
-    run.told("edit_file", path="a.md", old="line 3", new="three")
-    run.told("read_file", path="a.md", offset=6)
-    assert run.refused("write_file", path="a.md", content="") == wording
-    run.told("read_file", path="a.md")
-    run.told("write_file", path="a.md", content="")
-
-
 def test_file_without_lines_is_known_when_it_has_been_described(wording: Wording) -> None:
     """Kind and size are all that there is to be shown: an empty file, a binary one, a large one."""
     files: dict[str, str | bytes] = {
@@ -225,13 +205,6 @@ def test_file_may_be_moved_unread_and_is_no_better_known_then(wording: Wording) 
     run.told("write_file", path="old/notes/plan.md", content="")
 
 
-def test_failed_read_is_no_read(wording: Wording) -> None:
-    """A part that is not there has shown nothing of the file."""
-    run = SuiteRun(VfsToolsSection(files()))
-    run.refused("read_file", path="notes/plan.md", offset=9)
-    assert run.refused("write_file", path="notes/plan.md", content="") == wording
-
-
 def test_section_may_do_without_the_policy(wording: Wording) -> None:
     """Then files are overwritten unseen."""
     run = SuiteRun(VfsToolsSection(files(), policies=()))
@@ -280,3 +253,10 @@ async def test_looking_at_a_file_does_not_hold_up_the_event_loop() -> None:
     ]
     messages = await run.executor.execute_all_async(calls)
     assert [message.success for message in messages] == [True] * 3, [message.content for message in messages]
+
+
+def test_failed_read_is_no_read(wording: Wording) -> None:
+    """A part that is not there has shown nothing of the file."""
+    run = SuiteRun(VfsToolsSection(files()))
+    run.refused("read_file", path="notes/plan.md", offset=9)
+    assert run.refused("write_file", path="notes/plan.md", content="") == wording

@@ -80,23 +80,9 @@ def test_search_finds_so_much_and_no_more(wording: Wording) -> None:
     assert run.told("grep_files", pattern="TODO") == wording
 
 
-def test_entry_beyond_the_end_is_refused_with_how_many_there_are(wording: Wording) -> None:
-    """An empty folder may be listed from its start."""
-    run = free(InMemoryFilesystem())
-    assert run.told("list_files") == wording
-    assert run.refused("list_files", offset=2) == wording
-
-
 def test_file_is_read_exactly(wording: Wording) -> None:
     """One line about the file, then the file."""
     assert free(files()).told("read_file", path="./notes//plan.md") == wording
-
-
-def test_value_of_a_read_is_the_part_that_was_shown() -> None:
-    """What is recorded is no larger than what the model reads."""
-    run = free(files(a_md="a\n" * 100), VfsLimits(lines=2))
-    run.told("read_file", path="a.md")
-    assert run.session[FileExcerpt].latest() == FileExcerpt("a.md", "a\na", 1, 2, 100)
 
 
 def test_what_is_no_text_is_described_by_reading_and_refused_by_editing(wording: Wording) -> None:
@@ -150,14 +136,6 @@ def test_edit_changes_one_piece_and_keeps_line_ends_and_the_end_of_the_file(word
     assert filesystem.read_bytes("a.md") == b"one\r\n2\r\n2\r\n3"
 
 
-def test_edit_that_is_refused_leaves_the_file_as_it_is(wording: Wording) -> None:
-    """The message comes from the text; the file is not touched."""
-    filesystem = files()
-    told = free(filesystem).refused("edit_file", path="notes/plan.md", old="- buy bread", new="- bake bread")
-    assert told == wording
-    assert filesystem.read_text("notes/plan.md") == PLAN
-
-
 def test_edit_that_is_undone_leaves_the_file_as_it_was(wording: Wording) -> None:
     """A call that fails after its handler has written is rolled back, and so is what the policy remembers."""
     filesystem = files()
@@ -174,19 +152,6 @@ def test_edit_that_is_undone_leaves_the_file_as_it_was(wording: Wording) -> None
     subscription.close()
     run.told("edit_file", **edit)
     assert filesystem.read_text("notes/plan.md") == PLAN.replace("milk", "oat milk")
-
-
-def test_write_that_is_undone_leaves_no_file_and_no_folder() -> None:
-    """Folders that were made for the file go with it."""
-    filesystem = files()
-    run = SuiteRun(VfsToolsSection(filesystem))
-
-    def refuse(_event: object) -> None:
-        raise RuntimeError("no")
-
-    run.session.dispatcher.subscribe(FileWritten, refuse)
-    run.refused("write_file", path="new/folder/a.txt", content="a")
-    assert not filesystem.exists("new")
 
 
 @given(content=st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=80))

@@ -62,68 +62,34 @@ def test_lines_of_the_first_replacements_are_told() -> None:
     assert said(edit("a\n" * 12, "a", "b", replace_all=True)) == ("b\n" * 12, 12, tuple(range(1, 11)))
 
 
-def test_piece_that_occurs_more_than_once_is_refused_with_its_lines(wording: Wording) -> None:
-    """Which one is meant, only the model knows."""
-    assert refusal(SOURCE, "return x") == wording
+REFUSED = {
+    "more than once, with the lines": (SOURCE, "return x"),
+    "many times, of which ten are listed": ("a\n" * 12, "a"),
+    "overlapping": ("a\n\n\nb\n", "\n\n"),
+    "empty, with how to insert": (SOURCE, ""),
+    "missing, with the nearest lines": (SOURCE, "\treturn x*4"),
+    "another indentation": (SOURCE, "\treturn x*2"),
+    "other blanks": (SOURCE, "def  triple(x):\n    return x * 3\n"),
+    "another indentation below blank lines": (SOURCE, "\n\n\n\tdef triple(x):\n"),
+    "line ends too many": ("a\nb c\n", "\n\nb c"),
+    "wrong in its second line": (SOURCE, "def triple(x):\n  return x * 3\n"),
+    "wrong below blank lines": (SOURCE, "\n\ndef triple(x):\n    return 3 * x\n"),
+    "beyond the end": (SOURCE, "    return x * 3\n\n"),
+    "blank lines that agree": ("a\n\n\nb\nreturn value\n", "\n\nreturn values\n"),
+    "like nothing": (SOURCE, "zzzzzzzz"),
+    "white space": (SOURCE, "  \t"),
+}
 
 
-def test_many_occurrences_are_not_all_listed(wording: Wording) -> None:
-    """Ten lines are enough to see the point."""
-    assert refusal("a\n" * 12, "a") == wording
-
-
-def test_overlapping_occurrences_are_more_than_one(wording: Wording) -> None:
-    """An edit is exact or refused: nothing says which of two overlapping places is meant."""
-    assert refusal("a\n\n\nb\n", "\n\n") == wording
-
-
-def test_empty_piece_is_refused_with_how_to_insert(wording: Wording) -> None:
-    """The empty text is everywhere."""
-    assert refusal(SOURCE, "") == wording
+@pytest.mark.parametrize("text, old", REFUSED.values(), ids=REFUSED)
+def test_piece_that_cannot_be_replaced_is_told_with_the_cure(text: str, old: str, wording: Wording) -> None:
+    """An edit is exact or refused: which place is meant, only the model knows."""
+    assert refusal(text, old) == wording
 
 
 def test_edit_that_would_change_nothing_is_refused(wording: Wording) -> None:
     """Line ends do not count: they are not the edit's to change."""
     assert refusal(SOURCE, "x * 2\n", "x * 2\r\n") == wording
-
-
-def test_missing_piece_is_told_with_the_nearest_lines(wording: Wording) -> None:
-    """White space can be told apart, for that is what most often differs."""
-    assert refusal(SOURCE, "\treturn x*4") == wording
-
-
-def test_piece_that_differs_in_white_space_only_is_told_so(wording: Wording) -> None:
-    """Indentation and blanks are what most often differs; the first line that does is shown both ways."""
-    assert refusal(SOURCE, "\treturn x*2") == wording
-    assert refusal(SOURCE, "def  triple(x):\n    return x * 3\n") == wording
-    assert refusal(SOURCE, "\n\n\n\tdef triple(x):\n") == wording
-
-
-def test_piece_with_line_ends_too_many_differs_in_no_line(wording: Wording) -> None:
-    """Its lines are there, so nothing is said of white space in them."""
-    assert refusal("a\nb c\n", "\n\nb c") == wording
-
-
-def test_piece_that_goes_wrong_after_some_lines_is_told_with_the_line(wording: Wording) -> None:
-    """The lines that agree are not the problem."""
-    assert refusal(SOURCE, "def triple(x):\n  return x * 3\n") == wording
-    assert refusal(SOURCE, "\n\ndef triple(x):\n    return 3 * x\n") == wording
-
-
-def test_piece_that_reaches_over_the_end_is_told_so(wording: Wording) -> None:
-    """There is no line to show."""
-    assert refusal(SOURCE, "    return x * 3\n\n") == wording
-
-
-def test_blank_lines_that_agree_say_nothing(wording: Wording) -> None:
-    """Blank lines are everywhere, so the nearest lines are told instead."""
-    assert refusal("a\n\n\nb\nreturn value\n", "\n\nreturn values\n") == wording
-
-
-@pytest.mark.parametrize("old", ["zzzzzzzz", "  \t"])
-def test_piece_that_is_like_nothing_is_told_so(old: str, wording: Wording) -> None:
-    """No nearest line is better than a misleading one."""
-    assert refusal(SOURCE, old) == wording
 
 
 def test_long_lines_are_cut_in_messages(wording: Wording) -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs.text import NotText, decode_text, described, excerpt, fit_lines, too_large, with_lf
+from handrail.contrib.tools.vfs.text import NotText, decode_text, described, excerpt, with_lf
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
+from tests.kit import raises
 from tests.wording import Wording
 
 FIVE_LINES = "one\ntwo\nthree\nfour\nfive\n"
@@ -32,14 +33,8 @@ def refusal(text: str, *, offset: int = 1, column: int = 1) -> str:
 @pytest.mark.parametrize("name", [field.name for field in fields(VfsLimits)])
 def test_limit_below_one_is_refused(name: str, wording: Wording) -> None:
     """A limit of nothing is a mistake; the message names it."""
-    with pytest.raises(ValueError) as raised:
+    with raises(ValueError, wording):
         VfsLimits(**{name: 0})
-    assert str(raised.value) == wording
-
-
-def test_utf8_is_text() -> None:
-    """A byte order mark belongs to the text, so that writing it back changes nothing."""
-    assert decode_text("\ufeffcafé".encode()) == "\ufeffcafé"
 
 
 @pytest.mark.parametrize(
@@ -75,47 +70,6 @@ def test_file_that_is_too_large_is_described_from_its_first_bytes(
 def test_text_that_begins_like_something_else_is_text(wording: Wording) -> None:
     """How a file begins is looked at only where it is no text."""
     assert decode_text(b"GIF89 is a format\n") == wording
-
-
-def test_large_file_is_told_with_the_limit(wording: Wording) -> None:
-    """One byte decides."""
-    limits = VfsLimits(file_bytes=2)
-    assert too_large(2, limits) is None
-    assert too_large(3, limits) == wording
-
-
-@pytest.mark.parametrize(
-    "most, characters, shown", [(9, 99, 3), (2, 99, 2), (9, 9, 3), (9, 8, 2), (9, 6, 2), (9, 5, 1), (1, 1, 1)]
-)
-def test_lines_that_fit_in_a_result(most: int, characters: int, shown: int) -> None:
-    """By their number, and by their characters with line ends; one is always shown."""
-    assert fit_lines([2, 2, 2], most=most, characters=characters) == shown
-    assert fit_lines([], most=most, characters=characters) == 0
-
-
-def test_whole_file_is_shown_without_its_last_line_end() -> None:
-    """All lines fit, so there is nothing to resume with."""
-    assert read(FIVE_LINES) == FileExcerpt("a.txt", "one\ntwo\nthree\nfour\nfive", 1, 5, 5)
-
-
-def test_part_is_shown_from_the_line_asked_for() -> None:
-    """`offset` is the number of the first line, `limit` how many."""
-    assert read(FIVE_LINES, offset=2, limit=2) == FileExcerpt("a.txt", "two\nthree", 2, 3, 5)
-
-
-def test_no_more_lines_are_shown_than_the_section_allows() -> None:
-    """The model may ask for fewer, not for more."""
-    assert read(FIVE_LINES, lines=2).last_line == 2
-    assert read(FIVE_LINES, limit=9, lines=2).last_line == 2
-    assert read(FIVE_LINES, limit=1, lines=2).last_line == 1
-
-
-@pytest.mark.parametrize(
-    "characters, text", [(3, "one"), (6, "one"), (7, "one\ntwo"), (12, "one\ntwo"), (13, "one\ntwo\nthree")]
-)
-def test_no_more_characters_are_shown_than_the_section_allows(characters: int, text: str) -> None:
-    """Lines are shown whole, with the line ends between them counted."""
-    assert read(FIVE_LINES, characters=characters).text == text
 
 
 def test_line_that_does_not_fit_is_shown_in_parts() -> None:
