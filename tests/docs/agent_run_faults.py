@@ -69,10 +69,6 @@ def _run(agent_file: Path, *replies: Reply, session: Session | None = None, inpu
     return load_agent(agent_file).run(input, options)
 
 
-def _no_folder(folder: Path) -> Fault:
-    return raised(lambda: Project.load(folder / "nowhere"))
-
-
 def _link(folder: Path) -> Fault:
     (folder / "desk.agent").symlink_to("nowhere.agent")
     return raised(lambda: load_agent(folder / "desk.agent"))
@@ -93,18 +89,6 @@ def _loop(folder: Path) -> Fault:
 def _whole_disk(folder: Path) -> Fault:
     desk = load_agent(written(folder, {"desk.agent": DESK.replace("tools: [ping]", "toolsets: [files]")}))
     return raised(lambda: asyncio.run(desk.inspect(RunOptions(root=Path("/")))))
-
-
-def _no_file(folder: Path) -> Fault:
-    return raised(lambda: load_agent(folder / "nowhere.agent"))
-
-
-def _a_folder(folder: Path) -> Fault:
-    return raised(lambda: load_agent(folder))
-
-
-def _unknown_agent(folder: Path) -> Fault:
-    return raised(lambda: load_agent(written(folder, {})).project.resolve("dsk"))
 
 
 def _broken_package(folder: Path) -> Fault:
@@ -139,14 +123,6 @@ def _twice_by_packages(folder: Path) -> Fault:
     return _with_packages(folder, {**files, "desk.agent": DESK.replace("ping", "twice")})
 
 
-def _no_run(_folder: Path) -> Fault:
-    return raised(current_run)
-
-
-def _no_model(folder: Path) -> Fault:
-    return raised(lambda: load_agent(written(folder, {})).run("Go."))
-
-
 def _on_a_loop(folder: Path) -> Fault:
     agent = load_agent(written(folder, {}))
 
@@ -160,14 +136,6 @@ def _wrong_mode(_folder: Path) -> Fault:
     return raised(lambda: RunOptions(mode="perhaps"))  # type: ignore[arg-type] # wrong on purpose
 
 
-def _unknown_provider(_folder: Path) -> Fault:
-    return raised(lambda: RunOptions(model="openia:gpt-5"))
-
-
-def _too_many_requests(folder: Path) -> Fault:
-    return raised(lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done.")))
-
-
 def _unreachable(folder: Path) -> Fault:
     with closed_port() as port:
         return raised(lambda: load_agent(written(folder, {})).run("Go.", RunOptions(model=openai_at(port))))
@@ -177,10 +145,6 @@ def _deferred(folder: Path) -> Fault:
     module = "from pydantic_ai import CallDeferred, Tool\n\ndef ping() -> str:\n    raise CallDeferred\n\n"
     files = {"tools.py": f"{module}TOOLS = [Tool(ping, metadata={{'approval': 'allow'}})]\n"}
     return raised(lambda: _run(written(folder, files), Reply(calls=[Call("ping")])))
-
-
-def _nobody_to_ask(folder: Path) -> Fault:
-    return failed_call(load_agent(written(folder, {})), Call("ping"))
 
 
 def _denied_by_mode(folder: Path) -> Fault:
@@ -197,18 +161,6 @@ def _too_deep(folder: Path) -> Fault:
 def _dynamic(folder: Path, call: Call) -> Fault:
     files = {"desk.agent": "---\nname: desk\ntoolsets: [dynamic_agents]\n---\nBe kind.\n"}
     return failed_call(load_agent(written(folder, files)), call)
-
-
-def _nobody_of_that_name(folder: Path) -> Fault:
-    return _dynamic(folder, Call("agent_call", {"agent": "nobody", "input": "Go."}))
-
-
-def _more_than_its_own(folder: Path) -> Fault:
-    return _dynamic(folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]}))
-
-
-def _nothing_to_resume(folder: Path) -> Fault:
-    return raised(lambda: _run(written(folder, {}), session=Session(), input=None))
 
 
 def _unfinished(folder: Path) -> Fault:
@@ -287,33 +239,45 @@ def _ruled(rule: str) -> Callable[[Path], Fault]:
 
 
 ACTS: Mapping[str, Callable[[Path], Fault]] = {
-    "the path leads nowhere": _no_file,
-    "it is a folder or a device": _a_folder,
-    "the folder does not exist": _no_folder,
+    "the path leads nowhere": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
+    "it is a folder or a device": lambda folder: raised(lambda: load_agent(folder)),
+    "the folder does not exist": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
     "a symbolic link to a missing file": _link,
     "a right to write links is not a right to run code": _link_out,
     "the folder may not be read, or is a link in a circle": _loop,
     "what undoes changes would lie in the folder: it is the home folder, or `/`": _whole_disk,
     "two installed packages offer the name, and nothing else has it": _twice_by_packages,
-    "the project has no agent of that name": _unknown_agent,
+    "the project has no agent of that name": lambda folder: raised(
+        lambda: load_agent(written(folder, {})).project.resolve("dsk")
+    ),
     "an installed package offers the name, and cannot be imported": _broken_package,
-    "`current_run()` outside of a run": _no_run,
-    "no model is named": _no_model,
+    "`current_run()` outside of a run": lambda _: raised(current_run),
+    "no model is named": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
     "`run` on an event loop": _on_a_loop,
     "the mode is another word than the three": _wrong_mode,
-    "what is before the colon of a model's name is misspelt": _unknown_provider,
+    "what is before the colon of a model's name is misspelt": lambda _: raised(
+        lambda: RunOptions(model="openia:gpt-5")
+    ),
     "the rule would protect nothing: its tool is misspelt, or has gone": _ruled("pign"),
     "no tool that the rule is about takes an argument of that name": _ruled("{tool: ping, arguments: {txet: x}}"),
     "no agent file has that name": _ruled("{tool: ping, agent: dsk}"),
     "the provider did not answer: `host` and `reason` say which and why": _unreachable,
-    "the model could not be asked, its reply was of no use, or a limit is reached": _too_many_requests,
+    "the model could not be asked, its reply was of no use, or a limit is reached": lambda folder: raised(
+        lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done."))
+    ),
     "an external tool, or `CallDeferred`": _deferred,
-    "no person could be asked": _nobody_to_ask,
+    "no person could be asked": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping")),
     "the mode is `deny-all`": _denied_by_mode,
     "agents call each other too deep": _too_deep,
-    "`agent_call` of an agent that is neither made nor listed": _nobody_of_that_name,
-    "`agent_create` with names that its maker does not have": _more_than_its_own,
-    "no input, and no unfinished run in the session": _nothing_to_resume,
+    "`agent_call` of an agent that is neither made nor listed": lambda folder: _dynamic(
+        folder, Call("agent_call", {"agent": "nobody", "input": "Go."})
+    ),
+    "`agent_create` with names that its maker does not have": lambda folder: _dynamic(
+        folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]})
+    ),
+    "no input, and no unfinished run in the session": lambda folder: raised(
+        lambda: _run(written(folder, {}), session=Session(), input=None)
+    ),
     "an input, although a run has a reply and is unfinished": _unfinished,
     "the session is another agent's": _of_another_agent,
     "another run of an agent uses the session": _beside_another,

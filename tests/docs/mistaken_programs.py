@@ -10,8 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import handrail.store
+from handrail import errors
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import (
     ApprovalRequest,
     External,
@@ -64,6 +65,24 @@ class Mistake:
     error: type[Exception]
     make: Callable[[Path], object]
     attributes: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def unfit(does: str, found_by: str, argument: str, kind: type[object], make: Callable[[Path], object]) -> Mistake:
+    """The row of an argument that does not fit."""
+    function = found_by.strip("`").removesuffix("(...)")
+    return Mistake(
+        does, found_by, errors.InvalidArgumentError, make, {"function": function, "argument": argument, "given": kind}
+    )
+
+
+def tool_fault(does: str, make: Callable[[Path], object]) -> Mistake:
+    """The row of a tool that is declared wrongly."""
+    return Mistake(does, "`Tool(...)`", errors.PromptValidationError, make, TOOL)
+
+
+def section_fault(does: str, make: Callable[[Path], object]) -> Mistake:
+    """The row of a section that is declared wrongly."""
+    return Mistake(does, "`Section(...)`", errors.PromptValidationError, make, {"section_path": ("desk",)})
 
 
 TEMPLATE = PromptTemplate[str](
@@ -175,6 +194,12 @@ def shrink(params: Order, *, context: ToolContext) -> ToolResult[None]:
 def write_rows(params: Order, *, context: ToolContext) -> ToolResult[None]:
     """Write to a database."""
     context.connection.execute("SELECT 1")
+    return ToolResult.ok(None)
+
+
+def write_file(params: Order, *, context: ToolContext) -> ToolResult[None]:
+    """Write a file."""
+    context.resources.get(Filesystem).write_text("notes.md", "x")
     return ToolResult.ok(None)
 
 
@@ -303,11 +328,6 @@ def reuse(_: Path) -> None:
 
 def write_to_two_stores(_: Path) -> None:
     """Keep a session in one store, and have another one decide about its files."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.resources.get(Filesystem).write_text("notes.md", "x")
-        return ToolResult.ok(None)
-
     with (
         TemporaryDirectory() as folder,
         handrail.store.open("memory:") as near,
@@ -315,16 +335,11 @@ def write_to_two_stores(_: Path) -> None:
         HostFilesystem(folder, store=far) as files,
         Session.open(near, "s") as session,
     ):
-        call(write, session=session, resources={Filesystem: files})
+        call(write_file, session=session, resources={Filesystem: files})
 
 
 def write_without_store(_: Path) -> None:
     """Keep a session in a file, and have no store decide about its files."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.resources.get(Filesystem).write_text("notes.md", "x")
-        return ToolResult.ok(None)
-
     with (
         TemporaryDirectory() as folder,
         TemporaryDirectory() as place,
@@ -332,7 +347,7 @@ def write_without_store(_: Path) -> None:
         HostFilesystem(folder) as files,
         Session.open(near, "s") as session,
     ):
-        call(write, session=session, resources={Filesystem: files})
+        call(write_file, session=session, resources={Filesystem: files})
 
 
 def commit_by_driver(_: Path) -> None:
@@ -350,11 +365,6 @@ def commit_by_driver(_: Path) -> None:
         call(write, session=session)
 
 
-def given(function: str, argument: str, kind: type[object]) -> Mapping[str, object]:
-    """The attributes of an `InvalidArgumentError`."""
-    return {"function": function, "argument": argument, "given": kind}
-
-
 def wrong(value: object) -> Any:
     """A value of which type checkers see nothing."""
     return value
@@ -368,3 +378,61 @@ FILES = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",), path_o
 KEYED = IdempotencyConfig(strategy="custom", key_fn=lambda _: wrong(7))
 UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 LOOK = Tool[None, None](name="look", description="Looks.")
+
+CALLS = (
+    Mistake("a resource that is not bound", "`context.resources`", errors.UnboundResourceError,
+            lambda _: call(asking(Client)), {"protocol": Client, "needed_by": ()}),
+    Mistake("a resource asked for by its name", "`context.resources`", errors.ResourceUseError,
+            lambda _: call(asking("Client"))),
+    Mistake("a provider of another type", "`context.resources`", errors.WrongResourceError,
+            lambda _: call(asking(Client), resources={Client: Binding(Client, lambda _: wrong(7))}),
+            {"protocol": Client}),
+    Mistake("providers that need each other", "`context.resources`", errors.CircularResourceError,
+            lambda _: call(asking(Client), resources={
+                Client: Binding(Client, lambda r: wrong(r.get(Till))),
+                Till: Binding(Till, lambda r: wrong(r.get(Client)))}), {"path": (Client, Till, Client)}),
+    Mistake("a singleton that needs what lives for one call", "`context.resources`", errors.ResourceUseError,
+            lambda _: call(asking(Till), resources=SHORT)),
+    Mistake("a policy that returns `True`", "the pipeline", errors.InvalidReturnError,
+            lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "returned": bool}),
+    unfit("a policy that denies with a number", "`PolicyDecision.deny`", "reason", int,
+          lambda _: PolicyDecision.deny(wrong(1))),
+    Mistake("an approver that returns a text", "the pipeline", errors.InvalidReturnError,
+            lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
+            {"function": "the approver", "tool": "pay", "returned": str}),
+    Mistake("a policy whose `on_result` returns a coroutine", "the pipeline", errors.InvalidReturnError,
+            lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
+    Mistake("`path_of` that returns a number", "`ReadBeforeWritePolicy`", errors.InvalidReturnError,
+            lambda _: ToolExecutor(
+                prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])).bind(
+                    resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),
+            {"tool": "pay", "returned": int}),
+    Mistake("`key_fn` that returns a number", "the pipeline", errors.InvalidReturnError,
+            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=KEYED)])),
+                                   session=Session()).execute(CALL),
+            {"function": "key_fn", "tool": "pay", "returned": int}),
+    Mistake("`reconcile` that returns a plain value", "the pipeline", errors.InvalidReturnError,
+            lambda _: reconcile_with(True), {"function": "reconcile", "tool": "pay", "returned": bool}),
+    Mistake("files to be read first, and no `Filesystem`", "`ReadBeforeWritePolicy`", errors.UnboundResourceError,
+            lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])),
+                                   session=Session()).execute(CALL), {"protocol": Filesystem}),
+    Mistake("a reducer that returns a text", "`session.dispatch`", errors.ReducerError,
+            lambda _: call(change, session=with_reducer())),
+    Mistake("a LOG that is to shrink", "`context.session`", errors.SessionUseError, lambda _: call(shrink)),
+    Mistake("a slice whose class JSON cannot say, in a store", "the commit", errors.SessionUseError,
+            lambda _: keep(Impossible(1j))),
+    Mistake("`Any` that holds what JSON cannot say, in a store", "the commit", errors.SessionUseError,
+            lambda _: keep(Anything({1: 2}))),
+    Mistake("a database where there is none", "`context.connection`", errors.SessionUseError,
+            lambda _: call(write_rows)),
+    Mistake("a session that has been closed", "the pipeline", errors.SessionUseError,
+            lambda _: call(pay, session=closed_session())),
+    Mistake("files and a session in two stores", "the commit", errors.SecondStoreError, write_to_two_stores),
+    Mistake("files without a store, and a session in one", "the first write", errors.SecondStoreError,
+            write_without_store),
+    Mistake("a handler that commits by the driver", "the commit", errors.CallTransactionEndedError, commit_by_driver,
+            {"tool": "pay"}),
+    Mistake("an identity that stands for another call", "`ToolExecutor.execute`", errors.CallIdReusedError, reuse,
+            {"call_id": "1", "reply": "r", "tool": "pay"}),
+)  # fmt: skip
+"""What shows only while a call runs: raised when the other calls of the reply have ended."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from tests.docs.typed_pages import Command, File
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A task, and what does it.
-
-    Attributes:
-        steps: files to save, and commands with what each must show, among other things.
-    """
-
-    steps: tuple[File | Command, ...]
-
+_STORED = """
+from handrail import store, tool
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.prompt import Prompt, PromptTemplate, ToolsSection
+from handrail.runtime import Session, ToolCall
+"""
+"""What the programs with a session in a store import."""
 
 _TOOL = '''
 from typing import Annotated
@@ -29,14 +24,12 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, ToolsSection
 from handrail.runtime import Session, ToolCall, ToolValidationError
 
-
 @tool(effect="external")
 def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
     """Donate."""
     if euros > 20:
         raise ToolValidationError("there are 20 euros in the purse")
     return f"{euros} euros donated"
-
 
 section = ToolsSection(title="Charity", tools=[donate])
 executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="purse", sections=[section])), session=Session())
@@ -47,12 +40,6 @@ for euros in (5, 30, 500):
 _RESUMED = '''
 import os, signal, sys
 
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
-
-
 @tool(effect="external")
 def mail(to: str) -> str:
     """Mail."""
@@ -60,7 +47,6 @@ def mail(to: str) -> str:
     if to in sys.argv:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"{to} has mail"
-
 
 prompt = Prompt(PromptTemplate(ns="home", key="post", sections=[ToolsSection(title="Post", tools=[mail])]))
 with store.open("sqlite:///post.db") as opened, Session.open(opened, "today") as session:
@@ -74,17 +60,13 @@ with store.open("sqlite:///post.db") as opened, Session.open(opened, "today") as
 '''
 
 _ASKING = '''
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor, Waiting
-from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
-
+from handrail.adapters.tool_executor import Waiting
+from handrail.prompt import Approval, PolicyDecision
 
 @tool
 def erase(name: str) -> str:
     """Erase."""
     return f"{name} is erased"
-
 
 class Careful:
     name = "careful"
@@ -94,7 +76,6 @@ class Careful:
 
     def on_result(self, tool, params, result, *, context):
         pass
-
 
 section = ToolsSection(title="Data", tools=[erase], policies=[Careful()])
 prompt = Prompt(PromptTemplate(ns="home", key="data", sections=[section]))
@@ -109,17 +90,10 @@ print("waits" if isinstance(answers, Waiting) else answers[0].content)
 _FAILING = '''
 import sys
 
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
-
-
 @tool(effect="external")
 def order(pizza: str) -> str:
     """Order."""
     return f"{pizza} is ordered"
-
 
 prompt = Prompt(PromptTemplate(ns="home", key="food", sections=[ToolsSection(title="Food", tools=[order])]))
 with store.open("sqlite:///food.db") as opened, Session.open(opened, "friday") as session:
@@ -133,27 +107,21 @@ _RECONCILED = '''
 import sys
 from pathlib import Path
 
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain
-from handrail.prompt import External, Prompt, PromptTemplate, ToolContext, ToolResult, ToolsSection
-from handrail.runtime import Session, ToolCall
+from handrail.prompt import External, ToolContext, ToolResult
 
 shop = Path("shop.txt")
-
 
 def ask_the_shop(params, key: str, *, context: ToolContext) -> ToolResult[str] | None:
     if "closed" in sys.argv:
         raise ConnectionError("the shop is closed")
     return ToolResult.ok("the shop has it") if key in shop.read_text() else None
 
-
 @tool(effect=External(reconcile=ask_the_shop))
 def buy(thing: str, context: ToolContext) -> str:
     """Buy."""
     shop.write_text(str(context.idempotency_key))
     raise EffectUncertain("no answer")
-
 
 prompt = Prompt(PromptTemplate(ns="home", key="shop", sections=[ToolsSection(title="Shop", tools=[buy])]))
 with store.open("sqlite:///shop.db") as opened, Session.open(opened, "today") as session:
@@ -166,24 +134,18 @@ _UNDONE = '''
 import logging
 from pathlib import Path
 
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, HostFilesystem
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
 
 logging.disable()
 root = Path("house")
 root.mkdir()
 (root / "wall.txt").write_text("white")
 
-
 @tool
 def paint(colour: str, files: Filesystem) -> str:
     """Paint."""
     files.write_text("wall.txt", colour)
     raise ValueError("the paint is empty")
-
 
 with (
     store.open("sqlite:///house.db") as opened,
@@ -222,16 +184,13 @@ from handrail import store
 from handrail.runtime import Session
 from handrail.session import stored_as
 
-
 def {function}(bird: dict) -> dict:
     return {{"kind": bird["name"], "seen": 1}}
-
 
 @stored_as("garden.bird"{version})
 @dataclass(frozen=True)
 class Bird:
     {fields}
-
 
 with store.open("sqlite:///garden.db") as opened, Session.open(opened, "today") as session:
     {write}
@@ -261,80 +220,65 @@ with closing(sqlite3.connect(sys.argv[1])) as store, closing(sqlite3.connect(sys
 
 _FOOD = "sqlite:///food.db"
 
-TASKS: Final[dict[str, Task]] = {
-    "Make a tool that refuses an amount": Task(
-        (
-            File("task.py", _TOOL),
-            Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
-        )
+TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
+    "Make a tool that refuses an amount": (
+        File("task.py", _TOOL),
+        Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
     ),
-    "Resume after a kill": Task(
-        (
-            File("task.py", _RESUMED),
-            Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
-            Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
-        )
+    "Resume after a kill": (
+        File("task.py", _STORED + _RESUMED),
+        Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
+        Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
     ),
-    "Answer an approval elsewhere": Task(
-        (
-            File("task.py", _ASKING),
-            Command("python task.py", "waits"),
-            Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
-            Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
-            Command("python task.py", "old is erased"),
-        )
+    "Answer an approval elsewhere": (
+        File("task.py", _STORED + _ASKING),
+        Command("python task.py", "waits"),
+        Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
+        Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
+        Command("python task.py", "old is erased"),
     ),
-    "See why a call failed": Task(
-        (
-            File("task.py", _FAILING),
-            Command("python task.py", ""),
-            Command(f"handrail sessions show friday --conversation --store {_FOOD}", "unknown field pasta"),
-        )
+    "See why a call failed": (
+        File("task.py", _STORED + _FAILING),
+        Command("python task.py", ""),
+        Command(f"handrail sessions show friday --conversation --store {_FOOD}", "unknown field pasta"),
     ),
-    "Find out whether an unknown payment happened": Task(
-        (
-            File("task.py", _RECONCILED),
-            Command("python task.py closed", "False no answer"),
-            Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
-            Command("python task.py", "True the shop has it"),
-        )
+    "Find out whether an unknown payment happened": (
+        File("task.py", _STORED + _RECONCILED),
+        Command("python task.py closed", "False no answer"),
+        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
+        Command("python task.py", "True the shop has it"),
     ),
-    "Undo files": Task((File("task.py", _UNDONE), Command("python task.py", "white\n"))),
-    "Run a program in a sandbox": Task(
-        (File("task.py", _SANDBOXED), Command("python task.py", "True 7\nFalse The command has ended"))
+    "Undo files": (File("task.py", _STORED + _UNDONE), Command("python task.py", "white\n")),
+    "Run a program in a sandbox": (
+        File("task.py", _SANDBOXED),
+        Command("python task.py", "True 7\nFalse The command has ended"),
     ),
-    "Change a stored type": Task(
-        (
-            File(
-                "old.py",
-                _TYPE.format(
-                    function="unused", version="", fields="name: str", write='session[Bird].append(Bird("owl"))'
-                ),
+    "Change a stored type": (
+        File(
+            "old.py",
+            _TYPE.format(function="unused", version="", fields="name: str", write='session[Bird].append(Bird("owl"))'),
+        ),
+        File(
+            "new.py",
+            _TYPE.format(
+                function="upgrade",
+                version=", version=2, upgrades={1: upgrade}",
+                fields="kind: str\n    seen: int",
+                write="pass",
             ),
-            File(
-                "new.py",
-                _TYPE.format(
-                    function="upgrade",
-                    version=", version=2, upgrades={1: upgrade}",
-                    fields="kind: str\n    seen: int",
-                    write="pass",
-                ),
-            ),
-            Command("python old.py", "Bird(name='owl')"),
-            Command("python new.py", "Bird(kind='owl', seen=1)"),
-        )
+        ),
+        Command("python old.py", "Bird(name='owl')"),
+        Command("python new.py", "Bird(kind='owl', seen=1)"),
     ),
-    "Override a text": Task((File("task.py", _OVERRIDDEN), Command("python task.py", "You are kind."))),
-    "Take a backup and restore it": Task(
-        (
-            File("task.py", _FAILING),
-            File("backup.py", _BACKUP),
-            Command("python task.py", ""),
-            Command("python backup.py food.db copy.db", ""),
-            Command("rm -f food.db food.db-wal food.db-shm", ""),
-            Command("cp copy.db food.db", ""),
-            Command(f"handrail ledger list --store {_FOOD}", "Margherita"),
-        )
+    "Override a text": (File("task.py", _OVERRIDDEN), Command("python task.py", "You are kind.")),
+    "Take a backup and restore it": (
+        File("task.py", _STORED + _FAILING),
+        File("backup.py", _BACKUP),
+        Command("python task.py", ""),
+        Command("python backup.py food.db copy.db", ""),
+        Command("rm -f food.db food.db-wal food.db-shm", ""),
+        Command("cp copy.db food.db", ""),
+        Command(f"handrail ledger list --store {_FOOD}", "Margherita"),
     ),
 }
-"""The tasks, by their rows."""
+"""The tasks: files to save, and commands with what each must show, by their rows."""

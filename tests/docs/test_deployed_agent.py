@@ -28,7 +28,6 @@ import os
 
 from pydantic_ai.models.wrapper import WrapperModel
 
-
 class Held(WrapperModel):
     """A model whose provider answers when it is let to."""
 
@@ -37,7 +36,6 @@ class Held(WrapperModel):
             fifo.write(str(os.getpid()))
         with open("answered"):
             return await super().request(*asked)
-
 
 '''
 

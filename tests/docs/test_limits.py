@@ -25,14 +25,7 @@ INTERNAL = {
     *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "EFFECTS_PER_PAGE", "ENTRIES_PER_PAGE"),
     *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS"),
     *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING", "TRY_AGAIN"),
-    *(
-        "USER",
-        "VERSION",
-        "MOST_WRITTEN",
-        "UNTIL_APPLIED",
-        "FIRST_OF_FILES",
-        "TABLES_VERSION",
-    ),
+    *("USER", "VERSION", "MOST_WRITTEN", "UNTIL_APPLIED", "FIRST_OF_FILES", "TABLES_VERSION"),
 }
 """Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""
 
@@ -51,11 +44,8 @@ def rows() -> Iterator[tuple[str, str, int]]:
 
 def default_of(name: str, module: str) -> object:
     """The value of a constant of a module, or the default of a parameter."""
-    functions: dict[str, Callable[..., object]] = {
-        "checkpoint_every": Session.open,
-        "wait": Session.open,
-        "busy": open_store,
-    }
+    functions: dict[str, Callable[..., object]]
+    functions = {"checkpoint_every": Session.open, "wait": Session.open, "busy": open_store}
     if name in functions:
         return inspect.signature(functions[name]).parameters[name].default
     if name in {field.name for field in fields(RunOptions)}:

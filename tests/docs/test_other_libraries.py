@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.docs import killed_programs
 from tests.docs.killed_programs import Killer, Trial
 from tests.extent import FULL
 from tests.store.postgres_server import fresh_url
@@ -44,7 +43,6 @@ from django.utils import timezone
 settings.configure(DATABASES={"default": {"ENGINE": "BACKEND", "NAME": "unused"}}, TIME_ZONE="Europe/Berlin")
 django.setup()
 
-
 class Stock(models.Model):
     article = models.TextField(primary_key=True)
     pieces = models.IntegerField()
@@ -53,7 +51,6 @@ class Stock(models.Model):
     class Meta:
         app_label = "shop"
         db_table = "stock"
-
 
 def sell(article: str, context: ToolContext) -> str:
     with django_in(context), transaction.atomic():
@@ -72,7 +69,6 @@ def lose(article: str, context: ToolContext) -> str:
     sell(article, context)
     raise ValueError("lost")
 
-
 @tool
 def sell_any(context: ToolContext) -> str:
     '''Sells a desk, or else a lamp.'''
@@ -80,7 +76,6 @@ def sell_any(context: ToolContext) -> str:
         return sell("desk", context)
     except IntegrityError:
         return sell("lamp", context)
-
 
 tools = [tool(sell), lose, sell_any]
 prompt = Prompt(PromptTemplate(ns="shop", key="till", sections=[ToolsSection(title="Till", tools=tools)]))
@@ -169,13 +164,6 @@ def _on_postgres() -> Generator[Database]:
             return connection.execute(_STOCK).fetchall()
 
         yield Database("postgresql", "", url, begin, stock)
-
-
-@pytest.fixture(scope="module")
-def killer() -> Generator[Killer]:
-    """One process that makes those that are killed."""
-    with killed_programs.running() as running:
-        yield running
 
 
 @pytest.mark.timeout(300)  # of the full form: a kill is two processes

@@ -25,10 +25,3 @@ def mistakes(pages: Iterable[Path], folder: Path) -> list[str]:
 def test_the_pages_have_no_known_misspelling() -> None:
     """Those of `docs`, of the root, and of the examples."""
     assert mistakes([*PAGES, ROOT / "CHANGELOG.md"], ROOT) == []
-
-
-def test_a_misspelling_is_found(tmp_path: Path) -> None:
-    """With its line; what is known is none."""
-    wrong = "recieve"  # codespell:ignore
-    (tmp_path / "page.md").write_text(f"# A page\n\nCalls {wrong} a boook.\n", encoding="utf-8")
-    assert mistakes([Path("page.md")], tmp_path) == [f"page.md:3: {wrong} ==> receive"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.links import links_in
-from tests.docs.tasks import TASKS, Task
-from tests.docs.typed_pages import DOCS, Command, File, Terminal, terminal
+from tests.docs.tasks import TASKS
+from tests.docs.typed_pages import DOCS, Command, File, Terminal
 
 INDEX = DOCS / "README.md"
 
@@ -25,10 +25,10 @@ def pages() -> dict[str, Path]:
     return {task.strip(): next(links_in(cell, INDEX)).target for task, _, cell in rows}
 
 
-def words_needed(task: Task) -> set[str]:
+def words_needed(steps: tuple[File | Command, ...]) -> set[str]:
     """What a reader has to know of Handrail: names that a program does not make itself, and words of commands."""
     needed: set[str] = set()
-    for step in task.steps:
+    for step in steps:
         if isinstance(step, File):
             needed |= {*_names_in(ast.parse(step.text))}
         elif step.line.startswith("handrail"):
@@ -48,12 +48,6 @@ def _names_in(program: ast.Module) -> Iterator[str]:
                 yield name
             case _:
                 pass
-
-
-@pytest.fixture(scope="module", name="at")
-def _at() -> Iterator[Terminal]:
-    with terminal() as opened:
-        yield opened
 
 
 def test_the_table_has_ten_tasks() -> None:
@@ -78,7 +72,7 @@ def test_a_page_says_all_that_its_task_needs(task: str) -> None:
 @pytest.mark.short(2)
 def test_a_task_is_done(task: str, at: Terminal, tmp_path: Path) -> None:
     """By its programs and commands, in an empty folder."""
-    for step in TASKS[task].steps:
+    for step in TASKS[task]:
         match step:
             case File(name, text):
                 (tmp_path / name).write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,12 @@ import pytest
 from handrail import store
 from handrail.runtime import Session
 from tests.architecture.sources import ROOT
-from tests.docs.typed_pages import DOCS, File, Terminal, follow, settled, steps_of, terminal, typed_pages
+from tests.docs.typed_pages import DOCS, File, Terminal, follow, settled, steps_of, typed_pages
 from tests.extent import FULL
 
 PAGES = typed_pages()
 SLOW = DOCS / "how-to" / "test-tools.md"
 """It starts pytest, which starts processes: the full form alone follows it."""
-
-
-@pytest.fixture(scope="module", name="at")
-def _at() -> Iterator[Terminal]:
-    with terminal() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(
@@ -56,6 +49,14 @@ def test_what_differs_from_run_to_run_is_not_compared(tmp_path: Path) -> None:
     assert settled(shown, tmp_path) != settled(found.replace("passed", "failed"), tmp_path)
 
 
+def test_a_killed_program_is_shown_as_a_shell_shows_it(at: Terminal, tmp_path: Path) -> None:
+    """What it has printed stays, and standard error goes where the line says."""
+    source = "import os, sys\nprint('a')\nprint('b', file=sys.stderr)\nos.kill(os.getpid(), 9)\n"
+    (tmp_path / "program.py").write_text(source, encoding="utf-8")
+    assert at.type("python program.py 2> log.txt", tmp_path) == "a\nKilled\n"
+    assert (tmp_path / "log.txt").read_text(encoding="utf-8") == "b\n"
+
+
 def test_a_backup_is_taken_while_a_program_has_the_store_open(at: Terminal, tmp_path: Path) -> None:
     """By the program of the page on operation; the copy has what was committed before it was taken."""
     (program,) = (
@@ -70,11 +71,3 @@ def test_a_backup_is_taken_while_a_program_has_the_store_open(at: Terminal, tmp_
         session.conversation.append({"role": "user", "content": "after"})
     with store.open(f"sqlite:///{tmp_path}/copy.db") as opened, Session.open(opened, "monday") as session:
         assert [message["content"] for message in session.conversation.messages] == ["before"]
-
-
-def test_a_killed_program_is_shown_as_a_shell_shows_it(at: Terminal, tmp_path: Path) -> None:
-    """What it has printed stays, and standard error goes where the line says."""
-    source = "import os, sys\nprint('a')\nprint('b', file=sys.stderr)\nos.kill(os.getpid(), 9)\n"
-    (tmp_path / "program.py").write_text(source, encoding="utf-8")
-    assert at.type("python program.py 2> log.txt", tmp_path) == "a\nKilled\n"
-    assert (tmp_path / "log.txt").read_text(encoding="utf-8") == "b\n"

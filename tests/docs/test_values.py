@@ -213,13 +213,6 @@ def test_a_member_that_is_shown_may_be_read_as_another(
     assert stored.parse_json(stored.dump_json(value)) == value
 
 
-def test_a_set_may_name_an_item_twice() -> None:
-    """Though the schema says `uniqueItems`."""
-    parameters = codec(held(set[int]))
-    assert not is_valid(parameters.schema, {"x": [1, 1]})
-    assert parameters.parse_json('{"x": [1, 1]}').x == {1}
-
-
 def test_the_number_of_types_is_that_of_the_test() -> None:
     """The page says of how many types the property is tested."""
     (number,) = re.findall(r"\[(\d+) types of fields\]", (DOCS / "reference" / "values.md").read_text(encoding="utf-8"))

@@ -101,12 +101,6 @@ def all_names() -> Mapping[str, Sequence[Line]]:
     return names
 
 
-def test_what_stands_below_a_block_of_output_is_read() -> None:
-    """The end of a block is not taken for the beginning of another one."""
-    page = "a\n```text\nb\n```\nc\n```python\nd\n```\ne\n```console\nf\n```\ng\n"
-    assert without_code(page) == "a\n```text\nb\n```\nc\n\n\n\ne\n```console\nf\n```\ng\n"
-
-
 @pytest.mark.parametrize("rule", FORBIDDEN["text"], ids=lambda rule: str(rule["find"]))
 @pytest.mark.short(len(FORBIDDEN["text"]))
 def test_an_expression_that_is_not_used(rule: dict[str, Any]) -> None:

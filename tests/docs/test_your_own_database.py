@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,20 +11,12 @@ import psycopg
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.docs import killed_programs
 from tests.docs.killed_programs import Killer, Trial
 from tests.store.postgres_server import fresh_url
 
 PAGE = ROOT / "docs" / "how-to" / "your-own-database.md"
 SAME, ANOTHER, OUTBOX = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 OUTPUTS = re.findall(r"^```text\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def killer() -> Generator[Killer]:
-    """One process that makes those that are killed."""
-    with killed_programs.running() as running:
-        yield running
 
 
 def found(path: Path, sql: str) -> list[tuple[object, ...]]:
