@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from handrail.prompt import (
     Prompt,
     PromptTemplate,
     StaticFeedback,
-    Tool,
     ToolContext,
     ToolResult,
     ToolsSection,
@@ -29,6 +27,7 @@ from handrail.resources import Binding, Copied, Scope
 from handrail.runtime import IdempotencyConfig, Session, ToolCall, ToolInvoked
 from handrail.store import Store
 from handrail.testing import Call, Reply, ScriptedModel
+from tests.kit import Note, tool
 
 UNBOUND = Copied[list[str]]([])
 """A value that no prompt binds: a call takes its turn when it first uses it."""
@@ -36,13 +35,6 @@ UNBOUND = Copied[list[str]]([])
 
 class Notes(Copied[list[str]]):
     """A value that a prompt binds."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """What the tools take and return."""
-
-    text: str
 
 
 class Client:
@@ -92,12 +84,12 @@ def executor(session: Session, files: Filesystem) -> ToolExecutor:
     """Tools of each effect over a session and files."""
     once = IdempotencyConfig()
     tools = (
-        Tool[Note, Note](name="look", description="Looks.", handler=look, effect="read"),
-        Tool[Note, Note](name="change", description="Changes.", handler=change),
-        Tool[Note, Note](name="slow", description="Is slow.", handler=look, concurrent=True),
-        Tool[Note, Note](name="pay", description="Pays.", handler=pay, effect="external", timeout=timedelta(seconds=5)),
-        Tool[Note, Note](name="once", description="Once.", handler=pay, effect="external", idempotency=once),
-        Tool[Note, Note](name="rows", description="Writes rows.", handler=write_rows),
+        tool("look", look, effect="read"),
+        tool("change", change),
+        tool("slow", look, concurrent=True),
+        tool("pay", pay, effect="external", timeout=timedelta(seconds=5)),
+        tool("once", pay, effect="external", idempotency=once),
+        tool("rows", write_rows),
     )
     section = ToolsSection(title="Tools", tools=tools)
     client = Binding(Client, provider=lambda _: Client(), scope=Scope.TOOL_CALL)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.sources import ROOT
-from tests.collection import files_of, turned
+from tests.collection import turned
 
 _MANY = "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_each(n): pass\n"
 
@@ -24,15 +24,6 @@ def test_each_worker_begins_elsewhere_and_leaves_nothing_out(workers: int) -> No
     firsts = [turn[0] for turn in lists]
     assert firsts == sorted(set(firsts))
     assert firsts[0] == "a"
-
-
-def test_a_folder_stands_for_its_files_of_tests(tmp_path: Path) -> None:
-    """A file, and a test of it, are left as they are."""
-    for name in ("b/test_two.py", "test_one.py", "b/fakes.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert files_of(str(tmp_path)) == [str(tmp_path / "b/test_two.py"), str(tmp_path / "test_one.py")]
-    assert files_of("tests/test_one.py::test_it") == ["tests/test_one.py::test_it"]
 
 
 def test_the_same_cases_are_left_out_in_each_run(tmp_path: Path) -> None:

