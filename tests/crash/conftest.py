@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -17,22 +18,29 @@ from tests.crash.cells import Cell, Kind
 _NUMBERS = count()
 
 
+@dataclass(frozen=True)
 class Desk:
-    """Makes cells over one store."""
+    """Makes cells over one store.
 
-    def __init__(self, url: str, folder: Path, address: str, other: str) -> None:
-        self._url = url
-        self._folder = folder
-        self._address = address
-        self._other = other
+    Attributes:
+        url: the store.
+        folder: where files and journals are.
+        address: that of the outside world.
+        other: the URL of another database.
+    """
+
+    url: str
+    folder: Path
+    address: str
+    other: str
 
     def cell(
         self, kind: Kind, policy: OnOrphan = "unknown", *, forwarded: bool = False, accepts_late: bool = False
     ) -> Cell:
         """A cell that no other test has."""
         name = f"cell-{next(_NUMBERS)}"
-        other = self._other if kind == "prepared" else ""
-        return Cell(kind, policy, forwarded, name, self._url, str(self._folder), self._address, accepts_late, other)
+        other = self.other if kind == "prepared" else ""
+        return Cell(kind, policy, forwarded, name, self.url, str(self.folder), self.address, accepts_late, other)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import sqlite3
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,22 +21,18 @@ import psycopg
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.crash_points import arm
-from handrail.prompt import External, Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
-from handrail.runtime import Session, ToolCall, ToolMessage
+from handrail.prompt import External, ToolContext, ToolResult
+from handrail.runtime import Session, ToolMessage
+from tests.kit import Handler, Note, call, executor, tool
 
 SESSIONS = tuple(f"agent-{number}" for number in range(5))
 """Two groups may be written at the same time, and the first of each may be of one unit: so the third has three."""
 
-CALL = ToolCall("call-1", "charge", {"cents": 5})
+CALL = call("charge")
 LEASE = timedelta(minutes=1)
 """No lease is renewed meanwhile: renewals that are due together are a group, too. A dead owner is not waited for."""
 _TURNS_OF_THE_LOOP = 20
 """After so many, each task that can continue has come to where it waits for its store."""
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    cents: int
 
 
 def crash(url: str, folder: str, phase: str, point: str) -> None:
@@ -48,7 +43,7 @@ def crash(url: str, folder: str, phase: str, point: str) -> None:
 async def _crash(url: str, folder: Path, phase: str, point: str) -> None:
     claimed, gate, asked = asyncio.Semaphore(0), asyncio.Event(), threading.Event()
 
-    async def charge(params: Charge, *, context: ToolContext) -> ToolResult[Charge]:
+    async def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         claimed.release()
         await gate.wait()
         _note(folder, context.session.session_id)
@@ -59,10 +54,10 @@ async def _crash(url: str, folder: Path, phase: str, point: str) -> None:
         if phase == "claims are written":
             _die_in_group(point, asked)
             with _held(url):
-                calls = [asyncio.ensure_future(executor.execute_async(CALL, reply="r")) for executor in executors]
+                calls = [asyncio.ensure_future(each.execute_async(CALL, reply="r")) for each in executors]
                 await _settle()
         else:
-            calls = [asyncio.ensure_future(executor.execute_async(CALL, reply="r")) for executor in executors]
+            calls = [asyncio.ensure_future(each.execute_async(CALL, reply="r")) for each in executors]
             for _ in executors:
                 await claimed.acquire()
             _die_in_group(point, asked)
@@ -94,13 +89,13 @@ def _die_in_group(point: str, asked: threading.Event) -> None:
 def ask(url: str, folder: Path) -> dict[str, ToolMessage]:
     """Make the same calls again, one by one."""
 
-    async def charge(params: Charge, *, context: ToolContext) -> ToolResult[Charge]:
+    async def charge(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         _note(folder, context.session.session_id)
         return ToolResult.ok(params)
 
     with ExitStack() as opened:
         executors = _executors(url, charge, opened)
-        return {name: executor.execute(CALL, reply="r") for name, executor in zip(SESSIONS, executors, strict=True)}
+        return {name: each.execute(CALL, reply="r") for name, each in zip(SESSIONS, executors, strict=True)}
 
 
 def ledger(url: str) -> dict[str, str]:
@@ -122,17 +117,11 @@ def _note(folder: Path, name: str) -> None:
         book.write(f"{name}\n")
 
 
-def _executors(url: str, handler: object, opened: ExitStack) -> list[ToolExecutor]:
+def _executors(url: str, handler: Handler, opened: ExitStack) -> list[ToolExecutor]:
     kept = opened.enter_context(store.open(url))
-    tool = Tool[Charge, Charge](
-        name="charge",
-        description="Charges the card.",
-        handler=handler,  # type: ignore[arg-type]
-        effect=External(lease=LEASE),
-    )
-    prompt = Prompt(PromptTemplate(ns="tests", key="groups", sections=[Section(title="Desk", tools=[tool])]))
+    charging = tool("charge", handler, effect=External(lease=LEASE))
     return [
-        ToolExecutor(prompt=prompt, session=opened.enter_context(Session.open(kept, name, wait=timedelta(seconds=20))))
+        executor(charging, session=opened.enter_context(Session.open(kept, name, wait=timedelta(seconds=20))))
         for name in SESSIONS
     ]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from chaos import history, table
-from chaos.faults import DOUBTS, MARK, NOT_APPLIED_ON, PROOFS, Faults
+from chaos import history
+from chaos.faults import DOUBTS, MARK, NOT_APPLIED_ON, PROOFS
 from chaos.history import Change
 from handrail import store
 from handrail.prompt import External, Tool, ToolContext, ToolResult
@@ -42,19 +41,6 @@ def test_what_is_raised_after_the_effect_proves_nothing(make: Callable[[], Excep
     assert MARK in note.partition("\n")[0]
 
 
-def test_plans_are_of_every_kind() -> None:
-    """No exception of `PROOFS` comes after the effect."""
-    faults = Faults(7)
-    plans = [faults.plan() for _ in range(1000)]
-    after = {plan.after for plan in plans} - {None}
-    assert after == set(DOUBTS.values())
-    assert {plan.before for plan in plans} - {None} == {*PROOFS.values(), *DOUBTS.values()}
-    kinds = Counter(
-        (plan.wait_before > 0, plan.wait_after > 0, plan.before is not None, plan.after is not None) for plan in plans
-    )
-    assert len(kinds) == 9
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
     """A new database, one kind after the other."""
@@ -81,10 +67,3 @@ def test_every_change_of_an_effect_is_noted(url: str) -> None:
         Change("key", row.effect_id, "running", "unknown", 2, "", "read timed out"),
         Change("key", row.effect_id, "unknown", "done", 2, "found", ""),
     ]
-
-
-def test_the_history_is_beside_the_other_tables(url: str) -> None:
-    """Those of the handlers, and those of the store."""
-    table.create(url)
-    history.create(url)
-    assert (history.changes_of(url), table.rows_of(url, "s"), table.faults_of(url)) == ([], [], [])

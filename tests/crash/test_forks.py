@@ -20,11 +20,6 @@ def open_session(url: str) -> list[str]:
         return [row.session_id for row in kept.sessions()]
 
 
-def end_early() -> None:
-    """End with an exit code."""
-    sys.exit(3)
-
-
 def main(*words: str) -> None:
     """Say what a process has, and what it is told."""
     sys.stdout.write(" ".join([str(os.getpid()), *words, input()]) + "\n")
@@ -41,12 +36,6 @@ def test_a_forked_function_reaches_the_points_that_it_reaches_in_a_new_process(t
     killed = fork_to_crash(open_session, other, at="unit-after-commit")
     assert killed == Crashed("unit-after-commit")
     assert killed.reached == whole.reached[: len(killed.reached)]
-
-
-def test_a_function_that_neither_returns_nor_is_killed_fails_the_test() -> None:
-    """As its exit code says."""
-    with pytest.raises(AssertionError, match="exit code 1"):
-        fork_to_crash(end_early, at=None)
 
 
 def test_a_process_reads_and_prints_and_is_killed_with_its_block() -> None:

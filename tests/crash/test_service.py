@@ -11,7 +11,7 @@ from collections.abc import Generator
 import pytest
 
 from chaos import service
-from chaos.service import Client, Report, Service
+from chaos.service import Client, Report
 from tests.architecture.sources import ROOT
 
 
@@ -59,11 +59,3 @@ def test_what_a_process_asked_before_it_was_killed_is_known_to_who_asks_after_it
         client = Client(address)
         assert client.find("k1", 2) == 1
         client.close()
-
-
-def test_the_rules_hold_without_a_process() -> None:
-    """`Service` is what the process runs."""
-    inside = Service()
-    assert inside.charge("tea", "k1", 5, once=False) == 1
-    assert inside.charge("tea", "k1", 4, once=False) is None
-    assert (inside.charged["tea"], inside.stale) == (1, 1)

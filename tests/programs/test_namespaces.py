@@ -15,19 +15,7 @@ from handrail.process_identity import process_name
 from handrail.programs.process_tree import Process, look, namespace_processes
 from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
 
-_SPACE = (
-    "bwrap",
-    "--unshare-pid",
-    "--ro-bind",
-    "/",
-    "/",
-    "--proc",
-    "/proc",
-    "--dev",
-    "/dev",
-    "--as-pid-1",
-    "--die-with-parent",
-)
+_SPACE = "bwrap --unshare-pid --ro-bind / / --proc /proc --dev /dev --as-pid-1 --die-with-parent /bin/sh -c"
 _INSIDE = "(sleep 600 &) ; (setsid sleep 600 &) ; echo ready; read -r end"
 
 
@@ -47,7 +35,7 @@ class Space:
 @pytest.fixture
 def space() -> Generator[Space]:
     """A namespace."""
-    with subprocess.Popen((*_SPACE, "/bin/sh", "-c", _INSIDE), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:
+    with subprocess.Popen((*_SPACE.split(), _INSIDE), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outer:
         try:
             assert outer.stdout is not None
             assert outer.stdout.readline() == b"ready\n"
