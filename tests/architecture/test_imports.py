@@ -27,6 +27,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.cli.agents.run": frozenset({"cyclopts", "pydantic_ai"}),
     "handrail.contrib.tools.python.monty": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
+    "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
     "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),

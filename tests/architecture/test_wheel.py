@@ -46,6 +46,7 @@ NEEDS = {
     "cli": "handrail.cli.application",
     "postgres": "handrail.store.postgres",
     "python": "pydantic_monty",
+    "schemas": "handrail.serde.schema_codec",
     "demo": "handrail.adapters.pydantic_ai, handrail.testing.script_file, rich",
     "all": "handrail.agents, handrail.cli.application, handrail.store.postgres, pydantic_monty, mcp, openai, anthropic",
 }

@@ -164,7 +164,7 @@ def of_two(arguments: dict[str, Any], other: int) -> None:
 
 
 WRONG: list[dict[str, Any]] = [
-    {"schema": {"type": "object", "unevaluatedProperties": False}},
+    {"schema": {"type": "object", "properties": {"order": {"type": "text"}}}},
     {"schema": {"type": "string"}},
     {"handler": without_parameters},
     {"handler": of_two},

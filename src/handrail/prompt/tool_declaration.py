@@ -20,7 +20,6 @@ from handrail.prompt.type_parameters import annotation_name
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
 from handrail.serde.json_values import escape_surrogates
-from handrail.serde.schema_codec import schema_codec
 
 # What the APIs of OpenAI and Anthropic take.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -93,8 +92,7 @@ class Declaration:
 
     def params_codec(self) -> Codec[Any]:
         """The codec of the parameters."""
-        kind = self.params_type
-        if kind is None:
+        if (kind := self.params_type) is None:
             return codec(NoParams)
         if self.schema is None and not is_record(get_origin(kind) or kind):
             self.refuse(
@@ -102,7 +100,12 @@ class Declaration:
                 "TypedDict, or None for a tool without."
             )
         try:
-            return codec(kind) if self.schema is None else schema_codec(self.schema)
+            if self.schema is None:
+                return codec(kind)
+            # It needs an extra, and few programs have such a tool.
+            from handrail.serde.schema_codec import schema_codec  # noqa: PLC0415
+
+            return schema_codec(self.schema)
         except SchemaError as error:
             self.refuse(f"the parameters {annotation_name(kind)} have no schema: {error}", cause=error)
 
@@ -132,8 +135,7 @@ class Declaration:
                 continue
             if not callable(function):
                 self.refuse(f"{what} is {function!r}, which cannot be called.")
-            fault = fault_of(function, contract)
-            if fault is not None:
+            if (fault := fault_of(function, contract)) is not None:
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:

@@ -282,7 +282,8 @@ class Tool(Generic[P, R]):
             options: the other options of a tool.
 
         Raises:
-            PromptValidationError: the declaration is invalid, or the schema has a keyword that is not checked.
+            PromptValidationError: the declaration or the schema is invalid, or the schema refers to another document.
+            ModuleNotFoundError: the extra `schemas` is not installed.
         """
         signature = read_signature(DecoratedFunction(handler, takes_data=True))
         made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last fields

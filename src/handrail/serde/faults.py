@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from typing import Any, Final
@@ -250,10 +250,20 @@ def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetai
     asked = {kind for node in nodes for kind in kinds_asked(node, root)}
     # Of another kind altogether: what pydantic says of it in detail would mislead.
     if kind not in asked:
-        return f"{expected}, got {json_kind_name(kind)}{_hint(value, asked)}"
+        return f"{expected}, {got_kind(value, asked)}"
     if line is None:
         return f"{expected}, got {json_kind_name(kind)} that is none of these"
     return f"{expected}{_flaw(value, kind, nodes, line)}"
+
+
+def got_kind(value: object, asked: set[str]) -> str:
+    """A value of another kind than is asked for, as text that follows what is expected."""
+    return f"got {json_kind_name(json_kind(value))}{_hint(value, asked)}"
+
+
+def got_size(value: str | Sequence[object] | Mapping[str, object]) -> str:
+    """A value of a size that is not asked for, as text that follows what is expected."""
+    return f"got one of {count_noun(len(value), _PARTS[json_kind(value)])}"
 
 
 def _hint(value: object, asked: set[str]) -> str:
@@ -268,7 +278,7 @@ def _hint(value: object, asked: set[str]) -> str:
 def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -> str:
     """What is wrong with a value of the right kind, without repeating the value."""
     if _SIZE.fullmatch(line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
-        return f", got one of {count_noun(len(value), _PARTS[kind])}"
+        return f", {got_size(value)}"
     if _RANGE.fullmatch(line["type"]) and kind in {"integer", "number"}:
         return ", got one out of range"
     if line["type"] == "multiple_of":
