@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.usefixtures("ctrl_c"),
     # Of a call that was interrupted before it had begun.
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    # Of a finalizer that Ctrl-C came to: Python says so, and goes on.
+    pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
