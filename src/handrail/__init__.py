@@ -3,27 +3,25 @@
 A call is typed and validated, allowed by policy, isolated, undone when it fails, never repeated by accident, and
 recorded whatever happens. Read on in `handrail.runtime.invoke`, which carries a call out from top to bottom.
 
-Names are imported from the packages, `handrail.prompt`, `handrail.runtime`, `handrail.adapters.tool_executor`, ...; the
-decorator `handrail.tool` from here too.
+Names are imported from the packages, `handrail.prompt`, `handrail.runtime`, `handrail.adapters.tool_executor`, ...; and
+what the shortest way in needs, from here too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-__all__ = ["tool"]
+from handrail.lazy_exports import lazy_exports
+
+__all__ = ["ToolExecutor", "store", "tool"]
 
 __version__ = "0.1.0"
 """The version of the package; what builds it reads it here."""
 
 if TYPE_CHECKING:
+    from handrail import store
+    from handrail.adapters.tool_executor import ToolExecutor
     from handrail.prompt import tool
 else:
-
-    def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name is of
-        # Every module of Handrail imports this one first, so that nothing is imported here before it is asked for.
-        if name == "tool":
-            from handrail.prompt import tool  # noqa: PLC0415 - see above, and decision 39
-
-            return tool
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Every module of Handrail imports this one first, so that nothing is imported here before it is asked for.
+    __getattr__ = lazy_exports(__name__, {"ToolExecutor": "handrail.adapters.tool_executor", "tool": "handrail.prompt"})

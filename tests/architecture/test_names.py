@@ -24,7 +24,7 @@ STORED = """
 """The names of stored types, but for `handrail.`: they stand in databases, so none changes, and none goes."""
 
 FACES = {
-    "handrail": "tool",
+    "handrail": "ToolExecutor store tool",
     "handrail.adapters.pydantic_ai": """
         HandrailCapability HandrailToolset PipelineCapability PromptResponse PydanticAIAdapter RUN_CONTEXT
         StoredHistory tool_context

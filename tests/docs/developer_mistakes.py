@@ -86,7 +86,7 @@ TOOLS = (
     tool_fault("a handler without `context`", lambda _: tool(pay_without_context)),
     tool_fault("a handler of other parameters", lambda _: tool(pay_client)),
     tool_fault("an unknown effect", lambda _: tool(effect="write")),
-    tool_fault("`idempotency=True`", lambda _: tool(idempotency=True)),
+    tool_fault('`idempotency="auto"`', lambda _: tool(idempotency="auto")),
     tool_fault("a timeout without its unit", lambda _: tool(timeout=30)),
     tool_fault("an example of another type",
                lambda _: tool(examples=[ToolExample(description="One.", input="7", output=None)])),

@@ -7,10 +7,8 @@ from typing import Final
 from tests.docs.typed_pages import Command, File
 
 _STORED = """
-from handrail import store, tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
-from handrail.runtime import Session, ToolCall
+from handrail import ToolExecutor, store, tool
+from handrail.runtime import ToolCall
 """
 """What the programs with a session in a store import."""
 
@@ -19,9 +17,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from handrail import tool
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import Prompt, PromptTemplate, ToolsSection
+from handrail import ToolExecutor, tool
 from handrail.runtime import Session, ToolCall, ToolValidationError
 
 @tool(effect="external")
@@ -31,8 +27,7 @@ def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:
         raise ToolValidationError("there are 20 euros in the purse")
     return f"{euros} euros donated"
 
-section = ToolsSection(title="Charity", tools=[donate])
-executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="purse", sections=[section])), session=Session())
+executor = ToolExecutor([donate], session=Session())
 for euros in (5, 30, 500):
     print(executor.execute(ToolCall(f"call-{euros}", "donate", {"euros": euros})).content)
 '''
@@ -48,9 +43,8 @@ def mail(to: str) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"{to} has mail"
 
-prompt = Prompt(PromptTemplate(ns="home", key="post", sections=[ToolsSection(title="Post", tools=[mail])]))
-with store.open("sqlite:///post.db") as opened, Session.open(opened, "today") as session:
-    executor = ToolExecutor(prompt=prompt, session=session)
+with store.open("sqlite:///post.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([mail], session=session)
     talk = session.conversation
     if not talk:
         calls = [ToolCall(f"call-{to}", "mail", {"to": to}) for to in ("ann", "bob", "cid")]
@@ -61,7 +55,7 @@ with store.open("sqlite:///post.db") as opened, Session.open(opened, "today") as
 
 _ASKING = '''
 from handrail.adapters.tool_executor import Waiting
-from handrail.prompt import Approval, PolicyDecision
+from handrail.prompt import Approval, PolicyDecision, Prompt, PromptTemplate, ToolsSection
 
 @tool
 def erase(name: str) -> str:
@@ -79,7 +73,7 @@ class Careful:
 
 section = ToolsSection(title="Data", tools=[erase], policies=[Careful()])
 prompt = Prompt(PromptTemplate(ns="home", key="data", sections=[section]))
-with store.open("sqlite:///data.db") as opened, Session.open(opened, "today") as session:
+with store.open("sqlite:///data.db") as opened, opened.session("today") as session:
     if not session.conversation:
         session.conversation.append({}, calls=[ToolCall("call-1", "erase", {"name": "old"})], reply="reply-1")
     executor = ToolExecutor(prompt=prompt, session=session, approver=lambda request: Approval.later("asked"))
@@ -95,9 +89,8 @@ def order(pizza: str) -> str:
     """Order."""
     return f"{pizza} is ordered"
 
-prompt = Prompt(PromptTemplate(ns="home", key="food", sections=[ToolsSection(title="Food", tools=[order])]))
-with store.open("sqlite:///food.db") as opened, Session.open(opened, "friday") as session:
-    executor = ToolExecutor(prompt=prompt, session=session)
+with store.open("sqlite:///food.db") as opened, opened.session("friday") as session:
+    executor = ToolExecutor([order], session=session)
     for reply, arguments in (("r1", {"pizza": "Margherita"}), ("r2", {"pasta": "Carbonara"})):
         session.conversation.append({"role": "assistant"}, calls=[ToolCall("call-1", "order", arguments)], reply=reply)
         session.conversation.append({"role": "tool", "content": executor.answer()[0].content})
@@ -123,10 +116,9 @@ def buy(thing: str, context: ToolContext) -> str:
     shop.write_text(str(context.idempotency_key))
     raise EffectUncertain("no answer")
 
-prompt = Prompt(PromptTemplate(ns="home", key="shop", sections=[ToolsSection(title="Shop", tools=[buy])]))
-with store.open("sqlite:///shop.db") as opened, Session.open(opened, "today") as session:
+with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
     call = ToolCall("call-1", "buy", {"thing": "chair"})
-    message = ToolExecutor(prompt=prompt, session=session).execute(call, reply="reply-1")
+    message = ToolExecutor([buy], session=session).execute(call, reply="reply-1")
 print(message.success, message.content)
 '''
 
@@ -149,11 +141,10 @@ def paint(colour: str, files: Filesystem) -> str:
 
 with (
     store.open("sqlite:///house.db") as opened,
-    Session.open(opened, "today") as session,
+    opened.session("today") as session,
     HostFilesystem(root, journal=Path("journal"), store=opened) as files,
 ):
-    section = ToolsSection(title="House", tools=[paint], resources={Filesystem: files})
-    executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="house", sections=[section])), session=session)
+    executor = ToolExecutor([paint], session=session, resources={Filesystem: files})
     executor.execute(ToolCall("call-1", "paint", {"colour": "red"}), reply="reply-1")
 print((root / "wall.txt").read_text())
 '''
@@ -181,7 +172,6 @@ _TYPE = """
 from dataclasses import dataclass
 
 from handrail import store
-from handrail.runtime import Session
 from handrail.session import stored_as
 
 def {function}(bird: dict) -> dict:
@@ -192,7 +182,7 @@ def {function}(bird: dict) -> dict:
 class Bird:
     {fields}
 
-with store.open("sqlite:///garden.db") as opened, Session.open(opened, "today") as session:
+with store.open("sqlite:///garden.db") as opened, opened.session("today") as session:
     {write}
     print(session[Bird].all())
 """

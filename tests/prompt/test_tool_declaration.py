@@ -9,7 +9,7 @@ from typing import Any, Never
 import pytest
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
-from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult, tool
 from tests.prompt.samples import Found, Lookup, look_up, lookup_tool
 from tests.wording import Wording
 
@@ -149,10 +149,16 @@ def test_effects_are_three(wording: Wording) -> None:
 def test_idempotency_is_for_effects(wording: Wording) -> None:
     """A tool that reads has none; a key needs fields that there are; a reconciling owner needs a reconciler."""
     assert str(refused(effect="read", idempotency=IdempotencyConfig())) == wording
-    assert str(refused(idempotency=True)) == wording
+    assert str(refused(idempotency="auto")) == wording
     keys = IdempotencyConfig(strategy="params", param_keys=("order_id",))
     assert str(refused(idempotency=keys)) == wording
     assert str(refused(idempotency=IdempotencyConfig(on_orphan="reconcile"))) == wording
+
+
+def test_idempotency_may_be_switched_on_and_off() -> None:
+    """`True` is the configuration by default."""
+    tools = [tool(name="pay", description="Pay.", idempotency=given)(lambda: None) for given in (True, False)]
+    assert [each.idempotency for each in tools] == [IdempotencyConfig(), None]
 
 
 def test_reconcile_is_for_effects_in_the_ledger(wording: Wording) -> None:

@@ -1,7 +1,7 @@
 """`ToolExecutor`, the entry point for your own agent loop: calls in, messages out.
 
-    executor = ToolExecutor(prompt=prompt, session=session)
-    messages = executor.execute_all(calls)
+    with ToolExecutor([pay, ship], session=session) as executor:
+        messages = executor.execute_all(calls)
 
 Every call goes through `handrail.runtime.invoke`; this module only sets up what the calls of a run share.
 """
@@ -18,12 +18,20 @@ from typing import Any, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
+from handrail.errors.developer import (
+    check_argument,
+    first_mistake,
+    mistakes_in,
+    names_near_parameters,
+    note_mistakes,
+)
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.policies.policy import check_approver
+from handrail.prompt.prompt import prompt_over
 from handrail.prompt.template import check_injected
+from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
@@ -96,10 +104,7 @@ class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attr
 class ToolExecutor:
     """Runs the tool calls of one run. Threads and tasks may share it.
 
-    As a context manager it closes at the end the resources that the providers of the prompt have created for the run::
-
-        with ToolExecutor(prompt=prompt, session=session) as executor:
-            messages = executor.execute_all(calls)
+    As a context manager it closes at the end the resources that the providers of the prompt have created for the run.
 
     Attributes:
         environment: what all calls of the run share.
@@ -110,9 +115,11 @@ class ToolExecutor:
     @names_near_parameters
     def __init__(  # noqa: PLR0913 - everything that the calls of a run share
         self,
+        tools: Iterable[Tool[Any, Any]] | None = None,
         *,
-        prompt: Prompt[Any],
+        prompt: Prompt[Any] | None = None,
         session: Session,
+        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
         rendered_prompt: RenderedPrompt[Any] | None = None,
         adapter: object = None,
         effect_ledger: EffectLedger | None = None,
@@ -126,9 +133,11 @@ class ToolExecutor:
         """Set up what the calls of a run share.
 
         Args:
+            tools: the tools, in place of a prompt: short for one whose only section is `ToolsSection(tools=tools)`.
             prompt: the bound prompt; its resources are `context.resources` of handlers.
             session: where results are stored, and what is rolled back. With the `context.session` of a handler, all
                 calls are nested in its call, and are refused when that has ended.
+            resources: as of `Prompt.bind`, for the tools or for the prompt.
             rendered_prompt: the prompt as the model saw it; rendered if it is not given. It is rendered again when
                 sections are opened or closed.
             adapter: `context.adapter` of handlers.
@@ -143,12 +152,13 @@ class ToolExecutor:
             clock: the source of the time.
 
         Raises:
-            InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline.
+            InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline; or there
+                are both tools and a prompt, or neither.
             PromptRenderError: the prompt lacks parameters that its sections need.
             UnboundResourceError: the function of a tool has a resource injected that nothing binds.
             SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
-        check_argument("ToolExecutor", "prompt", prompt, Prompt, "a Prompt: Prompt(template)")
+        prompt = prompt_over("ToolExecutor", tools, prompt, resources)
         check_argument("ToolExecutor", "session", session, Session, "a Session")
         expected = "what Prompt.render returned, or None"
         check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)

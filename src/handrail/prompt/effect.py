@@ -248,9 +248,10 @@ class DeclaredEffect(NamedTuple):
         if not isinstance(word, str) or word not in get_args(Effect):
             words = ", ".join(map(repr, get_args(Effect)))
             raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
-        # A common slip is `idempotency=True`, which does not say what makes two calls the same effect.
         if idempotency is not None and not isinstance(idempotency, IdempotencyConfig):
-            raise PromptValidationError(f"idempotency is {idempotency!r}; write idempotency=IdempotencyConfig(...).")
+            raise PromptValidationError(
+                f"idempotency is {idempotency!r}; write idempotency=True, or IdempotencyConfig(...)."
+            )
         if word == "external":
             # For other effects the short forms are used unchanged; see `_on_orphan`.
             said = (said or External()).with_short_forms(idempotency, reconcile)

@@ -21,14 +21,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Generic, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
-from handrail.errors.developer import check_argument
+from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.overrides import OverridesReport, apply_overrides
 from handrail.prompt.policies.policy import ToolPolicy
-from handrail.prompt.section import section_registry
+from handrail.prompt.section import ToolsSection, section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import annotation_name
@@ -179,6 +179,17 @@ class Prompt(Generic[Out]):
         # gets a RecursionError; with a plain lock it would wait for itself.
         self._lock = threading.RLock()
         self._resources: ResourceContext | None = None
+
+    @staticmethod
+    def from_tools(tools: Iterable[Tool[Any, Any]]) -> Prompt[Any]:
+        """Makes a prompt whose only section is `ToolsSection(title="Tools", tools=tools)`.
+
+        Raises:
+            PromptValidationError: as for the section and the template.
+        """
+        return Prompt(
+            PromptTemplate(ns="handrail", key="tools", sections=[ToolsSection(title="Tools", tools=tuple(tools))])
+        )
 
     def __repr__(self) -> str:
         return f"Prompt({self.name!r})"
@@ -542,3 +553,24 @@ def _params_of(placed: PlacedSection, params: BoundParams) -> object:
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def prompt_over(
+    function: str,
+    tools: Iterable[Tool[Any, Any]] | None,
+    prompt: Prompt[Any] | None,
+    resources: ResourceRegistry | Mapping[type[Any], object] | None,
+) -> Prompt[Any]:
+    """Returns the prompt that an executor was given, or makes one over a list of tools; with resources bound.
+
+    Raises:
+        InvalidArgumentError: both were given, or none; or a template for a prompt. `function` was given them.
+        PromptValidationError: as for the section, the template and `bind`.
+    """
+    if tools is not None:
+        check_argument(function, "prompt", prompt, NoneType, "left out: the tools are a prompt of their own")
+        prompt = Prompt.from_tools(tools)
+    if not isinstance(prompt, Prompt):
+        expected = f"a Prompt: Prompt(template); or give tools: {function}([pay, ship], session=...)"
+        raise InvalidArgumentError(function=function, argument="prompt", given=prompt, expected=expected)
+    return prompt if resources is None else prompt.bind(resources=resources)

@@ -100,7 +100,7 @@ class ToolOptions(TypedDict, total=False):
 
     examples: Sequence[ToolExample[Any, Any]]
     accepts_overrides: bool
-    idempotency: IdempotencyConfig | None
+    idempotency: IdempotencyConfig | bool | None
     effect: Effect | External
     timeout: timedelta | None
     reconcile: Reconcile[Any, Any] | None
@@ -127,7 +127,7 @@ class Tool(Generic[P, R]):
         handler: `handler(params, *, context) -> ToolResult[Result]`, plain or `async`; without one, each call fails.
         examples: valid calls.
         accepts_overrides: whether its descriptions, also of parameters and examples, may be replaced by overrides.
-        idempotency: when two calls are one effect; not for `effect="read"`.
+        idempotency: when two calls are one effect; `True` is `IdempotencyConfig()`. Not for `effect="read"`.
         effect: what a call does to the world. A `"read"` may run concurrently with other reads, and may not write. An
             `External` declares details of an external effect; the attribute is `"external"` then.
         timeout: how long the handler may take; `None` for as long as the run's deadline allows.
@@ -204,7 +204,7 @@ class Tool(Generic[P, R]):
             handler: ToolHandler[P, R] | None = None,
             examples: Sequence[ToolExample[P, R]] = (),
             accepts_overrides: bool = True,
-            idempotency: IdempotencyConfig | None = None,
+            idempotency: IdempotencyConfig | bool | None = None,
             effect: Effect | External = "state",
             timeout: timedelta | None = None,
             reconcile: Reconcile[P, R] | None = None,
@@ -240,6 +240,9 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
+        declared: object = self.idempotency
+        if isinstance(declared, bool):
+            set_field(self, "idempotency", IdempotencyConfig() if declared else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))

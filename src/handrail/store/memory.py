@@ -44,6 +44,7 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
+    Store,
     WatchCallback,
     open_calls,
     points_of,
@@ -106,17 +107,7 @@ class MemoryStore:
         new_token: makes the tokens of locks.
     """
 
-    __slots__ = (
-        "_clock",
-        "_decided",
-        "_hash_key",
-        "_held",
-        "_lock",
-        "_new_token",
-        "_rows",
-        "_sessions",
-        "_watchers",
-    )
+    __slots__ = ("_clock", "_decided", "_hash_key", "_held", "_lock", "_new_token", "_rows", "_sessions", "_watchers")
 
     url = "memory:"
     """What names the store to people."""
@@ -145,6 +136,8 @@ class MemoryStore:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
         """Close it."""
         self.close()
+
+    session = Store.session
 
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""

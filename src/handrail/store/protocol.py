@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, Self, Unpack, get_args, runtime_checkable
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
+from handrail.session import Session
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.opening import OpenOptions
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
 from handrail.transaction import UnitOfWork, UnitStore
 
@@ -451,6 +453,19 @@ class Store(LedgerStore, SessionStore, Protocol):
     `handrail.store.open` makes one. A journal of changes on disk survives a crash; whether the call that wrote it was
     committed, and so whether it is to be undone, is what a `RecordCommit` in the same unit records.
     """
+
+    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
+        """Resumes or begins a session; short for `Session.open(store, session_id)`.
+
+        Args:
+            session_id: the id.
+            options: as of `Session.open`.
+
+        Raises:
+            SessionError: as for `Session.open`.
+            StoreError: the store cannot be used.
+        """
+        return Session.open(self, session_id, **options)
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""

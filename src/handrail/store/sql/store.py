@@ -36,6 +36,7 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
+    Store,
     WatchCallback,
     change_effect,
     disowned,
@@ -158,6 +159,8 @@ class SqlStore:
         waits = self._driver.one_writer and (queued or self._driver.call_places.has_calls)
         if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
+
+    session = Store.session
 
     def close(self) -> None:
         """Release all sessions, and close all connections. Calling it twice has the same effect.
