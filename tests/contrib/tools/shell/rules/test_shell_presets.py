@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.contrib.tools import GIT_READING, READING, ShellToolsSection
+from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule, ShellToolsSection
 from tests.contrib.suites import SuiteRun
 from tests.wording import Wording
 
@@ -174,3 +174,15 @@ def test_git_does_not_look_for_a_repository_above_the_root(repository: Path, wor
     """What lies above is outside."""
     run = SuiteRun(ShellToolsSection(repository / "notes", allow=GIT_READING))
     assert run.refused("shell_run", command=["git", "log"]) == wording
+
+
+def test_word_that_may_name_a_file_of_arguments_is_refused(run: SuiteRun, root: Path, wording: Wording) -> None:
+    """By every rule but those that only read, and where the developer has written the word."""
+    (root / "@types").mkdir()
+    (root / "@types" / "a.ts").write_text("x")
+    assert run.told("shell_run", command=["cat", "@types/a.ts"]).endswith("x")
+    rules = (*FIXING, *CHECKING, ShellRule(("gcc", "*")), ShellRule(("nopm", "i", "@a/b")), ShellRule(("pnpm",)))
+    run = SuiteRun(ShellToolsSection(root, allow=rules))
+    for command in ("ruff check @a", "mypy --strict @a", "pytest -q @a", "gcc @a", "nopm i @a/b @a", "pnpm x @a"):
+        assert run.refused("shell_run", command=command.split()) == wording
+    assert "not installed" in run.refused("shell_run", command=["nopm", "i", "@a/b"])
