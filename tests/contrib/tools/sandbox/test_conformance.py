@@ -5,8 +5,10 @@ The table in `docs/how-to/run-in-a-sandbox.md` says the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 
@@ -124,3 +126,16 @@ def test_sandbox_hides_an_open_database(where: Where, tmp_path: Path) -> None:
             ground.told("for each in desk.db*; do ! rm -rf $each 2>/dev/null || exit 1; done")
             ground.refused("echo x > notes/plan.md; exit 3")
         assert ground.told("head -c 6 desk.db") == "SQLite"
+
+
+@pytest.mark.parametrize("where", SANDBOXES)
+def test_unix_socket_in_the_workspace_is_not_reached(where: Where, tmp_path: Path) -> None:
+    """At any depth, by a link, and one that is made while the sandbox is there."""
+    with Ground(where, tmp_path) as ground, socket(AF_UNIX) as server:
+        ground.told("true")
+        (ground.root / "deep").mkdir()
+        server.bind(os.fspath(ground.root / "deep" / "sock"))
+        server.listen()
+        (ground.root / "link").symlink_to("deep/sock")
+        for path in ("deep/sock", "link"):
+            ground.told(f"test ! -S {path}")

@@ -14,13 +14,16 @@ it leaves inside is found by the PID namespace, if the sandbox lives longer than
 
 from __future__ import annotations
 
+import os
 import posixpath
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
+from stat import S_ISSOCK
 from typing import Protocol, cast, runtime_checkable
 from uuid import uuid4
 
@@ -28,6 +31,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
+from handrail.filesystem.paths import is_inside
 from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
 from handrail.programs.program import Program
@@ -133,8 +137,25 @@ class SandboxWorkspace:
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """The files of open databases in the root, by their paths inside; a command finds empty ones that stay."""
-        return tuple(path_inside(path) for path in protected_paths(self.root) if (self.root / path).exists())
+        """Open databases and Unix sockets in the root, by their paths inside; a command finds empty files that stay.
+
+        A server of this machine that listens at a socket is a way out, which no namespace of the network closes.
+        """
+        databases = [path_inside(path) for path in protected_paths(self.root) if (self.root / path).exists()]
+        sockets = sorted(path_inside(os.path.relpath(path, self.root)) for path in _sockets(self.root))
+        return (*databases, *(path for path in sockets if not any(is_inside(path, each) for each in databases)))
+
+
+def _sockets(root: Path) -> Iterator[str]:
+    folders = [os.fspath(root)]
+    for folder in folders:  # grows while it is walked
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                # `is_file` asks the disk nothing, and `stat` does: most entries are files.
+                elif not entry.is_file(follow_symlinks=False) and S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                    yield entry.path
 
 
 def path_inside(folder: str) -> str:
