@@ -30,7 +30,7 @@ from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.policies.policy import check_approver
 from handrail.prompt.prompt import prompt_over
-from handrail.prompt.template import check_injected
+from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
@@ -155,7 +155,7 @@ class ToolExecutor:
             InvalidArgumentError: an argument has a wrong type: a template for a prompt, a span for a deadline; or there
                 are both tools and a prompt, or neither.
             PromptRenderError: the prompt lacks parameters that its sections need.
-            UnboundResourceError: the function of a tool has a resource injected that nothing binds.
+            UnboundResourceError: a tool, or a policy that judges it, needs a resource that nothing binds.
             SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         prompt = prompt_over("ToolExecutor", tools, prompt, resources)
@@ -184,8 +184,7 @@ class ToolExecutor:
                 check_one_store(tool.name, session, self.environment.effect_ledger)
         rendered = self.environment.rendered_prompt
         offered = {tool.name for tool in rendered.tools}.union(*(section.tools for section in rendered.sections))
-        tools = [tool for tool, _ in prompt.template.placed_tools() if tool.name in offered]  # of closed sections too
-        check_injected(tools, self.environment.resources)
+        check_bound(prompt.template, offered, self.environment.resources)
 
     def with_approver(self, approver: Approver) -> ToolExecutor:
         """The same run with another approver; it shares everything else."""

@@ -464,10 +464,11 @@ class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
     Attributes:
         protocol: the type that was asked for.
         needed_by: the types whose providers asked, each for the next.
+        tool: the tool that needs it; empty if something else asked.
     """
 
-    def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = ()) -> None:
-        chain = " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
+    def __init__(self, protocol: type[object], *, needed_by: Sequence[type[object]] = (), tool: str = "") -> None:
+        chain = f"the tool {tool}" if tool else " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
         super().__init__(
             f"nothing is bound for {protocol.__name__} (asked for by {chain}). "
             f"Bind one: Prompt(template).bind(resources={{{protocol.__name__}: ...}}), "
@@ -475,6 +476,7 @@ class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
         )
         self.protocol = protocol
         self.needed_by: tuple[type[object], ...] = tuple(needed_by)
+        self.tool: str = tool
 
 
 class CircularResourceError(ResourceError, DeveloperMistake):

@@ -63,6 +63,7 @@ class Section(Generic[ParamsT]):
         given_types: the types in the brackets, which `dataclasses.replace` passes to the copy; do not pass it.
         params_type: the dataclass in the brackets; `None` if there is none.
         registry: the same as `resources`, as one registry.
+        usual_resources: what a suite brings that the prompt need not bind; whatever else binds a type overrides it.
         summary_text: the parsed summary; `None` if there is none.
 
     Raises:
@@ -82,6 +83,7 @@ class Section(Generic[ParamsT]):
     untrusted: bool = False
     params_type: type[ParamsT] | None = field(init=False, repr=False)
     registry: ResourceRegistry = field(init=False, repr=False)
+    usual_resources: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
 
     if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
@@ -100,6 +102,7 @@ class Section(Generic[ParamsT]):
         set_field(self, "children", self._checked("children", self.children, Section))
         set_field(self, "policies", self._checked_policies())
         set_field(self, "registry", section_registry(self.resources))
+        set_field(self, "usual_resources", ResourceRegistry.build({}))
         set_field(self, "summary_text", self._checked_summary())
         self._check_switch("enabled", self.enabled)
         self._check_switch("starts_open", self.starts_open)

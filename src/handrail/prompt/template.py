@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args, get_origin
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.function_tools import FunctionTool
 from handrail.prompt.hooks import (
     CompletionCheck,
@@ -27,7 +27,7 @@ from handrail.prompt.hooks import (
     checked_providers,
     completion_of,
 )
-from handrail.prompt.policies.policy import ChecksScope, ChecksTools, ToolPolicy, check_policy
+from handrail.prompt.policies.policy import ChecksScope, ChecksTools, NeedsResources, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
@@ -70,34 +70,34 @@ def check_parameter_types(tools: Iterable[PlacedTool], registries: Sequence[Plac
                 )
 
 
-def check_injected(tools: Iterable[Tool[Any, Any]], bound: Container[object]) -> None:
-    """Refuse tools whose function has a resource injected that nothing binds.
+def check_bound(template: PromptTemplate[Any], offered: Container[str], bound: Container[object]) -> None:
+    """Refuse tools that need a resource that nothing binds.
 
     Args:
-        tools: the tools that a run offers.
+        template: the prompt.
+        offered: the names of the tools that a run offers.
         bound: the types that are bound for its calls.
 
     Raises:
-        UnboundResourceError: nothing is bound for the type of a parameter that must have one; its notes name every such
-            parameter.
+        UnboundResourceError: nothing is bound for a type that must be; its notes name every tool that needs one.
     """
-    unbound = [*unbound_parameters(tools, bound)]
+    unbound = [each for each in unbound_resources(template, bound) if each[0] in offered]
     if not unbound:
         return
-    error = UnboundResourceError(unbound[0][1].kind)
-    for name, parameter in unbound:
-        error.add_note(f"Tool {name}: {parameter.origin}.")
+    error = UnboundResourceError(unbound[0][1], tool=unbound[0][0])
+    for name, _, why in unbound:
+        error.add_note(f"Tool {name}: {why}.")
     raise error
 
 
-def unbound_parameters(
-    tools: Iterable[Tool[Any, Any]], bound: Container[object]
-) -> Iterator[tuple[str, InjectedParameter]]:
-    """The parameters that must have a resource where nothing is bound, each with the name of its tool."""
-    for tool in tools:
-        for parameter in tool.injected:
-            if parameter.must_be_bound and parameter.kind not in bound:
-                yield tool.name, parameter
+def unbound_resources(template: PromptTemplate[Any], bound: Container[object]) -> Iterator[tuple[str, type[Any], str]]:
+    """The types that must be bound and are not, each after the name of a tool that needs it, and before the reason."""
+    for placed in template.placed_sections():
+        judges = [policy for policy in placed.policies if isinstance(policy, NeedsResources)]
+        for tool in placed.section.tools:
+            needs = [(each.kind, each.origin) for each in tool.injected if each.must_be_bound]
+            needs += [(kind, f"the policy {policy.name} needs it") for policy in judges for kind in policy.needs(tool)]
+            yield from ((tool.name, kind, why) for kind, why in needs if kind not in bound)
 
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
@@ -185,7 +185,9 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "completion", completion_of(self.completion))
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
-        set_field(self, "registry", section_registry(self.resources))
+        usual = [placed.section.usual_resources for root in tree for placed in root.walk()]
+        registry = reduce(ResourceRegistry.merge, usual, ResourceRegistry.build({}))
+        set_field(self, "registry", registry.merge(section_registry(self.resources)))
         set_field(self, "untrusted_tools", _untrusted(tree))
         bound = [(placed.section.registry, f"section {placed.dotted}") for root in tree for placed in root.walk()]
         check_parameter_types(self.placed_tools(), [(self.registry, "the template"), *bound])

@@ -321,7 +321,7 @@ class Tool(Generic[P, R]):
 
     @property
     def injected(self) -> tuple[InjectedParameter, ...]:
-        """The parameters of its function that are injected; none for a tool whose handler is written by hand."""
+        """The parameters of its function that are injected; of a hand-written handler, what it needs."""
         found: tuple[InjectedParameter, ...] = getattr(self, "given_injected")  # noqa: B009 - as in `__post_init__`
         return found
 

@@ -45,7 +45,7 @@ from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Too
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.hooks import RunFilesystem
 from handrail.prompt.section import section_registry
-from handrail.prompt.template import PlacedSection, unbound_parameters
+from handrail.prompt.template import PlacedSection, unbound_resources
 from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
@@ -437,9 +437,8 @@ class RunExecutors:
             own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
         resources = given.merge(own)
         if self.permits_unbound:
-            tools = [tool for tool, _ in template.placed_tools()]
-            unbound = unbound_parameters(tools, Prompt(template, resources=resources).resources)
-            kinds = {one.kind for _, one in unbound}
+            unbound = unbound_resources(template, Prompt(template, resources=resources).resources)
+            kinds = {kind for _, kind, _ in unbound}
             resources = resources.merge(
                 section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in kinds})
             )

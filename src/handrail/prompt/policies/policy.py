@@ -9,7 +9,7 @@ When a policy returns `ask`, a person or a rule of the program receives an `Appr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
@@ -173,6 +173,15 @@ class ChecksTools(Protocol):
 
     def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
         """The fault of a tool for this policy; `None` if there is none."""
+        ...
+
+
+@runtime_checkable
+class NeedsResources(Protocol):
+    """A policy that cannot judge a tool without resources; a run whose prompt binds none is refused when it starts."""
+
+    def needs(self, tool: Tool[Any, Any]) -> Iterable[type[Any]]:
+        """The types that must be bound."""
         ...
 
 

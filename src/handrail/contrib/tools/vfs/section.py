@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from inspect import Parameter
+from typing import Any, cast
 
 from handrail.contrib.tools.section_options import also_bound
 from handrail.contrib.tools.vfs.files import (
@@ -28,11 +29,13 @@ from handrail.contrib.tools.vfs.files import (
 from handrail.contrib.tools.vfs.handlers import FileHandlers
 from handrail.contrib.tools.vfs.search import FilesFound, GlobFiles, GrepFiles, LinesFound
 from handrail.contrib.tools.vfs.text import VfsLimits
-from handrail.filesystem import FileStat, Filesystem
+from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.prompt import ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.resources import Binding, ResourceRegistry
 
 _LIST_EXAMPLE = ToolExample(
     description="All that a folder holds",
@@ -145,7 +148,7 @@ class VfsToolsSection(Section[None]):
 
     Attributes:
         filesystem: the files; the section binds them as its resource `Filesystem`. Without it the tools work on the
-            `Filesystem` that the prompt binds, as they do when `Prompt.bind` binds another one.
+            `Filesystem` that the prompt binds, or else in memory, on files that each prompt has for itself.
         exclude: patterns of paths that do not exist for the tools, nor for other users of the bound `Filesystem`; see
             `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
@@ -186,6 +189,9 @@ class VfsToolsSection(Section[None]):
         if self.filesystem is not None:
             set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
         Section.__post_init__(self)
+        # By a provider: each prompt has files of its own.
+        own = Binding(Filesystem, lambda _: InMemoryFilesystem().filtered(path_filter))
+        set_field(self, "usual_resources", ResourceRegistry.build({Filesystem: own}))
         # The policy must use the same filter: otherwise its message could reveal an excluded path.
         kept = tuple(_behind(policy, path_filter) for policy in self.policies)
         if self.read_only:
@@ -216,7 +222,14 @@ def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[An
         accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
     """
     looking = looking_tools(files, accepts_overrides=accepts_overrides)
-    return (*looking, *_changing(files, accepts_overrides=accepts_overrides))
+    return (*looking, *map(_with_files, _changing(files, accepts_overrides=accepts_overrides)))
+
+
+def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
+    """The tool, in no run without files."""
+    changed: Any = replace  # checkers do not see the field
+    need = InjectedParameter("context.filesystem", Filesystem, Parameter.empty)
+    return cast("Tool[Any, Any]", changed(tool, given_injected=(need,)))
 
 
 def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
@@ -225,7 +238,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
     # message. That of a search is cut.
     longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
     most = max(MIN_RESULT_CHARS, files.limits.characters)
-    return (
+    tools: tuple[Tool[Any, Any], ...] = (
         Tool[ListFiles, FileList](
             name="list_files",
             description="List what a folder holds.",
@@ -262,6 +275,7 @@ def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool
             effect="read",
         ),
     )
+    return tuple(map(_with_files, tools))
 
 
 def _changing(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:

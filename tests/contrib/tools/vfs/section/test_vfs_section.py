@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from handrail import tool
+from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import VfsLimits, VfsToolsSection
-from handrail.errors import ProviderError
+from handrail.errors import ProviderError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
-from handrail.prompt import Prompt, PromptTemplate
+from handrail.prompt import Prompt, PromptTemplate, ReadBeforeWritePolicy, ToolsSection
+from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
 from tests.kit import raises
 from tests.wording import Wording
@@ -49,12 +53,57 @@ def test_text_speaks_of_reading_first_only_where_a_policy_asks_for_it(wording: W
     assert [line for line in asked if line in free] == free
 
 
-def test_without_a_filesystem_the_model_is_told_what_to_bind(wording: Wording) -> None:
-    """The section alone has no files; neither reads nor writes fail in another way."""
-    run = SuiteRun(VfsToolsSection(policies=()))
-    told = run.refused("list_files")
-    assert told == wording
-    assert run.refused("write_file", path="a.txt", content="a") == told
+def test_section_alone_brings_files_that_each_prompt_has_for_itself() -> None:
+    """They are in memory, are rolled back with a call, and give way to whatever the prompt or its template binds."""
+    section = VfsToolsSection(exclude=("*.key",))
+    run = SuiteRun(section)
+    run.told("write_file", path="a.md", content="a")
+    assert not run.call("write_file", path="a.key", content="a").success
+    assert run.told("read_file", path="a.md").endswith("\na")
+    assert "a.md" not in SuiteRun(section).told("list_files")
+    template = PromptTemplate(ns="tests", key="t", sections=[VfsToolsSection()], resources={Filesystem: files(b="b")})
+    executor = ToolExecutor(prompt=Prompt(template), session=Session())
+    assert "b" in executor.execute(ToolCall("1", "list_files", {})).content.split()
+
+
+def test_file_tools_and_their_policy_are_refused_without_files_when_the_executor_is_made(wording: Wording) -> None:
+    """By the name of the tool, also where the tools stand in another section than the one that brings files."""
+
+    @tool
+    def put(path: str) -> str:
+        """Puts."""
+        raise AssertionError(path)
+
+    policy = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("put",))
+    look = replace(put, name="look")
+    for section in (
+        ToolsSection(title="T", tools=VfsToolsSection().tools[-1:]),
+        ToolsSection(title="T", tools=[put, look], policies=[policy]),
+    ):
+        with raises(UnboundResourceError, wording) as caught:
+            SuiteRun(section)
+        assert caught.value.__notes__ == [wording]
+
+
+def test_absolute_path_below_the_root_is_that_path_in_every_tool(tmp_path: Path, wording: Wording) -> None:
+    """Also through a link to the root, and for the root itself; outside of it nothing is proposed."""
+    root, link = tmp_path / "project", tmp_path / "link"
+    root.mkdir()
+    link.symlink_to(root)
+    with HostFilesystem(link, journal=tmp_path / "journal", durability="normal") as source:
+        run = SuiteRun(VfsToolsSection(source))
+        run.told("write_file", path=f"{root}/notes/a.md", content="one\n")
+        run.told("edit_file", path=f"{link}/notes/../notes/a.md", old="one", new="two")
+        run.told("move_file", path=f"{root}/notes/a.md", new_path=f"{root}/b.md")
+        run.told("write_file", path="b.md", content="three\n")  # known by what was moved
+        for path in (root, link, f"{root}/"):
+            assert "b.md (6 bytes)" in run.told("list_files", path=str(path))
+        assert "b.md:1:" in run.told("grep_files", pattern="three", path=f"{root}/b.md")
+        assert "b.md:1:" in run.told("grep_files", pattern="three", files=f"{root}/*.md")
+        assert "b.md (6 bytes)" in run.told("glob_files", pattern=f"{root}/**/b*", path=str(root))
+        for path in (f"{root}x/b.md", f"{root}/../b.md", "/", "../b.md"):
+            assert run.refused("read_file", path=path) == wording
+        run.told("remove_file", path=f"{root}/b.md")
 
 
 def test_section_works_on_what_the_prompt_binds() -> None:
