@@ -372,7 +372,17 @@ def test_a_disk_that_folds_case_does_not_tell_the_name_of_what_is_excluded(tmp_p
 def test_every_method_of_the_protocol_is_tried_here(place: Place) -> None:
     """A method that is added to the protocol must be added above."""
     methods = {name for name in vars(Filesystem) if not name.startswith("_")}
-    tried = {*READING, *WRITING, "exists", "list", "glob", "scan", "filtered", "resolve", "unsearched"}
+    tried = {*READING, *WRITING, "exists", "list", "glob", "scan", "filtered", "resolve", "unsearched", "shortest"}
     assert methods - {"parameters"} == tried
     assert isinstance(place.seen, Filesystem)
     assert issubclass(PathNotFoundError, FilesystemError)
+
+
+def test_exclude_patterns_know_braces() -> None:
+    """A pattern that excluded nothing would not be noticed."""
+    hidden = excluding(("*.{key,pem}", "src/{a,b}.py"))
+    assert [path for path in ("d/a.key", "b.pem", "src/b.py", "src/c.py", "a.txt") if hidden.unreadable(path)] == [
+        "d/a.key",
+        "b.pem",
+        "src/b.py",
+    ]

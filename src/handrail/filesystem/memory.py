@@ -82,7 +82,7 @@ class InMemoryFilesystem:
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file; see `Filesystem.read_bytes`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             entry = self._present(path)
         if entry is FOLDER:
@@ -105,14 +105,14 @@ class InMemoryFilesystem:
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             self._check_write(f"write {path}")
             self._write(path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             self._check_write(f"write {path}")
             self._write(path, data)
@@ -144,7 +144,7 @@ class InMemoryFilesystem:
             PathEscapeError: a pattern, or `to`, is not one inside the root.
         """
         check_blocking("copying", folder)
-        to = normalise(to)
+        to = self.shortest(to)
         path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
         with translate_os_errors(f"copy {os.fspath(folder)}", to):
             files = list(_files_on_disk(Path(folder).resolve(), path_filter))
@@ -168,19 +168,19 @@ class InMemoryFilesystem:
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             return self._tree.at(path) is not NO_NODE and self._filter.unreadable(path) is None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             return _stat(path, self._present(path))
 
     def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
         """What a folder holds; see `Filesystem.list`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             self._folder(path)
             return tuple(stat for stat in self._list(path) if self._filter.shows(stat.path, stat.path, stat.kind))
@@ -191,7 +191,7 @@ class InMemoryFilesystem:
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
-        folder = normalise(folder)
+        folder = self.shortest(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
             self._folder(folder)
@@ -199,11 +199,18 @@ class InMemoryFilesystem:
 
     def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
         """The path in its shortest form; see `Filesystem.resolve`."""
-        return normalise(path)
+        return self.shortest(path)
+
+    def shortest(self, path: str) -> str:
+        """The path by which what is at a path is named; see `Filesystem.shortest`."""
+        path = normalise(path)
+        with self._lock:
+            known = path.isascii() or self._tree.at(path) is not NO_NODE
+            return path if known else paths.as_stored(path, self._tree.names)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
         """Why searches leave a path out; see `Filesystem.unsearched`."""
-        return self._filter.unsearched(normalise(path), named=named)
+        return self._filter.unsearched(self.shortest(path), named=named)
 
     def filtered(self, path_filter: PathFilter) -> Self:
         """The same files behind a filter; see `Filesystem.filtered`."""
@@ -232,7 +239,7 @@ class InMemoryFilesystem:
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             self._check_write(f"make the folder {path}")
             self._refuse_hidden(path)
@@ -245,7 +252,7 @@ class InMemoryFilesystem:
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file or folder; see `Filesystem.remove`."""
-        path = normalise(path)
+        path = self.shortest(path)
         with self._lock:
             self._check_write(f"remove {path}")
             if path == ROOT:
@@ -265,7 +272,7 @@ class InMemoryFilesystem:
 
     def move(self, src: str, dst: str) -> None:
         """Give a file or folder another path; see `Filesystem.move`."""
-        src, dst = normalise(src), normalise(dst)
+        src, dst = self.shortest(src), self.shortest(dst)
         with self._lock:
             self._check_write(f"move {src} to {dst}")
             self._refuse_move(src, dst)

@@ -23,11 +23,10 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import translate
 from typing import Protocol, cast
 
 from handrail.filesystem.paths import ROOT
-from handrail.filesystem.patterns import Pattern
+from handrail.filesystem.patterns import Pattern, name_expression
 
 GIT_FOLDER = ".git"
 """The folder in which git stores a repository; excluded by default."""
@@ -234,10 +233,10 @@ class ExcludedPaths:
                 names.append((given, name))
             else:
                 others.append((given, Pattern(shortest)))
-        self._anywhere = tuple((given, re.compile(translate(name)).match) for given, name in names)
+        self._anywhere = tuple((given, re.compile(name_expression(name)).match) for given, name in names)
         # One expression for all names: a walk asks for every path, and most match none. `_anywhere` then finds which
         # one matches, for the message.
-        self._name = re.compile("|".join(translate(name) for _, name in names)).match if names else None
+        self._name = re.compile("|".join(name_expression(name) for _, name in names)).match if names else None
         self._patterns = tuple(others)
 
     def __eq__(self, other: object) -> bool:

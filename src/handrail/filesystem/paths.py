@@ -8,13 +8,15 @@ The errors of all filesystems are made here, so that a model reads the same mess
 
 from __future__ import annotations
 
+import posixpath
 import re
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from handrail.errors import PathConflictError, PathEscapeError, PathNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 ROOT = "."
 """The root of every filesystem, in its shortest form."""
@@ -81,6 +83,34 @@ def normalise(path: str, *, encode: Callable[[str], bytes] = str.encode, noun: s
     return "/".join(parts) or ROOT
 
 
+def below_root(path: str, roots: Iterable[str]) -> str:
+    """An absolute path in one of these folders, relative to it; any other as it is."""
+    if not isinstance(path, str) or not path.startswith("/"):  # pyright: ignore[reportUnnecessaryIsInstance] - `normalise` refuses it
+        return path
+    whole = f"/{posixpath.normpath(path).lstrip('/')}"
+    start = next((root for root in roots if f"{whole}/".startswith(f"{root.rstrip('/')}/")), None)
+    return path if start is None else whole[len(start) :].lstrip("/") or ROOT
+
+
+def composed(text: str) -> str:
+    """A text in the form in which texts that look the same are the same: NFC."""
+    return text if text.isascii() else normalize("NFC", text)
+
+
+def as_stored(path: str, names: Callable[[str], Iterable[str]]) -> str:
+    """A path with its parts as they are stored, in whatever Unicode form they were written.
+
+    Args:
+        path: the path, at which there is nothing as it is written.
+        names: the names in a folder; none if there is no such folder.
+    """
+    stored = ROOT
+    for part in path.split("/"):
+        equal = [] if part.isascii() else [name for name in names(stored) if composed(name) == composed(part)]
+        stored = join(stored, equal[0] if len(equal) == 1 else part)
+    return stored
+
+
 def parent_of(path: str) -> str:
     """The folder that a path lies in; the root's is the root."""
     return path.rpartition("/")[0] or ROOT
@@ -133,15 +163,19 @@ def _fault(path: str, noun: str) -> str | None:
     if "\\" in path:
         return f"the parts of a {noun} are separated by forward slashes"
     if path.startswith("/") or _DRIVE.match(path):
-        return f"a {noun} is relative to the root of the filesystem, and this one is absolute"
+        return f"the {noun} is absolute, and not in the root of the filesystem"
     return None
 
 
 def _instead(path: str) -> str:
     """The advice to give the path without its faults."""
     # A model often tries again with exactly what a message proposes, so the proposal must be a path.
-    parts = _DRIVE.sub("", path.replace("\0", "").replace("\\", "/"), count=1).split("/")
-    return f"give {'/'.join(part for part in parts if part not in {'', '.', '..'}) or ROOT!r}"
+    path = path.replace("\0", "").replace("\\", "/")
+    parts = path.split("/")
+    if ".." in parts or path.startswith("/") or _DRIVE.match(path):
+        # A place that the path does not name would be invented.
+        return "give a path below the root, which is '.'"
+    return f"give {'/'.join(part for part in parts if part not in {'', '.'}) or ROOT!r}"
 
 
 def nothing_at(path: str, *, nearest: str) -> PathNotFoundError:

@@ -12,9 +12,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from handrail.filesystem.paths import normalise
+from handrail.errors import PathEscapeError
+from handrail.filesystem.paths import composed, normalise
 
 _ANY_FOLDERS: Final = "**"
+
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+_MOST_ALTERNATIVES = 100
+"""How many texts the braces in one part of a pattern may stand for."""
 
 Name = TypeVar("Name", str, bytes)
 """One part of a path."""
@@ -100,6 +106,9 @@ class Pattern(PathMatcher[str]):
         parts = normalise(pattern, noun="pattern").split("/")
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not the folder itself
+        if "," in pattern and any(part.count("{") != part.count("}") for part in parts):
+            msg = "braces in a pattern hold no slash; write '{src,tests}/*.{ts,tsx}', or look for each path by itself"
+            raise PathEscapeError(msg, path=pattern)
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
 
     def fits(self, path: str) -> bool:
@@ -128,8 +137,32 @@ class Pattern(PathMatcher[str]):
         return places
 
 
+def _alternatives(part: str) -> list[str]:
+    """A part of a pattern with braces, which names may have, too, and all that it stands for."""
+    texts = [part]
+    for text in texts:  # grows while it is walked
+        braces = _BRACES.search(text)
+        if braces is not None:
+            texts += [f"{text[: braces.start()]}{each}{text[braces.end() :]}" for each in braces[1].split(",")]
+        if len(texts) > _MOST_ALTERNATIVES:
+            msg = f"the braces of the pattern stand for more than {_MOST_ALTERNATIVES} texts; give fewer of them"
+            raise PathEscapeError(msg, path=part)
+    return texts
+
+
+def name_expression(part: str) -> str:
+    """The regular expression of the names that match one part of a pattern, with `*`, `?`, brackets and braces.
+
+    A bracket stands for itself, too: `[id].ts` matches the file of that name.
+    """
+    texts = [each for text in _alternatives(composed(part)) for each in dict.fromkeys((text, text.replace("[", "[[]")))]
+    # The expressions of `translate` do not backtrack over stars, so a pattern that a model has written cannot make a
+    # walk hang.
+    return "|".join(map(fnmatch.translate, texts))
+
+
 def fits_name(part: str) -> Callable[[str], object]:
-    """The test of whether a name matches one part of a pattern, with `*`, `?` and brackets."""
-    # Not `fnmatch.fnmatch`, which ignores case on Windows. The expressions of `translate` do not backtrack over stars,
-    # so a pattern that a model has written cannot make a walk hang.
-    return re.compile(fnmatch.translate(part)).match
+    """The test of whether a name matches one part of a pattern."""
+    # Not `fnmatch.fnmatch`, which ignores case on Windows.
+    match = re.compile(name_expression(part)).match
+    return lambda name: match(composed(name))

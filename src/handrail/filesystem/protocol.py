@@ -2,12 +2,12 @@ r"""The protocol of a filesystem.
 
 Paths
     A path is text relative to the root, with forward slashes: `notes/plan.md`. `.` is the root. `./a`, `a//b`, `a/` and
-    `a/x/../b` are normalised. Refused with `PathEscapeError`, whose message names what to give instead: an empty
-    path, an absolute one, one that leaves the root by `..`, one with a backslash, a NUL or a lone surrogate, one
-    of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and lower case
-    differ. Errors and results name paths in their shortest form. A store on disk spells what is not UTF-8 in a name
-    byte by byte, by the sign for escape and two hexadecimal digits: the bytes `caf\xe9` are `caf␛E9`
-    (`handrail.filesystem.root`).
+    `a/x/../b` are normalised. Refused with `PathEscapeError`, whose message names what to give instead: an empty path,
+    an absolute one that is not in the root, one that leaves the root by `..`, one with a backslash, a NUL or a lone
+    surrogate, one of more than 4,095 bytes in UTF-8, with a part of more than 255, or of more than 128 parts. Upper and
+    lower case differ; Unicode forms of a name do not. Errors and results name paths in their shortest form. A store on
+    disk spells what is not UTF-8 in a name byte by byte, by the sign for escape and two hexadecimal digits: the bytes
+    `caf\xe9` are `caf␛E9` (`handrail.filesystem.root`).
 
 Filtering
     `filtered` gives the same files to a caller for whom some paths do not exist, or may not be changed
@@ -161,8 +161,9 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path matches, sorted by path; an empty tuple if there are none.
 
-        `*` and `?` stand for characters of one part, `[abc]`, `[a-z]` and `[!a]` for one character; a part `**` stands
-        for any number of folders, and at the end for everything below. A leading dot is a character like any other.
+        `*` and `?` stand for characters of one part, `[abc]`, `[a-z]` and `[!a]` for one character, and `{a,b}` for
+        one of its texts, which hold no slash; brackets and braces stand for themselves, too. A part `**` stands for any
+        number of folders, and at the end for everything below. A leading dot is a character like any other.
         The root itself is never found, and links are not followed.
         """
         ...
@@ -195,6 +196,13 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         Raises:
             PathEscapeError: a link leads out of the root.
             PathConflictError: the links go in a circle.
+        """
+        ...
+
+    def shortest(self, path: str) -> str:
+        """The path by which what is at a path is named, or would be: relative to the root, in its shortest form.
+
+        Of a name that is stored in another Unicode form, the stored one. Links are not followed.
         """
         ...
 

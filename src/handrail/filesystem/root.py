@@ -17,15 +17,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from handrail.errors import PathConflictError, PathEscapeError, RootMissingError
 from handrail.filesystem.disk import Disk, other_case
-from handrail.filesystem.paths import ROOT, join, normalise, parent_of
+from handrail.filesystem.paths import ROOT, as_stored, composed, join, normalise, parent_of
 
 _MOST_LINKS = 40
 """How many links one path may contain, as on Linux; more are treated as a circle."""
@@ -102,9 +101,10 @@ class Root:
         identity: its device and inode.
         generation: distinguishes it from a folder that is made later and has its inode; `None` if it is not known.
         folds_case: whether it ignores case in names.
+        spellings: where it is, without links and as it was given.
     """
 
-    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "generation", "identity", "path")
+    __slots__ = ("_disk", "_names", "descriptor", "folds_case", "generation", "identity", "path", "spellings")
 
     def __init__(self, path: Path, disk: Disk) -> None:
         """Open a folder.
@@ -118,6 +118,7 @@ class Root:
         except OSError as error:
             msg = f"there is no folder to be the root at {str(path)!r}: {error.strerror}. Make it, or give another one."
             raise RootMissingError(msg, path=str(path)) from error
+        self.spellings: tuple[str, ...] = (os.fspath(self.path), os.path.abspath(path))  # noqa: PTH100 - links stay
         # Of the descriptor: the path may lead to another folder by now.
         status = os.fstat(self.descriptor)
         self.identity: tuple[int, int] = (status.st_dev, status.st_ino)
@@ -158,6 +159,15 @@ class Root:
             parts = found
         msg = f"{path!r} leads through too many links, perhaps in a circle. Remove one of them."
         raise PathConflictError(msg, path=path)
+
+    def as_stored(self, path: str) -> str:
+        """The path by which an entry is found, in whatever Unicode form the path is written."""
+        return path if self.resolve(path, follow=False).status is not None else as_stored(path, self._names_in)
+
+    def _names_in(self, path: str) -> list[str]:
+        with suppress(OSError), self.folder(self.resolve(path, follow=True).path, listed=True) as held:
+            return [to_text(name) for name in self._disk.names(held)]
+        return []
 
     @contextmanager
     def folder(self, path: str, *, listed: bool = False) -> Generator[int]:
@@ -272,8 +282,8 @@ class Root:
         name = path.rpartition("/")[2]
         listed = [to_text(each) for each in self._disk.names(at)]
         # Compared in one form, because some disks return names in another Unicode form than they were given.
-        if _composed(name) not in map(_composed, listed):
-            there = [each for each in listed if _composed(each).casefold() == _composed(name).casefold()]
+        if composed(name) not in map(composed, listed):
+            there = [each for each in listed if composed(each).casefold() == composed(name).casefold()]
             raise other_case(path, there="".join(there[:1]))
 
     def _led(self, folder: str, target: bytes, asked: str) -> list[str]:
@@ -297,10 +307,6 @@ def _nothing(parts: Sequence[str], *, nearest: str, asked: str) -> ResolvedPath:
         )
         raise PathConflictError(msg, path=asked)
     return ResolvedPath("/".join(parts), None, nearest)
-
-
-def _composed(name: str) -> str:
-    return unicodedata.normalize("NFC", name)
 
 
 def _escapes(path: str) -> PathEscapeError:

@@ -18,7 +18,7 @@ from handrail.serde import codec
 from handrail.session import Session, stored_as
 
 Extent: TypeAlias = Literal["all", "part", "nothing"]
-"""How much of a file has been shown: `"all"` also for a file without lines that has been described."""
+"""How much of a file has been shown: `"nothing"` for one that has only been described, `"all"` for an empty one."""
 
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""
@@ -58,8 +58,7 @@ class FileShown:
     Attributes:
         path: the file.
         identity: `Filesystem.identity` of the content that is shown; if empty, it is computed when the call has ended.
-        shown: `"all"` for a whole file, and for the kind and size of a file that has no lines; `"part"` for some of its
-            lines; `"nothing"` if the file has lines, and none of them is shown.
+        shown: `"all"` for a whole file; `"part"` for some of its lines; `"nothing"` if only its kind is shown.
         first_line: for a part, the number of the first line that is shown, from 1.
         last_line: for a part, the number of the last line that is shown.
         total_lines: for a part, and for an edit, how many lines the file has. After an edit that does not say, a file
@@ -189,7 +188,7 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
     same = known if known is not None and known.identity == identity else None
     if shown.is_whole or (same is not None and same.shown == "all"):
         return FileKnown(identity)
-    if shown.shown == "nothing":
+    if shown.shown == "nothing" or (shown.shown == "part" and shown.part[0] >= shown.part[1]):
         return FileKnown(identity, "nothing") if same is None else same
     parts = _joined(sorted((*(() if same is None else same.parts), shown.part)))
     return _known_in_part(identity, parts, shown.total_lines)

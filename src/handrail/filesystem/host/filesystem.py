@@ -29,7 +29,7 @@ from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
 from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
 from handrail.filesystem.path_filters import PathFilter, showing
-from handrail.filesystem.paths import ROOT
+from handrail.filesystem.paths import ROOT, below_root
 from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
@@ -210,31 +210,31 @@ class HostFilesystem:
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._changing(f"write {path}", path):
             write_file(self._changes, self._view, path, protocol.encode(text, path=path))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._changing(f"write {path}", path):
             write_file(self._changes, self._view, path, protocol.as_bytes(data))
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._looking(path):
             return self._view.resolve(path, follow=False).status is not None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._looking(path):
             return self._view.stat(path)
 
     def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
         """What a folder holds; see `Filesystem.list`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._looking(path):
             return self._view.listing(path)
 
@@ -244,22 +244,30 @@ class HostFilesystem:
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
-        folder = normalise_on_disk(folder)
+        folder = self.shortest(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._looking(folder):
             return self._view.scan(folder, pattern, look)
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
         """The path without links that a path leads to; see `Filesystem.resolve`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._looking(path):
             return self._root.resolve(path, follow=follow).path
+
+    def shortest(self, path: str) -> str:
+        """The path by which what is at a path is named; see `Filesystem.shortest`."""
+        path = normalise_on_disk(below_root(path, self._root.spellings))
+        if path.isascii():
+            return path
+        with self._looking(path):
+            return self._root.as_stored(path)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
         """Why searches leave a path out; see `Filesystem.unsearched`."""
         # Both are asked: a link may have a permitted name and lead to a path that searches leave out, or the reverse.
         real, path_filter = self.resolve(path), self._view.path_filter
-        by = path_filter.unsearched(normalise_on_disk(path), named=named)
+        by = path_filter.unsearched(self.shortest(path), named=named)
         return path_filter.unsearched(real, named=named) if by is None else by
 
     def filtered(self, path_filter: PathFilter) -> Self:
@@ -288,19 +296,19 @@ class HostFilesystem:
 
     def make_folder(self, path: str) -> None:
         """Make a folder; see `Filesystem.make_folder`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._changing(f"make the folder {path}", path):
             create_folder(self._changes, self._view, path)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
         """Remove a file, link or folder; see `Filesystem.remove`."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         with self._changing(f"remove {path}", path):
             return remove_path(self._changes, self._view, path, recursive=recursive)
 
     def move(self, src: str, dst: str) -> None:
         """Give a file, link or folder another path; see `Filesystem.move`."""
-        src, dst = normalise_on_disk(src), normalise_on_disk(dst)
+        src, dst = self.shortest(src), self.shortest(dst)
         with self._changing(f"move {src} to {dst}", dst):
             move_path(self._changes, self._view, src, dst)
 
@@ -383,7 +391,7 @@ class HostFilesystem:
     @contextmanager
     def _reading(self, path: str) -> Generator[int]:
         """A descriptor to read a file with; only finding it is done under the lock."""
-        path = normalise_on_disk(path)
+        path = self.shortest(path)
         check_blocking("reading", path)
         with translate_os_errors(f"read {path}", path):
             with self._changes.lock:

@@ -24,7 +24,6 @@ from handrail.errors import (
 )
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.paths import normalise
 from handrail.prompt.context import ToolContext
 from handrail.prompt.known_files import (
     FileKnown,
@@ -126,7 +125,7 @@ class ReadBeforeWritePolicy:
     | call | needs |
     |---|---|
     | one of `edit_tools` | any line of the file |
-    | another of `write_tools` | the whole file, in one read or several; for one without lines, its description |
+    | another of `write_tools` | the whole file, in one read or several; so never one that is not text or too large |
     | on a new file, on a folder, one of `move_tools` | nothing |
 
     What the model has written itself counts as shown. What is known of a file moves with it. Moving is not restricted,
@@ -179,6 +178,10 @@ class ReadBeforeWritePolicy:
         """Whether the file may be read, which takes as long as hashing it."""
         return tool.name in self.read_tools or tool.name in self.write_tools
 
+    def needs(self, tool: Tool[Any, Any]) -> Iterable[type[Any]]:
+        """The `Filesystem`, for the tools that are restricted."""
+        return (Filesystem,) if tool.name in self.write_tools else ()
+
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Allow the call if it writes only to files that are new or known; a refusal states what to read first.
 
@@ -221,7 +224,7 @@ class ReadBeforeWritePolicy:
             learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
         # Without items nothing is known of any path, so there is nothing to move.
         elif tool.name in self.move_tools and known:
-            learned = _moved(self._paths(tool, params))
+            learned = _moved(filesystem, self._paths(tool, params))
         else:
             return
         if learned.files or learned.gone or learned.moved:
@@ -309,7 +312,7 @@ class _Fault(NamedTuple):
 
 def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is_edit: bool) -> _Fault | None:
     """Why a path must not be written to yet; folders are not restricted."""
-    path = normalise(path)
+    path = filesystem.shortest(path)
     known = known_of(items, path)
     # Of a file that is not known only its existence matters, and a digest would read all of it.
     now = _identity(filesystem, path, hashed=known is not None)
@@ -321,7 +324,7 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     if known.identity != now:
         return _Fault(path, "has changed since it was read", path)
     if known.shown == "nothing":
-        return _Fault(path, "has lines, and none of them has been shown, because it is too large", "")
+        return _Fault(path, "was not shown, because it is not text or too large", "")
     if known.shown == "part" and not is_edit:
         why = f"has been shown only in part (line {known.first_unseen_line} has not)"
         return _Fault(path, why, f"the rest of {path}")
@@ -335,7 +338,7 @@ def _learned(
     files: dict[str, FileKnown] = {}
     gone: list[str] = []
     for each in shown:
-        path = normalise(each.path)
+        path = filesystem.shortest(each.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
         identity = each.identity or _identity(filesystem, path, hashed=True)
         if identity is None:
@@ -350,11 +353,11 @@ def _learned(
     return KnownFiles(files, tuple(gone))
 
 
-def _moved(paths: Sequence[str]) -> KnownFiles:
+def _moved(filesystem: Filesystem, paths: Sequence[str]) -> KnownFiles:
     """The record of a move from the first of two paths to the second, which did not exist before."""
     if len(paths) != _OLD_AND_NEW:
         return KnownFiles()
-    old, new = map(normalise, paths)
+    old, new = map(filesystem.shortest, paths)
     return KnownFiles(moved=(old, new))
 
 

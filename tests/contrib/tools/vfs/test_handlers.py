@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Literal, TypeAlias
+from unicodedata import normalize
 
 import pytest
 
@@ -17,6 +20,8 @@ from handrail.testing import FakeClock
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.stores import STORES, tree_of
 from tests.wording import Wording
+
+Form: TypeAlias = Literal["NFC", "NFD"]
 
 TREE: dict[str, str | bytes] = {
     "README.md": "# Desk\n\nTODO: say more\n",
@@ -143,3 +148,50 @@ def test_a_link_does_not_change_how_large_a_file_may_be(tmp_path: Path, wording:
             assert run.refused("edit_file", path=path, old="x", new="y") == wording
         (root / "large.txt").write_text("x" * 100, encoding="utf-8")
         assert run.told("grep_files", pattern="x", path="link") == wording
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")], ids="".join)
+def test_names_and_texts_are_found_in_whatever_unicode_form_they_are_written(forms: tuple[Form, Form]) -> None:
+    """Folders on the way, patterns and pieces of text too; nothing is made beside what looks the same."""
+    stored, written = (partial(normalize, form) for form in forms)
+    path, other = stored("r\u00e9s/\u00e9t\u00e9.md"), written("r\u00e9s/\u00e9t\u00e9.md")
+    for open_store in STORES.values():
+        with open_store({path: stored("caf\u00e9 1\n")}) as filesystem:
+            run = SuiteRun(VfsToolsSection(filesystem))
+            assert not run.call("write_file", path=other, content="").success
+            assert path in run.told("read_file", path=other)
+            assert path in run.told("list_files", path=written("r\u00e9s"))
+            assert path in run.told("glob_files", pattern=written("**/\u00e9*"))
+            assert path in run.told("grep_files", pattern=written("f\u00e9"))
+            run.told("edit_file", path=other, old=written("caf\u00e9"), new=written("th\u00e9"))
+            assert filesystem.read_text(path) == stored("th\u00e9 1\n")
+            run.told("write_file", path=other, content="")
+            run.told("move_file", path=other, new_path=written("r\u00e9s/2"))
+            assert [each.path for each in filesystem.glob("**")] == [stored("r\u00e9s"), stored("r\u00e9s/2")]
+
+
+def test_file_that_is_written_over_keeps_its_line_ends_and_its_mark(filesystem: Filesystem, run: SuiteRun) -> None:
+    """Those of most of its lines; the mark is not in what is shown, searched or edited. A new file is as given."""
+    filesystem.write_bytes("a.bat", b"\xef\xbb\xbfa\r\nb\r\nc\n")
+    assert run.told("read_file", path="a.bat").endswith("\na\nb\nc")
+    assert "a.bat:1: a" in run.told("grep_files", pattern="^a$")
+    run.told("edit_file", path="a.bat", old="a\nb\n", new="a\n")
+    assert filesystem.read_bytes("a.bat") == b"\xef\xbb\xbfa\r\nc\n"
+    run.told("write_file", path="a.bat", content="x\n")
+    run.told("edit_file", path="a.bat", old="x", new="x\nz")
+    run.told("write_file", path="a.bat", content="x\ny\r\n")
+    assert filesystem.read_bytes("a.bat") == b"\xef\xbb\xbfx\ny\n"
+    run.told("write_file", path="b.bat", content="x\r\ny\n")
+    assert filesystem.read_bytes("b.bat") == b"x\r\ny\n"
+
+
+def test_patterns_know_braces_and_names_with_brackets(filesystem: Filesystem, run: SuiteRun, wording: Wording) -> None:
+    """In every tool that takes one; a name that holds what means something matches itself."""
+    filesystem.write_text("src/{a,b}.ts", "x = 2\n")
+    assert run.told("glob_files", pattern="{src,docs}/{desk,x}.py") == wording
+    assert run.told("glob_files", pattern="**/{desk,odd[1]}.{py,ts}") == wording
+    assert run.told("list_files", path="src", pattern="{a,b}.ts") == wording
+    assert run.told("grep_files", pattern="x", files="**/*.{ts,md}") == wording
+    assert run.told("grep_files", pattern="x", path="src/{a,b}.ts") == wording
+    for pattern in ("{src/a,b}.py", "{a,b}" * 7):
+        assert run.refused("glob_files", pattern=pattern) == wording

@@ -18,7 +18,6 @@ from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.errors import FilesystemError, PathEscapeError, PathNotFoundError
 from handrail.filesystem import FileStat, Filesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
-from handrail.filesystem.paths import normalise
 from handrail.filesystem.protocol import digest_of
 from handrail.prompt import ToolContext
 from handrail.prompt.known_files import KnownFiles, known_of
@@ -102,7 +101,7 @@ class LentFiles:
             text = data.decode()
         except UnicodeDecodeError as error:
             raise _RefusedError(ValueError, f"{path!r} is not text in UTF-8") from error
-        self._seen[normalise(path)] = digest_of((data,))
+        self._seen[self._files.shortest(path)] = digest_of((data,))
         return text
 
     def write_text(self, path: str, text: str) -> None:
@@ -113,7 +112,7 @@ class LentFiles:
         self._check_known(path)
         self._files.write_text(path, text)
         self._note_change(path)
-        self._seen[normalise(path)] = digest_of((data,))
+        self._seen[self._files.shortest(path)] = digest_of((data,))
 
     def remove_file(self, path: str) -> None:
         """Remove a file."""
@@ -138,7 +137,7 @@ class LentFiles:
     def _check_known(self, path: str) -> None:
         if not self.read_first or not self._files.exists(path) or self._files.stat(path).kind == "folder":
             return
-        now, shortest = self._files.identity(path), normalise(path)
+        now, shortest = self._files.identity(path), self._files.shortest(path)
         known = known_of(self.context.session[KnownFiles], shortest)
         if self._seen.get(shortest) != now and (known is None or (known.identity, known.shown) != (now, "all")):
             raise _RefusedError(
@@ -147,7 +146,7 @@ class LentFiles:
             )
 
     def _note_change(self, path: str) -> None:
-        self._changed.add(normalise(path))
+        self._changed.add(self._files.shortest(path))
 
 
 def files_of(context: ToolContext) -> Filesystem | None:

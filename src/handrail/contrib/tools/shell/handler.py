@@ -25,7 +25,7 @@ from handrail.contrib.tools.shell.rules import (
 )
 from handrail.errors import EffectUncertain, FilesystemError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.filesystem.paths import normalise
+from handrail.filesystem.paths import below_root, normalise
 from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
@@ -233,7 +233,7 @@ def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
         ToolValidationError: there is no such folder, or it is not inside the root.
     """
     try:
-        path = normalise(folder)
+        path = normalise(below_root(folder, (os.fspath(root),)))
     except FilesystemError as error:
         raise ToolValidationError(f"$.folder: {error}") from error
     # The check below needs the real path, because a link in the folder may lead out of the root.

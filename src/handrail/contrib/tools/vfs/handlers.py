@@ -40,12 +40,14 @@ from handrail.contrib.tools.vfs.text import (
     described,
     excerpt,
     fit_lines,
+    like,
+    mark_of,
     replace_exactly,
 )
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.paths import normalise, parent_of
+from handrail.filesystem.paths import parent_of
 from handrail.filesystem.patterns import Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.filesystem.walks import Scan, WalkRequest
@@ -74,8 +76,8 @@ class FileHandlers:
         """Show a part of what a folder holds."""
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
-            found = _scanned(filesystem, params.path, Pattern(params.pattern or "*"), look)
             folder = filesystem.stat(params.path).path
+            found = _scanned(filesystem, folder, _pattern(filesystem, params.pattern or "*", folder), look)
         entries = found.entries
         # An empty folder has no entry 1, and listing it is not a fault.
         if params.offset > max(len(entries), 1):
@@ -89,8 +91,8 @@ class FileHandlers:
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
         """Show what matches."""
         with self._filesystem(context) as filesystem:
-            pattern = Pattern(params.pattern)
             folder = self._folder(filesystem, params.path)
+            pattern = _pattern(filesystem, params.pattern, folder)
             look = self._look(context, include_ignored=params.include_ignored)
             found = _scanned(filesystem, folder, pattern, look)
         entries = found.entries
@@ -103,8 +105,8 @@ class FileHandlers:
             look = self._look(context, include_ignored=params.include_ignored)
             # Before any file is looked at, because it refuses a pattern that is invalid.
             search = Search(params, self.limits, look.is_over)
-            pattern = Pattern(params.files)
             there = filesystem.stat(params.path)
+            pattern = _pattern(filesystem, params.files, there.path)
             if there.kind == "folder":
                 found = _scanned(filesystem, there.path, pattern, look)
                 stats = [stat for stat in found.entries if stat.kind == "file"]
@@ -133,11 +135,13 @@ class FileHandlers:
         with self._filesystem(context) as filesystem:
             # Before the write, after which the file always exists. No other call can come between: this one holds the
             # turn.
-            created = not filesystem.exists(params.path)
-            filesystem.write_text(params.path, params.content)
+            path = filesystem.shortest(params.path)
+            created = not filesystem.exists(path)
+            text = params.content if created else like(params.content, _start_of(filesystem, path))
+            filesystem.write_text(path, text)
             # The identity is of the text that was written, and not of what is read again: a change in between counts as
             # unread.
-            path, data = normalise(params.path), params.content.encode()
+            data = text.encode()
             shown = FileShown(path, identity_of(filesystem, path, data))
         return ToolResult.ok(FileWritten(path, created, len(data)), files_shown=(shown,))
 
@@ -152,8 +156,9 @@ class FileHandlers:
                     "belongs in another."
                 )
             after = replace_exactly(text, params, path=path)
-            filesystem.write_text(path, after.text)
-            identity = identity_of(filesystem, path, after.text.encode())
+            written = mark_of(_start_of(filesystem, path)) + after.text
+            filesystem.write_text(path, written)
+            identity = identity_of(filesystem, path, written.encode())
             shown = FileShown(path, identity, total_lines=after.total_lines, replaced=after.replaced)
         return ToolResult.ok(FileEdited(path, after.replacements, after.lines), files_shown=(shown,))
 
@@ -170,7 +175,7 @@ class FileHandlers:
         with self._filesystem(context) as filesystem:
             path = filesystem.stat(params.path).path
             filesystem.move(path, params.new_path)
-            return ToolResult.ok(FileMoved(path, normalise(params.new_path)))
+            return ToolResult.ok(FileMoved(path, filesystem.shortest(params.new_path)))
 
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
@@ -199,6 +204,19 @@ class FileHandlers:
         return there.path
 
 
+def _pattern(filesystem: Filesystem, pattern: str, folder: str) -> Pattern:
+    """A pattern relative to a folder, which may be absolute."""
+    if pattern.startswith("/"):
+        pattern = filesystem.shortest(pattern).removeprefix(f"{folder}/")
+    return Pattern(pattern)
+
+
+def _start_of(filesystem: Filesystem, path: str) -> bytes:
+    """The start of what is replaced; nothing of the target of a link that does not exist."""
+    exists = filesystem.exists(filesystem.resolve(path))
+    return filesystem.read_start(path, START_BYTES).data if exists else b""
+
+
 def _length(entry: FileStat) -> int:
     return len(format_entry(entry))
 
@@ -224,8 +242,8 @@ def _scanned(filesystem: Filesystem, path: str, pattern: Pattern | None, look: W
     """
     if pattern is None:
         name = path.rpartition("/")[2]
-        # The name is escaped, so that `*` or `[` in it is not a pattern.
-        found = filesystem.scan(parent_of(path), escape(name), look)
+        # The name is escaped, so that `*`, `[` or `{` in it is not a pattern.
+        found = filesystem.scan(parent_of(path), escape(name).replace("{", "[{]"), look)
         hidden = found.start_ignored or found.ignored > 0
     else:
         found = filesystem.scan(path, pattern, look)
@@ -268,7 +286,7 @@ class Content:
         if not self.identity:
             return ()
         if isinstance(self.text, NotText):
-            return (FileShown(self.path, self.identity, "nothing" if self.text.has_lines else "all"),)
+            return (FileShown(self.path, self.identity, "nothing"),)
         if not excerpt.total_lines:
             return (FileShown(self.path, self.identity),)
         return (

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+from unicodedata import normalize
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -230,7 +231,7 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
     try:
         # pydantic's Rust engine, because `re` backtracks, and a pattern such as `(a+)+$` takes exponential time in it.
         schema = core_schema.str_schema(pattern=f"(?i){pattern}" if ignore_case else pattern, regex_engine="rust-regex")
-        return SchemaValidator(schema).isinstance_python
+        matches = SchemaValidator(schema).isinstance_python
     except SchemaError as error:
         # The engine reports the reason after this word; a pattern that is too large has none.
         _, found, why = str(error).rpartition("error: ")
@@ -239,6 +240,10 @@ def matcher(pattern: str, *, ignore_case: bool) -> Matches:
             f"$.pattern is not a regular expression that can be searched for: {reason}. To look for the text itself, "
             f"{_escaping(pattern)}"
         ) from error
+    if pattern.isascii():
+        return matches
+    # Two texts that look the same may differ in their Unicode form.
+    return lambda line: matches(line) or matches(normalize("NFC", line)) or matches(normalize("NFD", line))
 
 
 def _escaping(pattern: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import islice
+from unicodedata import normalize
 
 from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, Newlines, ReadFile, numbered_lines
 from handrail.errors import ToolValidationError
@@ -27,6 +28,9 @@ from handrail.serde.formatting import count_noun
 # Git and grep decide by a NUL near the start too.
 _LOOKED_AT = 8_192
 """How many bytes at the start of a file decide whether it is binary."""
+
+MARK = "\ufeff"
+"""The byte order mark, which some programs write before a text, and which the first line does not have."""
 
 _KINDS = (
     (b"\x89PNG\r\n", "a PNG image"),
@@ -97,19 +101,17 @@ class NotText:
 
     Attributes:
         what: what it is instead, as text that follows the name of a file.
-        has_lines: whether it is text that is too large to be shown.
     """
 
     what: str
-    has_lines: bool = False
 
 
 def decode_text(data: bytes) -> str | NotText:
-    """The text of data in UTF-8, if it is text."""
+    """The text of data in UTF-8, if it is text, without its byte order mark."""
     if b"\0" in data[:_LOOKED_AT]:
         return _binary(data, len(data))
     try:
-        return data.decode()
+        return data.decode().removeprefix(MARK)
     except UnicodeDecodeError as error:
         return _no_utf8(data, len(data), error)
 
@@ -123,7 +125,7 @@ def described(start: FileStart, limits: VfsLimits) -> NotText:
         getincrementaldecoder("utf-8")().decode(start.data)  # accepts a character that is cut off at the end
     except UnicodeDecodeError as error:
         return _no_utf8(start.data, start.size, error)
-    return NotText(f"is text, {too_large(start.size, limits)}", has_lines=True)
+    return NotText(f"is text, {too_large(start.size, limits)}")
 
 
 def _binary(data: bytes, size: int) -> NotText:
@@ -163,6 +165,21 @@ def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
 def with_lf(text: str) -> str:
     """The text with LF at the end of each line."""
     return text.replace("\r\n", "\n")
+
+
+def mark_of(data: bytes) -> str:
+    """The byte order mark that a content begins with; empty if it has none."""
+    return MARK if data.startswith(MARK.encode()) else ""
+
+
+def like(text: str, before: bytes) -> str:
+    """A text with the byte order mark and the line ends of a content that it replaces, which begins so."""
+    mark = mark_of(before)
+    ends = before.count(b"\n")
+    if ends and b"\0" not in before:
+        text = with_lf(text)
+        text = text.replace("\n", "\r\n") if 2 * before.count(b"\r\n") > ends else text
+    return mark + text.removeprefix(mark)
 
 
 def lines_of(text: str) -> list[str]:
@@ -315,9 +332,13 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
             "$.old is empty; give the text to replace. To insert, give a line that is there as old, and as new that "
             "line with what you add. To fill an empty file, use write_file."
         )
+    seen = with_lf(text)
+    if old not in seen:
+        # Two texts that look the same may differ in their Unicode form.
+        pairs = [(normalize(form, old), normalize(form, new)) for form in ("NFC", "NFD")]
+        old, new = next((pair for pair in pairs if pair[0] in seen), (old, new))
     if old == new:
         raise ToolValidationError("$.new is the same text as $.old, so nothing would change.")
-    seen = with_lf(text)
     # One more than listed is enough to know that there are more; a text may have a million occurrences.
     found = list(islice(_starts(seen, old), _LISTED + 1))
     if not found:

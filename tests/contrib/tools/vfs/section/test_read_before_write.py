@@ -58,15 +58,13 @@ def test_what_the_model_has_written_itself_it_need_not_read() -> None:
 
 
 def test_file_must_be_read_before_it_is_removed(wording: Wording) -> None:
-    """What is gone cannot be looked at any more; what is no text is known once it has been described."""
+    """What is gone cannot be looked at any more."""
     filesystem = files()
-    filesystem.write_bytes("logo.png", b"a\0")
     run = SuiteRun(VfsToolsSection(filesystem))
-    for path in ("notes/plan.md", "logo.png"):
-        assert run.refused("remove_file", path=path) == wording
-        run.told("read_file", path=path)
-        run.told("remove_file", path=path)
-        assert not filesystem.exists(path)
+    assert run.refused("remove_file", path="notes/plan.md") == wording
+    run.told("read_file", path="notes/plan.md")
+    run.told("remove_file", path="notes/plan.md")
+    assert not filesystem.exists("notes/plan.md")
 
 
 TEN_LINES = "".join(f"line {number}\n" for number in range(1, 11))
@@ -118,21 +116,16 @@ def test_parts_of_a_file_that_has_changed_do_not_add_up(wording: Wording) -> Non
     assert run.refused("write_file", path="a.md", content="") == wording
 
 
-def test_file_without_lines_is_known_when_it_has_been_described(wording: Wording) -> None:
-    """Kind and size are all that there is to be shown: an empty file, a binary one, a large one."""
-    files: dict[str, str | bytes] = {
-        "empty.md": "",
-        "logo.png": b"a\0",
-        "disk.img": b"\0" * 101,
-        "old.txt": b"\xff" * 101,
-    }
-    filesystem = InMemoryFilesystem(files)
-    run = SuiteRun(VfsToolsSection(filesystem, limits=VfsLimits(file_bytes=100)))
+def test_file_that_was_described_and_not_shown_is_not_known(wording: Wording) -> None:
+    """A binary one, a large one, one in another encoding; an empty file has nothing that could be shown."""
+    files: dict[str, str | bytes] = {"logo.png": b"a\0", "disk.img": b"\0" * 101, "old.txt": b"\xff" * 101}
+    run = SuiteRun(VfsToolsSection(InMemoryFilesystem({**files, "a": ""}), limits=VfsLimits(file_bytes=100)))
     for path in files:
-        assert run.refused("write_file", path=path, content="new") == wording
         run.told("read_file", path=path)
-        run.told("write_file", path=path, content="new")
-        assert filesystem.read_text(path) == "new"
+        assert run.refused("write_file", path=path, content="new") == wording
+        assert run.refused("remove_file", path=path) == wording
+    run.told("read_file", path="a")
+    run.told("write_file", path="a", content="new")
 
 
 def test_text_that_is_too_large_to_be_shown_is_left_alone(wording: Wording) -> None:
@@ -145,7 +138,7 @@ def test_text_that_is_too_large_to_be_shown_is_left_alone(wording: Wording) -> N
     assert run.refused("edit_file", path="log.txt", old="line", new="x") == wording
 
 
-def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path, wording: Wording) -> None:
+def test_large_file_is_described_without_being_read(tmp_path: Path, wording: Wording) -> None:
     """4 GB, of which no more than the first 64 KiB are read: what identifies it is size, time and inode."""
     root = tmp_path / "root"
     root.mkdir()
@@ -160,9 +153,6 @@ def test_large_file_is_described_and_replaced_without_being_read(tmp_path: Path,
         assert run.told("read_file", path="link") == wording
         os.utime(root / "disk.img", ns=(1, 1))
         assert run.refused("write_file", path="disk.img", content="") == wording
-        run.told("read_file", path="disk.img")
-        run.told("write_file", path="disk.img", content="new")
-        assert (root / "disk.img").read_text() == "new"
     assert "chunks" not in read
 
 
