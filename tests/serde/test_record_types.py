@@ -51,6 +51,22 @@ class Node(BaseModel):
     next: Node | None = None
 
 
+@dataclass
+class Size:
+    width: float
+    within: Size | None = None
+
+
+class Parcel(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    size: Size
+    layers: list[Size] = []
+    to: Address | None = None
+    either: Size | int = 0
+    named: dict[str, tuple[Size, int]] = {}
+
+
 class Login(BaseModel):
     user: str
     password: SecretStr
@@ -206,3 +222,35 @@ def test_what_a_model_checks_itself_is_checked() -> None:
             codec(Range).parse_json(text)
     stored = stored_codec(Range)
     assert stored.parse_json(stored.dump_json(Range(name="a", low=1, high=2))).high == 2
+
+
+@pytest.mark.parametrize("cls", [Parcel, Page[Parcel]])
+def test_dataclasses_within_a_model_are_closed(cls: type[Any]) -> None:
+    """In a list, optional, in a union, a mapping or another of them, as parameters, as results and in a store."""
+    size: dict[str, Any] = {"width": 1.5, "within": {"width": 2.5, "within": None}}
+    full: dict[str, Any] = {"size": size, "layers": [size], "to": {"street": "a"}, "either": size}
+    full["named"] = {"a": [size, 1]}
+    wrapped = full if cls is Parcel else {"rows": [full]}
+    for each in (codec(cls), result_codec(cls), stored_codec(cls)):
+        value = each.parse(wrapped)
+        assert each.dump(value) == wrapped
+        opened = [node for node in _objects(each.schema) if node.get("additionalProperties") is not False]
+        assert [node for node in opened if "properties" in node] == []
+        for place in (size, full["to"], size["within"]):
+            place["unknown"] = 1
+            with pytest.raises(ParseError) as refused:
+                each.parse(wrapped)
+            assert all(path.endswith(".unknown") for path, _ in refused.value.faults)
+            del place["unknown"]
+        size["width"] = float("nan")
+        with pytest.raises(ParseError):
+            each.parse(wrapped)
+        size["width"] = 1.5
+
+
+def _objects(node: object) -> list[dict[str, Any]]:
+    if isinstance(node, list):
+        return [found for each in node for found in _objects(each)]
+    if not isinstance(node, dict):
+        return []
+    return [node, *(found for each in node.values() for found in _objects(each))]

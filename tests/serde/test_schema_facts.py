@@ -50,4 +50,4 @@ def test_what_is_known_before_a_schema_is_made_is_what_it_says(declared: list[tu
     assert is_surely_simple(kind, {name: hint for name, hint, _ in fields})
     known = simple(kind)
     assert known is not None
-    assert known == facts_of(json_schema(closed_adapter(kind).made, kind, mode="validation"))
+    assert known == facts_of(json_schema(closed_adapter(kind).core, kind, mode="validation"))

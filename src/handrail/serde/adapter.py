@@ -4,8 +4,9 @@ It closes every plain dataclass below a type, and parses what the JSON Schema sa
 
 A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
 accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
-recursive, frozen or slotted. No class is changed for it. What does carry a configuration of its own (a pydantic model,
-a pydantic dataclass) keeps it, and so stays open; `supported_types` refuses those, and `json_schema` makes sure of it.
+recursive, frozen or slotted. No class is changed for it. A pydantic model keeps its own, and hands that down: it and
+what is below it is closed in the core schema. A pydantic dataclass is refused by `supported_types`, and `json_schema`
+makes sure that nothing is open.
 
 pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, so that all of
 this is decided in one place, and pydantic still does the parsing. The serializer and the JSON Schema are made from what
@@ -100,6 +101,8 @@ _CORE: Final = CoreConfig(
     ser_json_inf_nan="constants",
 )
 _RECHECK: Final = "always"
+_WITH_FIELDS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict"})
+_CONFIGURED: Final = frozenset({"model", "dataclass", "typed-dict"})
 
 # Untyped, because type checkers take an alias for something that is written out and known before the program runs.
 _named: Callable[[str, object], Any] = TypeAliasType
@@ -236,14 +239,14 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
 
 
 def _with_closed_models(core: Core, config: CoreConfig) -> Core:
-    """The core schema with models that take and write what a dataclass does."""
+    """The core schema with models that take and write what a dataclass does, and so does what is below them."""
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
-        if part["type"] == "model-fields":
-            return {**part, "extra_behavior": "forbid"}
-        # The configuration of a model holds for all below it, up to the next model.
-        return {**part, "config": {**part.get("config", {}), **config}} if part["type"] == "model" else part
+        # pydantic has handed the configuration of a model down to the dataclasses and TypedDicts below it.
+        if part["type"] in _WITH_FIELDS:
+            part = {**part, "extra_behavior": "forbid"}
+        return {**part, "config": {**part.get("config", {}), **config}} if part["type"] in _CONFIGURED else part
 
     return rebuilt(core, change)
 

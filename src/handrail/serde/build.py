@@ -125,8 +125,8 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
         if mode == "validation" and (facts := simple_facts(adapter.core, adapter.kinds)):
             return Built(kind, adapter, facts, cache(partial(_simple_schemas, kind, adapter)), _shapes(kind, found))
         # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
-        parsed = json_schema(adapter.made, kind, mode="validation")
-        shown = parsed if mode == "validation" else json_schema(adapter.made, kind, mode=mode)
+        parsed = json_schema(adapter.core, kind, mode="validation")
+        shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
         # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
         if not adapter.kinds.isdisjoint(CONSTRAINING):
             check_applicable(kind, adapter.core)
@@ -144,7 +144,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
 
 
 def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:
-    parsed = json_schema(adapter.made, kind, mode="validation")
+    parsed = json_schema(adapter.core, kind, mode="validation")
     return Schemas({**parsed, MEMBERS: {}}, to_json(parsed))
 
 
@@ -338,7 +338,7 @@ def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Except
     """What is wrong with a field as the only one of a dataclass."""
     part = dataclasses.make_dataclass("Part", [(name, hint, dataclasses.field(metadata=metadata))])
     try:
-        json_schema(closed_adapter(part).made, hint, mode="validation")
+        json_schema(closed_adapter(part).core, hint, mode="validation")
     except BUILD_ERRORS as reason:
         return reason
     return None

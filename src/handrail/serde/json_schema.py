@@ -20,7 +20,6 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeGuard, cast, get_args, get_origin
 
-from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
@@ -90,15 +89,20 @@ CLASS: Final = "$class"
 """Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
 
 
-def json_schema(adapter: TypeAdapter[Any], kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
+def json_schema(core: Core, kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.
 
     A recursive dataclass stands at the root in full, as providers ask, and once more under `$defs`.
 
+    Args:
+        core: the core schema of the type, which is closed.
+        kind: the type.
+        mode: what the schema describes.
+
     Raises:
         SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
     """
-    schema = inlined(adapter.json_schema(schema_generator=_Terse, mode=mode))
+    schema = inlined(core_json_schema(core, mode=mode))
     # In what the model will see: an annotation does not show what pydantic has made of a constraint.
     for path, node in _nodes(schema, schema, "$", set()):
         _check(node, path, kind)
