@@ -66,6 +66,31 @@ def test_the_styles_say_the_same(docstring: str) -> None:
     assert description_in(docstring, ["order", "cents"]) == expected
 
 
+@pytest.mark.parametrize("docstring", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+def test_sections_need_no_blank_lines(docstring: str) -> None:
+    """Neither before a section nor between two of them; a blank line behind a title is as good."""
+    dense = "\n".join(line for line in docstring.splitlines() if line.strip())
+    for text in (dense, dense.replace("Args:\n", "Args:\n\n")):
+        found = description_in(text, ["order", "cents"])
+        assert found.parameters == PARAMETERS
+        assert found.text.startswith("Charge the card.")
+        assert "number of" not in found.text
+
+
+@pytest.mark.parametrize(
+    "docstring, title",
+    [(GOOGLE, "Args:"), (NUMPY, "Parameters"), (SPHINX, ":param")],
+    ids=["google", "numpy", "sphinx"],
+)
+def test_a_docstring_may_begin_with_its_section(docstring: str, title: str) -> None:
+    """All of it is the description, also if nothing but the section is there."""
+    section = docstring[docstring.index(title) :]
+    for text in (section, section.partition("    Note:")[0]):
+        found = description_in(text, ["order", "cents"])
+        assert found.parameters == PARAMETERS
+        assert "Note:" in text or found.text.startswith(title)
+
+
 def test_a_note_belongs_to_the_description() -> None:
     """What is returned does not: the model reads the result."""
     text = "Charge the card.\n\nA second paragraph.\n\nNote: It is not undone."
@@ -80,7 +105,6 @@ def test_a_note_belongs_to_the_description() -> None:
         "Plain text: with a colon.",
         "Args: none of any use.",
         "Text.\n\nArgs:\n    other: of another function.",
-        "\nArgs:\n    order: without any other text.",
         "Text.\n\nParameters\n----------\n",
     ],
 )

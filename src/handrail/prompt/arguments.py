@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import partial
 from inspect import cleandoc
+from textwrap import indent
 from typing import Any, Final, Literal, cast
 
 from handrail.prompt.signature import AnyCallable
@@ -23,10 +24,11 @@ from handrail.serde.annotations import options_around
 Style = Literal["google", "numpy", "sphinx"]
 """The styles that are read."""
 
-_GOOGLE: Final = (
-    r"^[ \t]*(?:args|arguments|params|parameters|keyword args|keyword arguments|other parameters|returns|yields|raises|"
-    r"examples?):[ \t]*\n[ \t]+\S"
+_TITLE: Final = (
+    r"(?:args|arguments|params|parameters|keyword args|keyword arguments|other parameters|returns|yields|raises|"
+    r"examples?):[ \t]*\n"
 )
+_GOOGLE: Final = rf"^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S"
 _NUMPY: Final = r"^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$"
 _SPHINX: Final = r"^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:"
 
@@ -36,6 +38,9 @@ _STYLES: Final[tuple[tuple[Style, re.Pattern[str]], ...]] = (
     ("google", re.compile(_GOOGLE, re.IGNORECASE | re.MULTILINE)),
 )
 """By what a style is recognized."""
+
+_CLOSE_TITLE: Final = re.compile(rf"^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)", re.IGNORECASE | re.MULTILINE)
+_FLAT_SECTION: Final = re.compile(rf"\A{_TITLE}(?=\S)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,15 @@ def description_in(docstring: object, parameters: Collection[str]) -> Descriptio
         parameters: the names of all parameters of the function.
     """
     text = cleandoc(docstring) if isinstance(docstring, str) else ""
+    # A section in the first line, from which all others are indented: `cleandoc` has removed that.
+    if flat := _FLAT_SECTION.match(text):
+        text = flat[0] + indent(text[flat.end() :], "    ")
     style = _style_of(text)
     if style is None:
         return Description(text)
     try:
-        found = _read(text, style)
+        # griffe wants a blank line before a title, and none behind it.
+        found = _read(_CLOSE_TITLE.sub(r"\n\1", text) if style == "google" else text, style)
     except Exception:  # noqa: BLE001  # pragma: no cover - a docstring is prose; no text is known on which griffe fails
         return Description(text)
     known = {name: words for name, words in found.parameters.items() if name in parameters}
