@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Never, cast
 
-from pydantic import Field
+import pytest
+from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
+from handrail.errors import SchemaError, ToolSignatureError
 from handrail.prompt import tool
+from handrail.serde import codec
+from tests.wording import Wording
 
 
 def test_text_beside_a_type_describes_the_parameter() -> None:
@@ -31,3 +36,75 @@ def test_text_beside_a_type_describes_the_parameter() -> None:
     properties = ship.parameters_schema["properties"]
     described = {name: schema["description"] for name, schema in properties.items()}
     assert described == {"to": "the town", "by": "the carrier", "price": "in cents", "weight": "in grams."}
+
+
+@dataclass(eq=False)
+class Options:
+    """Has the hash of its identity."""
+
+    words: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Has a hash, and holds what can be changed."""
+
+    options: Options
+
+
+class Locked(Options):
+    """Cannot be copied."""
+
+    def __deepcopy__(self, memo: object) -> Never:
+        """Fails, as a lock does."""
+        raise TypeError("it holds a lock")
+
+
+OPTIONS, SEVERAL, HOLDER, LOCKED = Options(), (Options(),), Holder(Options()), Locked()
+
+
+def test_a_default_with_the_hash_of_its_identity_is_not_shared() -> None:
+    """By itself, in a tuple and in a frozen dataclass."""
+
+    @tool
+    def mark(
+        word: str, one: Options = OPTIONS, several: tuple[Options, ...] = SEVERAL, holder: Holder = HOLDER
+    ) -> list[str]:
+        every = [one, *several, holder.options]
+        for each in every:
+            each.words.append(word)
+        return [text for each in every for text in each.words]
+
+    for word in ("a", "b"):
+        params = mark.parse({"word": word})
+        assert mark.handler is not None
+        result: Any = mark.handler(params, context=cast("Any", None))
+        assert result.value == [word] * 3
+
+
+def test_a_default_that_cannot_be_copied_is_refused(wording: Wording) -> None:
+    """When the tool is declared."""
+
+    def mark(one: Options = LOCKED) -> None:
+        raise NotImplementedError
+
+    with pytest.raises(ToolSignatureError) as refused:
+        tool(mark)
+    assert [each.text for each in refused.value.faults] == wording
+
+
+def test_a_default_of_a_field_that_all_values_would_share_is_refused(wording: Wording) -> None:
+    """Of a dataclass and of a model; pydantic copies what has no hash."""
+
+    @dataclass
+    class Form:
+        one: Holder = HOLDER
+
+    class Model(BaseModel):
+        lists: tuple[list[Options], ...] = ([OPTIONS],)
+        several: tuple[Options, ...] = SEVERAL
+
+    for kind in (Form, Model):
+        with pytest.raises(SchemaError) as refused:
+            codec(kind)
+        assert str(refused.value) == wording

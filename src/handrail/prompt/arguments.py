@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, cast
 
 from handrail.prompt.signature import AnyCallable
 from handrail.serde.annotations import options_around
+from handrail.serde.supported_types import is_mutable
 
 Style = Literal["google", "numpy", "sphinx"]
 """The styles that are read."""
@@ -215,15 +216,10 @@ def _text_among(options: Sequence[object]) -> str:
     return next((text.strip() for text in texts if isinstance(text, str)), "")
 
 
-def is_copied(default: object) -> bool:
-    """Whether each call gets a copy of a default: a list would be shared by all, and a dataclass refuses it."""
-    return type(default).__hash__ is None
-
-
 def _field(default: Any, metadata: Mapping[str, str]) -> Any:  # noqa: ANN401 - a default, and what `field` returns
     if default is inspect.Parameter.empty:
         return field(metadata=metadata)
-    if is_copied(default):
+    if is_mutable(default):  # each call gets a copy
         return field(default_factory=partial(copy.deepcopy, default), metadata=metadata)
     return field(default=default, metadata=metadata)
 

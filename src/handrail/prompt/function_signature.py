@@ -18,6 +18,7 @@ value, which the model reads as `OK`. A file, or a list of files and text, is th
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -37,7 +38,6 @@ from handrail.prompt.arguments import (
     arguments_class,
     arguments_dataclass,
     description_in,
-    is_copied,
 )
 from handrail.prompt.content_parts import TextPart, is_file_type
 from handrail.prompt.context import ToolContext
@@ -49,7 +49,7 @@ from handrail.serde import codec, stored_codec
 from handrail.serde.annotations import is_union, known_type, options_around
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
-from handrail.serde.supported_types import default_fault
+from handrail.serde.supported_types import default_fault, is_mutable
 
 _DATA: Final = frozenset(
     {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}
@@ -268,7 +268,7 @@ class _Reading:
         else:
             self._fields.append(ArgumentField(name, hint, parameter.default))
             # The field has a factory that copies it, which serde does not call.
-            if is_copied(parameter.default) and (unfit := default_fault(parameter.default, hint)):
+            if is_mutable(default) and (unfit := default_fault(default, hint) or _copy_fault(default)):
                 self._add(name, "; ".join(unfit))
 
     def _resolved(self, annotation: object) -> Any:  # noqa: ANN401 - an annotation may be any object
@@ -345,6 +345,14 @@ def _means_files(member: object) -> bool:
     items = [kind for argument in get_args(member) if argument is not ... for kind in _members(argument)]
     files = [is_file_type(kind) for kind in items]
     return any(files) and all(is_file or kind in (str, TextPart) for kind, is_file in zip(items, files, strict=True))
+
+
+def _copy_fault(default: object) -> tuple[str, str] | None:
+    try:
+        copy.deepcopy(default)
+    except Exception as error:  # noqa: BLE001 - the program's own code may run
+        return f"its default cannot be copied for each call ({error})", "use None, and make it in the function"
+    return None
 
 
 def _variable_fault(hint: object) -> str:

@@ -53,7 +53,7 @@ from handrail.serde.annotations import (
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import ConstraintFault, joint_fault, metadata_fault, option_fault
 from handrail.serde.formatting import shorten, type_name
-from handrail.serde.json_values import escape_surrogates
+from handrail.serde.json_values import escape_surrogates, parts_of_value
 
 _KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
 _HASHED = (str, bytes, frozenset)
@@ -220,6 +220,7 @@ def _check_model(cls: type[BaseModel], path: str) -> None:
     for name, info in cls.model_fields.items():
         here = f"{path}.{name}"
         _check_renaming({word: getattr(info, word) for word in _RENAMING}, info.annotation, here)
+        _refuse_shared(info.default, info.annotation, here)
 
 
 def _check_enum(cls: type[enum.Enum], path: str) -> None:
@@ -402,14 +403,38 @@ def _check(field: Field[Any], hint: object, path: str) -> None:
             hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
         )
     # A default factory is not called here: it may do anything, and its value is not in the schema.
-    if field.default is not MISSING and (fault := default_fault(field.default, hint)):
-        unsupported_field(hint, path, *fault)
+    if field.default is not MISSING:
+        if fault := default_fault(field.default, hint):
+            unsupported_field(hint, path, *fault)
+        _refuse_shared(field.default, hint, path)
 
 
 def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> None:
     for name in _RENAMING:
         if options.get(name) is not None:
             unsupported_field(kind, path, *_RENAMING[name])
+
+
+def _refuse_shared(default: object, hint: object, path: str) -> None:
+    if not is_mutable(default):
+        return
+    try:
+        hash(default)
+    except TypeError:
+        return  # pydantic copies it for each value
+    cure = "use a default_factory, or make it immutable: a frozen dataclass, a tuple"
+    unsupported_field(hint, path, "its default is mutable, and all values would share it", cure)
+
+
+def is_mutable(value: object) -> bool:
+    """Whether a default can be changed, itself or in what it holds; a hash by identity does not say that it cannot."""
+    cls = type(value)
+    if is_dataclass(cls):
+        is_changed = not cast("Any", cls).__dataclass_params__.frozen
+    else:
+        has_identity = cls.__hash__ is object.__hash__ and hasattr(value, "__dict__") and not isinstance(value, type)
+        is_changed = cls.__hash__ is None or has_identity
+    return is_changed or any(is_mutable(part) for _, part in parts_of_value(value))
 
 
 def default_fault(default: object, hint: object) -> ConstraintFault | None:
