@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date
+from math import inf, nan
 from typing import Any, Generic, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict
 
 from handrail.prompt import ToolResult
 from handrail.prompt.tool_result import check_value
@@ -103,12 +106,65 @@ def test_a_render_that_fails_is_logged_and_json_is_shown(
     assert caplog.messages == wording
 
 
-@pytest.mark.parametrize("value", [object(), [object()], {"a": float("nan")}, Plain(5)])  # type: ignore[arg-type]
-def test_a_value_without_json_is_named(value: object, caplog: pytest.LogCaptureFixture, wording: Wording) -> None:
-    """What cannot be shown is named to the model and reported to the log; nothing is raised."""
+class Reading(BaseModel):
+    mean: float
+    of: Plain | None = None
+
+
+CYCLE: dict[str, Any] = {"name": "a", "parts": [1]}
+CYCLE["parts"].append(CYCLE)
+
+
+@dataclass(frozen=True)
+class Login:
+    """Holds a secret, and what JSON cannot say."""
+
+    tries: float
+    token: str = field(default="hunter2", metadata={"secret": True})
+
+
+class Refused(BaseModel):
+    """Is not taken as a type of results, so nothing is known of it."""
+
+    model_config = ConfigDict(extra="allow")
+    tries: float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(object(), [object()], {"a": nan, "b": [1, -inf], "c": date(2026, 1, 31)}, Plain(5), nan, CYCLE),  # type: ignore[arg-type]
+        *(
+            Reading(mean=nan),
+            [Reading(mean=1, of=Plain("b"))],
+            [nan] * 12,
+            Login(inf),
+            [Refused(tries=nan)],
+            {"a": "\ud800", "b": nan, "c": range(3)},
+        ),
+    ],
+)
+def test_null_stands_for_what_json_cannot_say(
+    value: object, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """Its place is named to the model, and what no JSON can be made of is reported to the log; nothing is raised."""
     text = ToolResult.ok(value, "Done").render()
     assert text == wording
     assert caplog.messages == wording
+
+
+def test_a_value_without_an_end_is_cut() -> None:
+    """Neither depth nor size of what is shown grows with the ways through the value."""
+    nodes: list[dict[str, Any]] = [{"near": []} for _ in range(30)]
+    for node in nodes:
+        node["near"].extend(nodes)
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    for value in (nodes, deep):
+        text = ToolResult.ok(value).render()
+        assert "(null stands for" in text
+        assert len(text) < 1_000_000
 
 
 @given(st.text(), st.text(), st.booleans(), st.booleans())

@@ -17,12 +17,16 @@ from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, subscriptable, unquoted
-from handrail.serde.json_values import escape_surrogates, escaped_json
+from handrail.serde.json_values import escape_surrogates, is_decoded
+from handrail.serde.secrets import partial_json
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
 _log = redacted_logger("handrail.prompt")
+_MOST_GAPS = 10
+"""So many places are named that JSON cannot say."""
+
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
 
 
@@ -82,7 +86,8 @@ class ToolResult(Generic[T_co]):
         the text is the message, or `OK` or `Failed` if that is empty. Lone surrogates, which UTF-8 cannot encode, are
         written as their escapes.
 
-        Never raises: a value that cannot be shown is logged, and the model reads the name of its type.
+        Never raises: null stands for what JSON cannot say, such as NaN or a value in itself, and a line below names
+        these places. A value of which nothing can be shown is logged, and the model reads the name of its type.
         """
         if not self.parts:
             return self._text()
@@ -194,13 +199,24 @@ def _rendered(value: object) -> str | None:
 
 
 def _as_json(value: object) -> str:
+    name = type(value).__name__
     try:
         if hasattr(value, "__dataclass_fields__"):
             return result_codec(type(value)).dump_json(value).decode()
-        return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(dump(value), ensure_ascii=False, separators=(",", ":"))
+        if "null" not in text or is_decoded(value):
+            return text
+        # A model of pydantic writes null for what is not finite, and says nothing of it.
+        gaps = tuple(gap for gap in partial_json(value).gaps if gap.endswith(("NaN", "Infinity")))
     except Exception:  # noqa: BLE001 - as above; the value may hold anything
         # Most such values fit JSON except for lone surrogates, which this form writes as escapes.
-        if (text := escaped_json(value)) is not None:
-            return text
-        _log.exception("a value of type %s has no JSON form; the model is shown its name", type(value).__name__)
-        return f"(a value of type {type(value).__name__}, which cannot be shown)"
+        partial = partial_json(value)
+        if not partial.is_escaped or partial.gaps:
+            _log.exception("JSON cannot say a value of type %s; the model is shown the rest", name)
+        text, gaps = partial.text, partial.gaps
+    if not gaps:
+        return text
+    if text == "null":
+        return f"(a value of type {name}, which cannot be shown: {gaps[0]})"
+    more = [f"{len(gaps) - _MOST_GAPS} more"] if len(gaps) > _MOST_GAPS else []
+    return f"{text}\n(null stands for what JSON cannot say: {'; '.join([*gaps[:_MOST_GAPS], *more])})"

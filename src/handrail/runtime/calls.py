@@ -37,7 +37,7 @@ from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import escaped_json
+from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
@@ -206,8 +206,9 @@ def _tagged(value: object) -> bytes:
                 pass
         return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
-        if (text := escaped_json(value)) is not None:
-            return b'{"value":%s}' % text.encode()
+        partial = partial_json(value)
+        if partial.is_escaped and not partial.gaps:
+            return b'{"value":%s}' % partial.text.encode()
         _log.warning("a value of %s is not recorded with its call: %s", type(value).__name__, error)
         return b'{"unavailable":%s}' % to_json(type(value).__qualname__)
 

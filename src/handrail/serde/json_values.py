@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS
@@ -227,16 +227,6 @@ def json_of(value: object) -> bytes:
     raise DumpError(fault_message(faults), faults=faults)
 
 
-def jsonable(value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """`value` as decoded JSON; lone surrogates stay in its texts, but not in keys.
-
-    Raises:
-        PydanticSerializationError: as `json_of` raises `DumpError`.
-        UnicodeEncodeError: a key holds a lone surrogate.
-    """
-    return to_jsonable_python(value, bytes_mode=BYTES_AS, fallback=_known)
-
-
 def find_unserializable(value: object, path: Path = ()) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
     try:
@@ -383,19 +373,3 @@ def escaped_within(value: Any, within: tuple[int, ...] = ()) -> Any:  # noqa: AN
     if all(one is other for one, other in zip(parts, texts, strict=True)):
         return cast("Any", value)
     return dict(zip(texts[::2], texts[1::2], strict=True)) if isinstance(value, Mapping) else texts
-
-
-def escaped_json(value: object) -> str | None:
-    """The JSON of a value whose texts hold lone surrogates, with their escapes; `None` for any other.
-
-    Types that are declared are not looked at: it is for values that `dump` refuses.
-    """
-    try:
-        texts = escaped_within(value)
-        decoded = jsonable(texts)
-        made = escaped_within(decoded)
-        if texts is value and made is decoded:
-            return None
-        return json.dumps(made, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (PydanticSerializationError, RecursionError, TypeError, ValueError):  # it has no form in JSON
-        return None

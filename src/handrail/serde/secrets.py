@@ -23,6 +23,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -32,6 +34,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
@@ -39,7 +42,7 @@ from handrail.serde.annotations import field_values, is_model, is_record
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import json_of
+from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value
 from handrail.serde.location import Path
 from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value, marked_fields
 from handrail.serde.supported_types import accept_type
@@ -256,6 +259,82 @@ def masked_json(value: object) -> MaskedJson:
     return masking_of(type(value)).masked(_encode(dump(value)).encode())
 
 
+class PartialJson(NamedTuple):
+    """The JSON of what JSON can say of a value, without secrets.
+
+    Attributes:
+        text: the JSON, with null in the place of the rest.
+        gaps: where that is, and why: `$.mean is NaN`.
+        is_escaped: whether it has the escapes of lone surrogates.
+    """
+
+    text: str
+    gaps: tuple[str, ...]
+    is_escaped: bool
+
+
+def partial_json(value: object) -> PartialJson:
+    """The JSON of as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
+    walk = _Sayable()
+    try:
+        text = _encode(walk.plain(value, (), ()))
+    except Exception:  # noqa: BLE001 - code of the program, such as a property
+        return PartialJson("null", (f"$ is of type {type(value).__name__}",), is_escaped=False)
+    return PartialJson(text, tuple(walk.gaps), walk.is_escaped)
+
+
+class _Sayable:
+    """One walk through a value, which notes where JSON cannot say it."""
+
+    __slots__ = ("_parts", "gaps", "is_escaped")
+
+    def __init__(self) -> None:
+        self._parts = 0
+        self.gaps: list[str] = []
+        self.is_escaped = False
+
+    def plain(self, value: object, path: Path, above: tuple[int, ...]) -> object:
+        """The value as decoded JSON; `above` has the ids of what holds it."""
+        self._parts += 1
+        if reason := self._reason(value, above):
+            self.gaps.append(f"{format_path(path)} {reason}")
+            return None
+        if not isinstance(value, _COMPOSED) and not is_record(type(value)):
+            return self._escaped(value) if isinstance(value, str) else from_json(json_of(value))
+        inner = (*above, id(value))
+        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
+        if isinstance(value, _LISTS):
+            return [part for _, part in parts]
+        named = {self._escaped(str(name)): part for name, part in parts}
+        return named if isinstance(value, Mapping) else result_masking(type(value)).mask(named)
+
+    def _reason(self, value: object, above: tuple[int, ...]) -> str:
+        """Why JSON cannot say a value, or it is not shown; empty if it is."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"is {json.dumps(value)}"
+        if id(value) in above:
+            return "contains itself"
+        if len(above) > _MOST_LEVELS or self._parts > _MOST_PARTS:
+            return "is left out, because there is too much"
+        try:
+            if is_record(type(value)):
+                accept_type(type(value))  # of any other class it is not known what is secret
+            elif not isinstance(value, (str, *_COMPOSED)):
+                from_json(json_of(value), allow_inf_nan=False)
+        except Exception:  # noqa: BLE001 - code of the program may run
+            return f"is of type {type(value).__name__}"
+        return ""
+
+    def _escaped(self, text: str) -> str:
+        escaped = escape_surrogates(text)
+        self.is_escaped = self.is_escaped or escaped is not text
+        return escaped
+
+
+_LISTS: Final = (list, tuple, set, frozenset, deque)
+_COMPOSED: Final = (Mapping, *_LISTS)
+_MOST_LEVELS: Final = 100
+_MOST_PARTS: Final = 10_000
 _maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _result_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

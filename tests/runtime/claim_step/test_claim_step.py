@@ -12,7 +12,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import EffectUncertain, LeaseLostError
-from handrail.prompt import ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session import Append, SliceView
@@ -227,6 +227,21 @@ def test_a_result_that_cannot_be_kept_says_so_when_it_is_replayed(wording: Wordi
     again = door.execute(call("pay", "A", id="2"))
     assert again.replayed
     assert again.content == wording
+
+
+def test_a_replay_says_what_json_can_say_of_a_result(wording: Wording) -> None:
+    """A value that is not recorded is shown as it was."""
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[dict[str, Any]]:
+        return ToolResult.ok({"paid": 5, "rate": float("inf")}, message="paid")
+
+    one = Tool[Note, dict[str, Any]](
+        name="pay", description="Pays.", handler=pay, effect="external", idempotency=BY_TEXT
+    )
+    door = executor(one)
+    first, again = door.execute(call("pay", "A", id="1")), door.execute(call("pay", "A", id="2"))
+    assert (first.success, again.success, again.replayed) == (True, True, True)
+    assert [first.content, again.content] == wording
 
 
 def test_a_result_of_the_wrong_type_is_done_all_the_same(wording: Wording) -> None:

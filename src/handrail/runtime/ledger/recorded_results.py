@@ -26,13 +26,18 @@ _VERSIONED = BoundedCache[dict[str, StoredType]]()
 
 
 def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
-    """A result as the ledger records it; a value that JSON cannot represent is omitted: the effect has happened."""
+    """A result as the ledger records it: the effect has happened.
+
+    Of a value that JSON cannot represent the message has what the model has read.
+    """
     value = tool.dump_value(result.value)
+    if value is None:
+        return EffectResult(result.render(), None, result.exclude_value_from_context)
     kind = cast("type[Any]", type(result.value))
-    if value is not None and is_versioned(kind):
+    if is_versioned(kind):
         stored = stored_type(kind)
         value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
-    if result.parts and value is not None:
+    if result.parts:
         value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
     return EffectResult(result.message, value, result.exclude_value_from_context)
 
