@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from pydantic import BaseModel
 
 from handrail.errors import ParseError
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt import tool as handrail_tool
 from tests.prompt.samples import Found, Lookup, look_up, lookup_tool, named_tool
 from tests.wording import Wording
 
@@ -107,6 +109,41 @@ def test_a_tool_without_parameters_takes_nothing_in_any_form() -> None:
     tool: Tool[Any, Any] = named_tool("ping")
     forms: list[str | bytes | dict[str, Any]] = ["{}", "", "null", b"{}", b"", {}, " { } "]
     assert [tool.parse(form) for form in forms] == [None] * len(forms)
+
+
+def page(number: int = 1) -> int:
+    """A page."""
+    return number
+
+
+def as_dict(arguments: dict[str, Any]) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True)
+class Page:
+    number: int = 1
+
+
+class Model(BaseModel):
+    number: int = 1
+
+
+PAGES: dict[str, Any] = {"type": "object", "properties": {"number": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize("nothing", ["", " \n", "null", " null ", b"", b"null", {}, None], ids=repr)
+def test_nothing_is_no_arguments_where_all_have_defaults(nothing: Any) -> None:
+    """However the parameters are declared; also in the key of an effect."""
+    assert Tool[Page, None](name="page", description="d").parse(nothing) == Page()
+    assert Tool[Model, None](name="page", description="d").parse(nothing) == Model()
+    paged = handrail_tool(page)
+    assert vars(paged.parse(nothing)) == {"number": 1}
+    assert paged.key_params(nothing, paged.parse(nothing)) == paged.parse("{}")
+    assert Tool.from_json_schema(name="page", description="d", schema=PAGES, handler=as_dict).parse(nothing) == {}
+    with pytest.raises(ParseError) as raised:
+        lookup_tool().parse(nothing)
+    assert [path for path, _ in raised.value.faults] == ["$.entity_id"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": 1}', "[]", {"a": 1}])

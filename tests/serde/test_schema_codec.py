@@ -50,7 +50,7 @@ FAULTY: list[Any] = [
     {},
     [],
     {"kind": "other", "mroe": 1, "name": "bbbb"},
-    {"kind": "new", "amount": "5", "name": 5, "tags": '["a"]', "never": 1},
+    {"kind": "new", "amount": "5", "name": 5, "tags": '["a"', "never": 1},
     {"kind": "new", "amount": 19.991, "tags": ["a", "a", "abc"], "either": [], "one": 1},
     {"kind": "new", "map": {"abc": 1}, "free": {}, "child": {"kind": 5}},
     {"kind": "new", "shape": {"form": "square", "w": "1"}, "free": {"x": "a"}},
@@ -70,16 +70,29 @@ def test_every_fault_has_its_path_and_its_cure(value: object, wording: Wording) 
 @pytest.mark.parametrize(
     "text",
     [
-        *("{", '{"kind": NaN, "amount": 1e999}', '{"kind": "new", "kind": "old"}', '"\ud800"', "[" * 999, "", "null"),
+        *("{", '{"kind": NaN, "amount": 1e999}', '{"kind": "new", "kind": "old"}', '"\ud800"', "[" * 999, "null"),
         f'{{"kind": "new", "amount": {10**400}}}',
     ],
-    ids=["syntax", "nan", "twice", "surrogate", "deep", "empty", "null", "digits"],
+    ids=["syntax", "nan", "twice", "surrogate", "deep", "null", "digits"],
 )
 def test_what_is_not_json_is_refused(text: str, wording: Wording) -> None:
-    """As for other arguments; no text at all is an object without fields."""
+    """As for other arguments."""
     with pytest.raises(ParseError) as raised:
         schema_codec(ORDER).parse_json(text)
     assert str(raised.value) == wording
+
+
+def test_an_array_or_object_in_a_text_is_read() -> None:
+    """Of a field that takes no text, and only if the text says all of it."""
+    kinds: dict[str, Any] = {"list": {"type": "array", "items": {"type": "integer"}}, "text": {"type": "string"}}
+    kinds |= {"maybe": {"anyOf": [{"type": "object"}, {"type": "null"}]}, "either": {"type": ["array", "string"]}}
+    made = schema_codec({"type": "object", "properties": kinds})
+    sent = {"list": "[1, 2]", "text": "[1]", "maybe": '{"a": 1}', "either": "[1]"}
+    assert made.parse(sent) == sent | {"list": [1, 2], "maybe": {"a": 1}}
+    for wrong in ("[1", '["a"]', "{}", "null", "[0.12345678901234567890]"):
+        with pytest.raises(ParseError) as raised:
+            made.parse({"list": wrong})
+        assert {path.partition("[")[0] for path, _ in raised.value.faults} == {"$.list"}
 
 
 def test_numbers_are_those_that_were_written() -> None:

@@ -42,6 +42,7 @@ from handrail.redaction import redacted_logger
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import shorten
+from handrail.serde.json_values import stated_arguments
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -52,8 +53,6 @@ R_co = TypeVar("R_co", covariant=True)
 _NOT_SAID = cast("Effect", None)
 """The default, equal to `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
-# Models write any of these for a tool that takes no arguments.
-_NOTHING: tuple[object, ...] = ("{}", "", "null", b"{}", b"", b"null", {})
 _MOST_BYTES = 4
 """The most bytes of one character in UTF-8."""
 
@@ -339,16 +338,16 @@ class Tool(Generic[P, R]):
         """Parse the arguments of a call; `None` for a tool without parameters.
 
         Args:
-            arguments: JSON, or decoded already. A tool without parameters also takes an empty text and `null`.
+            arguments: JSON, or decoded already. An empty text, blanks and `null` are `{}`.
             max_bytes: their maximum size, as JSON in UTF-8; larger arguments are not parsed.
 
         Raises:
             ParseError: they do not fit; its `faults` has every one with its path.
         """
-        kind = self.params_type
-        if kind is None:
-            # Anything else is parsed as arguments of an empty dataclass, which reports each argument as unexpected.
-            if arguments not in _NOTHING:
+        arguments = stated_arguments(arguments)
+        if self.params_type is None:
+            # Others are parsed as arguments of an empty dataclass, which reports each argument as unexpected.
+            if arguments not in ("{}", {}):
                 codec(NoParams, max_bytes=max_bytes).parse(arguments)
             return cast("P", None)  # P is None here
         # The fast path: a text this short is within the limit in any encoding of its characters, so its bytes are not
@@ -373,7 +372,7 @@ class Tool(Generic[P, R]):
             ParseError: the arguments no longer fit.
         """
         reader = self.key_codec
-        return params if reader is None else reader.parse("{}" if arguments in _NOTHING else arguments)
+        return params if reader is None else reader.parse(stated_arguments(arguments))
 
     def with_secrets(self, params: P) -> object:
         """The parameters with the values of their secrets, for the hashes of a tool whose `masking` hides some."""

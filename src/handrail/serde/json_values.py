@@ -14,27 +14,28 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError
-from handrail.serde.adapter import BYTES_AS
+from handrail.serde.adapter import BYTES_AS, inexact_numbers
 from handrail.serde.annotations import field_values
 from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, fault_message
 from handrail.serde.formatting import format_path, shorten, type_name
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.location import Path
 
+T = TypeVar("T")
 Text = str | bytes | bytearray
 """JSON, as a string or in UTF-8."""
 
@@ -61,6 +62,12 @@ MOST_WRITTEN: Final = 250
 
 TOO_DEEPLY: Final = "nested too deeply: the limit is a depth of {levels} levels"
 """What is said of a value with more."""
+
+
+def stated_arguments(data: T) -> T | str:
+    """The arguments of a call as they are; `{}` for `null`, an empty text and blanks, by which models say none."""
+    said: object = data.strip() if isinstance(data, str | bytes | bytearray) else data
+    return "{}" if said in (None, "", "null", b"", b"null") else data  # a tuple, because decoded arguments have no hash
 
 
 def size_in_bytes(data: Text) -> int:
@@ -170,6 +177,24 @@ def lone_surrogate(data: str) -> str:
     """That `data` holds a lone surrogate, and where."""
     at = next(position for position, character in enumerate(data, start=1) if "\ud800" <= character <= "\udfff")
     return f"not Unicode: character {at} is one half of a surrogate pair; send the whole character or leave it out"
+
+
+def decoded_text(text: str, kinds: Collection[str]) -> list[Any] | dict[str, Any] | None:
+    """The array or object that a text holds as JSON, where one is asked for and no text; `None` if it holds neither.
+
+    Args:
+        text: the text.
+        kinds: the JSON types that its place takes.
+    """
+    if "string" in kinds or not ("array" in kinds or "object" in kinds):
+        return None
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        return None
+    is_asked = (is_array(value) and "array" in kinds) or (is_object(value) and "object" in kinds)
+    # Of a key that is there twice and of a number with too many digits, the value has lost a part.
+    return value if is_asked and not repeated_keys(text) and not inexact_numbers(text) else None
 
 
 class _RepeatedKeyError(Exception):

@@ -31,6 +31,7 @@ from handrail.serde.formatting import format_path, shorten
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import (
     Text,
+    decoded_text,
     json_of,
     json_syntax_fault,
     lone_surrogate,
@@ -52,8 +53,6 @@ except ModuleNotFoundError as _error:
         f'a JSON Schema that is data needs {_error.name}, which is not installed: pip install "handrail[schemas]"',
         name=_error.name,
     ) from _error
-
-_EMPTY: Final = ("", "null")
 
 
 class _SchemaCodec:
@@ -101,13 +100,15 @@ class _SchemaCodec:
         if self._max_bytes is not None and (faults := size_faults(data, self._max_bytes)):
             raise _refusal(faults)
         try:
-            # Models write these for no arguments, and a schema may take none.
-            value: object = {} if data in _EMPTY else from_json(data)
+            value: object = from_json(data)
         except ValueError as error:
             raise _refusal((("$", json_syntax_fault(str(error), data)),)) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
             raise _refusal((("$", lone_surrogate(str(data))),)) from None
-        if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data or "{}")):
+        faults = _faults(self._validator, value)
+        if faults and _read_texts(self._validator, value):
+            faults = _faults(self._validator, value)
+        if faults := (*faults, *number_faults(data), *repeated_keys(data)):
             raise _refusal(faults)
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
@@ -279,6 +280,28 @@ def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - 
         return tuple(dict.fromkeys((format_path(path), text) for path, text in islice(every, MOST_FAULTS)))
     except RecursionError:
         return (("$", "nested too deeply for its schema; send a flatter value"),)
+
+
+def _read_texts(validator: Any, value: Any) -> bool:  # noqa: ANN401 - of the library, and decoded JSON
+    """Put an array or object in the place of each field that is a text which holds it, where no text is taken.
+
+    Returns:
+        Whether there was one.
+    """
+    fields: Mapping[str, object] = value if is_object(value) else {}
+    if not any(isinstance(each, str) and each.lstrip()[:1] in {"[", "{"} for each in fields.values()):
+        return False
+    found: dict[str, object] = {}
+    for error in islice(validator.iter_errors(value), MOST_FAULTS):
+        causes: list[Any] = error.context or [error]
+        # A choice of texts, or a rule for them, is not a fault of the type.
+        if len(error.absolute_path) == 1 and all(each.validator == "type" for each in causes):
+            kinds = {kind for each in causes for kind in _kinds(each.validator_value)}
+            text = error.instance
+            if isinstance(text, str) and (decoded := decoded_text(text, kinds)) is not None:
+                found[error.absolute_path[0]] = decoded
+    value.update(found)
+    return bool(found)
 
 
 # ----------------------------------------------------------------------------------------------------------- the words

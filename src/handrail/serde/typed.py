@@ -7,7 +7,8 @@
   value, a set an array. A moment's offset from UTC is written in whole minutes (RFC 3339).
 * The limit on nesting, some two hundred levels, is the parser's own.
 * A number with a fraction of zero is an integer in JSON Schema: `5.0` is `5`, and so is `5e0`. pydantic's strict
-  integers refuse it. It is looked for only in arguments that do not fit, so that it costs those nothing that do.
+  integers refuse it. Models send an array or object as a text that holds its JSON; it is read where no text is taken.
+  Both are looked for only in arguments that do not fit, so that it costs those nothing that do.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from handrail.serde.json_values import (
     TOO_DEEPLY,
     FlatKeys,
     Text,
+    decoded_text,
     endless,
     find_unserializable,
     foreign_values,
@@ -49,7 +51,7 @@ from handrail.serde.json_values import (
     repeated_keys,
     size_faults,
 )
-from handrail.serde.location import Path, followed_each, locate
+from handrail.serde.location import Path, asked_at, followed_each, locate
 from handrail.serde.stored_values import stored_recheck
 from handrail.serde.unsent import reader_for_keys
 
@@ -158,7 +160,7 @@ class Codec(Generic[T]):
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
-            data, faults = self._with_whole_numbers(error, data)
+            data, faults = self._repaired(error, data)
             if faults:
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
                 raise _refusal(faults) from None
@@ -274,22 +276,24 @@ class Codec(Generic[T]):
         """
         return _decoded(self.dump_json(value))
 
-    def _with_whole_numbers(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
-        """`data` with `5` for `5.0` where an integer is asked for, and what is wrong with it then."""
+    def _repaired(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
+        """`data` with what `repair` changes, and what is wrong with it then."""
         lines = error.errors(include_url=False, include_input=False)
         if lines[0]["type"] in _NOT_JSON:
             return data, self._faults(error, data)
         decoded: object = from_json(data)
-        if not make_whole(lines, self._built.schemas().parsed, decoded, inexact_numbers(data, whole=True)):
+        if not repair(lines, self._built.schemas().parsed, decoded, inexact_numbers(data, whole=True)):
             rounded = [line for line in lines if line["type"] == "digits"]  # what else is an integer is not at fault
             return data, faults_of(rounded or lines, self._built.schemas().parsed, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
-        whole, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
+        meant, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
-            self._validate(whole, strict=True)
+            self._validate(meant, strict=True)
         except ValidationError as again:
-            return whole, (*self._faults(again, whole), *repeated)
-        return whole, repeated
+            # A text that held JSON may have held such numbers or texts again.
+            whole, faults = self._repaired(again, meant)
+            return whole, (*faults, *repeated)
+        return meant, repeated
 
     def _guard(self, data: Text) -> None:
         """Refuses what the validator would let pass: too much, and numbers that JSON does not have."""
@@ -507,8 +511,10 @@ def _made_stored(kind: object) -> Codec[Any]:
     return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
 
 
-def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
-    """Write integers in `data`, in place, where an integer is asked for and a number with a fraction of zero stands.
+def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
+    """Write in `data`, in place, what is asked for where the same is said in another form.
+
+    That is an integer for a number with a fraction of zero, and an array or object for a text that holds it as JSON.
 
     Args:
         lines: what pydantic found wrong.
@@ -521,19 +527,24 @@ def make_whole(lines: Sequence[ErrorDetails], schema: Node, data: object, inexac
     """
     if any(line["type"] == "digits" for line in lines):
         return False
-    paths: set[Path] = set()
+    meant: dict[Path, object] = {}
     for spot in followed_each((line["loc"] for line in lines), schema, data):
-        is_whole = isinstance(spot.value, float) and spot.value.is_integer() and spot.value not in inexact
-        if is_whole and any("integer" in kinds_asked(node, schema) for node in spot.nodes):
-            paths.add(spot.path)
+        value = spot.value
+        if isinstance(value, float) and value.is_integer() and value not in inexact:
+            if any("integer" in kinds_asked(node, schema) for node in spot.nodes):
+                meant[spot.path] = int(value)
+        elif isinstance(value, str) and not spot.is_key:
+            kinds = {kind for node in asked_at(spot.path, schema) for kind in kinds_asked(node, schema)}
+            if (decoded := decoded_text(value, kinds)) is not None:
+                meant[spot.path] = decoded
     # A number by itself is only read from a store, where an integer is written as one.
-    paths.discard(())
-    for path in paths:
-        _make_whole_at(data, path)
-    return bool(paths)
+    meant.pop((), None)
+    for path, value in meant.items():
+        _put(data, path, value)
+    return bool(meant)
 
 
-def _make_whole_at(data: Any, path: Path) -> None:  # noqa: ANN401 - decoded JSON
+def _put(data: Any, path: Path, value: object) -> None:  # noqa: ANN401 - decoded JSON
     for segment in path[:-1]:
         data = data[segment]
-    data[path[-1]] = int(data[path[-1]])
+    data[path[-1]] = value

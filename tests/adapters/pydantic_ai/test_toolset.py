@@ -128,7 +128,7 @@ async def test_a_success_returns_its_text_and_says_aside_whether_it_was_replayed
     [
         pytest.param('{"text": ', id="malformed", marks=pytest.mark.requirement("M-06a")),
         pytest.param('{"text": 7}', id="wrong type", marks=pytest.mark.requirement("M-06e")),
-        pytest.param("null", id="null"),
+        pytest.param("[]", id="no object"),
     ],
 )
 async def test_wrong_arguments_are_a_failed_return_and_spend_no_retry(arguments: str, wording: Wording) -> None:

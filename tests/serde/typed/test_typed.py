@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from types import MappingProxyType
@@ -211,3 +211,46 @@ def test_a_value_of_scalars_is_refused_by_its_types(change: Json) -> None:
     """What is not of its declared type goes the thorough way, and is told."""
     with pytest.raises(DumpError, match=rf"^\$\.{next(iter(change))}: "):
         result_codec(Scalars).dump_json(replace(Scalars("a", 1, 2.0, True, Status.DONE), **change))
+
+
+@dataclass(frozen=True)
+class Row:
+    number: int
+
+
+@dataclass(frozen=True)
+class Sheet:
+    rows: list[Row] = field(default_factory=list[Row])
+    named: dict[str, Row] | None = None
+    amounts: tuple[Decimal, ...] = ()
+    text: list[int] | str = ""
+
+
+@pytest.mark.parametrize(
+    "sent, value",
+    [
+        ({"rows": '[{"number": 1}]'}, Sheet([Row(1)])),
+        ({"rows": ['{"number": 1.0}']}, Sheet([Row(1)])),
+        ({"named": ' {"a": "{\\"number\\": 1}"} '}, Sheet(named={"a": Row(1)})),
+        ({"amounts": "[1.50]"}, Sheet(amounts=(Decimal("1.5"),))),
+        ({"text": "[1]"}, Sheet(text="[1]")),
+    ],
+)
+def test_an_array_or_object_in_a_text_is_read(sent: dict[str, Any], value: Sheet) -> None:
+    """Where its place takes no text: models send the JSON of an argument once more in a string."""
+    assert codec(Sheet).parse(sent) == value
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *({"rows": '[{"number": 1}'}, {"rows": '{"number": 1}'}, {"named": "null"}, {"rows": '["a"]'}),
+        *({"named": '{"a": {"number": 1, "number": 2}}'}, {"amounts": "[1.00000000000000000001]"}),
+        *({"amounts": "[NaN]"}, {"rows": '[{"number": 1, "more": "\\ud800"}]'}, {"rows": "1"}),
+    ],
+)
+def test_a_text_that_does_not_say_all_of_it_is_refused(sent: dict[str, Any]) -> None:
+    """Nothing is lost: neither digits nor one of two values for a key."""
+    with pytest.raises(ParseError) as raised:
+        codec(Sheet).parse(sent)
+    assert {path.split(".")[1].partition("[")[0] for path, _ in raised.value.faults} == set(sent)

@@ -41,6 +41,20 @@ async def test_values_that_are_made_already_are_left_to_pydantic_ai() -> None:
         validator.validate_python({"seats": "5", "note": "a"})
 
 
+async def test_other_ways_to_say_the_same_are_read() -> None:
+    """A list in a text where no text is taken, and nothing for no arguments."""
+
+    def count(numbers: list[int] = []) -> str:  # noqa: B006 - it is not changed
+        """Count."""
+        return str(numbers)
+
+    validator = await validator_of(count)
+    assert validator.validate_json('{"numbers": "[1.0, 2]"}') == {"numbers": [1, 2]}
+    assert [validator.validate_json(nothing) for nothing in ("", " ", "null")] == [{"numbers": []}] * 3
+    with pytest.raises(ValidationError):
+        validator.validate_json('{"numbers": "[1"}')
+
+
 async def test_arguments_that_are_still_arriving_are_not_held_to_the_schema() -> None:
     """They are read strictly once they are whole."""
     validator = await validator_of(take)

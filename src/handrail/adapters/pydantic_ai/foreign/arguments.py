@@ -24,8 +24,8 @@ from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers, with
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, rebuilt
-from handrail.serde.json_values import is_decoded
-from handrail.serde.typed import make_whole
+from handrail.serde.json_values import is_decoded, stated_arguments
+from handrail.serde.typed import repair
 
 _NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
 _EXACT: Final = frozenset({"int", "float", "bool", "str", "time"})
@@ -78,7 +78,8 @@ class FunctionArguments:
         return self.made.validate_python(input, **options)
 
     def _agreed(self, data: str | bytes | bytearray, context: object) -> str | bytes | bytearray:
-        """`data` with `5` for `5.0` where the schema has an integer."""
+        """`data` as the schema has it: with `5` for `5.0`, and a list for a text that holds it; `{}` for nothing."""
+        data = stated_arguments(data)
         try:
             self._check(data, context=context)
         except ValidationError as error:
@@ -86,11 +87,10 @@ class FunctionArguments:
             if lines[0]["type"] in _NOT_JSON:
                 raise
             decoded = from_json(data)
-            if not make_whole(lines, self._schema, decoded, inexact_numbers(data, whole=True)):
+            if not repair(lines, self._schema, decoded, inexact_numbers(data, whole=True)):
                 raise
-            data = to_json(decoded, inf_nan_mode="constants")
             # Checked again: the conversion fixes one kind of fault, and others may remain.
-            self._check(data, context=context)
+            return self._agreed(to_json(decoded, inf_nan_mode="constants"), context)
         return data
 
 
