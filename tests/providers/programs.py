@@ -107,7 +107,7 @@ def program_of(name: str) -> Program:
     page, names = (OWN_LOOP, PROVIDERS) if name in PROVIDERS else (PYDANTIC_AI, ADAPTERS)
     tools, *parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
     source = tools + "\n" + parts[names.index(name)]
-    (session,) = re.findall(r'Session\.open\(store, "([^"]+)"\)', source)
+    (session,) = re.findall(r'store\.session\("([^"]+)"\)', source)
     assert source.count(_URL) == 1
     package = ROOT / "src" / "handrail" / "adapters" / "pydantic_ai"
     library = () if name in PROVIDERS else tuple(str(package / f"{file}.py") for file in _ADAPTER_FILES)

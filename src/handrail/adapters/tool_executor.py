@@ -18,13 +18,7 @@ from typing import Any, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
-from handrail.errors.developer import (
-    check_argument,
-    first_mistake,
-    mistakes_in,
-    names_near_parameters,
-    note_mistakes,
-)
+from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
@@ -102,9 +96,7 @@ class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attr
 
 
 class ToolExecutor:
-    """Runs the tool calls of one run. Threads and tasks may share it.
-
-    As a context manager it closes at the end the resources that the providers of the prompt have created for the run.
+    """Runs the tool calls of one run; threads and tasks may share it. Its block closes the resources made for the run.
 
     Attributes:
         environment: what all calls of the run share.
