@@ -239,7 +239,7 @@ class Tool(Generic[P, R]):
         set_field(self, "result_type", arguments[1])
         set_field(self, "codec", declaration.params_codec())
         set_field(self, "value_codec", declaration.value_codec())
-        declared: object = self.idempotency
+        declared = cast("IdempotencyConfig | bool | None", self.idempotency)
         if isinstance(declared, bool):
             set_field(self, "idempotency", IdempotencyConfig() if declared else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.

@@ -296,13 +296,14 @@ class _Sayable:
     def plain(self, value: object, path: Path, above: tuple[int, ...]) -> object:
         """The value as decoded JSON; `above` has the ids of what holds it."""
         self._parts += 1
+        inner = (*above, id(value))
         if reason := self._reason(value, above):
             self.gaps.append(f"{format_path(path)} {reason}")
             return None
         if not isinstance(value, _COMPOSED) and not is_record(type(value)):
             return self._escaped(value) if isinstance(value, str) else from_json(json_of(value))
-        inner = (*above, id(value))
-        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
+        held = parts_of_value(cast("Any", value))
+        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in held]
         if isinstance(value, _LISTS):
             return [part for _, part in parts]
         named = {self._escaped(str(name)): part for name, part in parts}
@@ -310,6 +311,7 @@ class _Sayable:
 
     def _reason(self, value: object, above: tuple[int, ...]) -> str:
         """Why JSON cannot say a value, or it is not shown; empty if it is."""
+        kind = type(value)
         if isinstance(value, float) and not math.isfinite(value):
             return f"is {json.dumps(value)}"
         if id(value) in above:
@@ -322,7 +324,7 @@ class _Sayable:
             elif not isinstance(value, (str, *_COMPOSED)):
                 from_json(json_of(value), allow_inf_nan=False)
         except Exception:  # noqa: BLE001 - code of the program may run
-            return f"is of type {type(value).__name__}"
+            return f"is of type {kind.__name__}"
         return ""
 
     def _escaped(self, text: str) -> str:

@@ -13,14 +13,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Self
+from typing import Self, Unpack
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, SessionUseError
+from handrail.session import Session
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.opening import OpenOptions
 from handrail.session.persistence.protocol import (
     AnswerChange,
     AnswerRow,
@@ -44,7 +46,6 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    Store,
     WatchCallback,
     open_calls,
     points_of,
@@ -137,7 +138,9 @@ class MemoryStore:
         """Close it."""
         self.close()
 
-    session = Store.session
+    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
+        """Resumes or begins a session; short for `Session.open(store, session_id)`."""
+        return Session.open(self, session_id, **options)
 
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""

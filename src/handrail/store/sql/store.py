@@ -7,15 +7,17 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.closing import closing_after
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
+from handrail.session import Session
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.opening import OpenOptions
 from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
@@ -36,7 +38,6 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    Store,
     WatchCallback,
     change_effect,
     disowned,
@@ -160,7 +161,9 @@ class SqlStore:
         if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
 
-    session = Store.session
+    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
+        """Resumes or begins a session; short for `Session.open(store, session_id)`."""
+        return Session.open(self, session_id, **options)
 
     def close(self) -> None:
         """Release all sessions, and close all connections. Calling it twice has the same effect.
