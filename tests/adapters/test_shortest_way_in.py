@@ -52,7 +52,11 @@ def test_resources_are_bound_to_the_list_or_to_the_prompt() -> None:
         assert files.read_text("orders.txt") == "A-1"
 
 
-@pytest.mark.parametrize("given", [{}, {"tools": [pay], "prompt": Prompt.from_tools([pay])}], ids=["neither", "both"])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"tools": [pay], "prompt": Prompt.from_tools([pay])}, {"tools": pay}],
+    ids=["neither", "both", "a tool that is in no list"],
+)
 def test_an_executor_has_tools_or_a_prompt(given: dict[str, object], wording: Wording) -> None:
     """The message says how each is given."""
     with pytest.raises(InvalidArgumentError) as refused:

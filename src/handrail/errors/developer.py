@@ -471,7 +471,7 @@ class UnboundResourceError(ResourceError, DeveloperMistake, LookupError):
         chain = f"the tool {tool}" if tool else " -> ".join(kind.__name__ for kind in (*needed_by, protocol))
         super().__init__(
             f"nothing is bound for {protocol.__name__} (asked for by {chain}). "
-            f"Bind one: Prompt(template).bind(resources={{{protocol.__name__}: ...}}), "
+            f"Bind one, by resources={{{protocol.__name__}: ...}} of ToolExecutor or Prompt(template).bind, "
             f"or ask with a default: resources.get({protocol.__name__}, None)."
         )
         self.protocol = protocol

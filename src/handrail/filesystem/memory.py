@@ -205,8 +205,8 @@ class InMemoryFilesystem:
         """The path by which what is at a path is named; see `Filesystem.shortest`."""
         path = normalise(path)
         with self._lock:
-            known = path.isascii() or self._tree.at(path) is not NO_NODE
-            return path if known else paths.as_stored(path, self._tree.names)
+            is_stored = path.isascii() or self._tree.at(path) is not NO_NODE
+            return path if is_stored else paths.as_stored(path, self._tree.names)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
         """Why searches leave a path out; see `Filesystem.unsearched`."""

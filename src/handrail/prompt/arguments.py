@@ -73,14 +73,14 @@ def description_in(docstring: object, parameters: Collection[str]) -> Descriptio
         return Description(text)
     try:
         # griffe wants a blank line before a title, and none behind it.
-        found = _read(_CLOSE_TITLE.sub(r"\n\1", text) if style == "google" else text, style)
+        description = _read(_CLOSE_TITLE.sub(r"\n\1", text) if style == "google" else text, style)
     except Exception:  # noqa: BLE001  # pragma: no cover - a docstring is prose; no text is known on which griffe fails
         return Description(text)
-    known = {name: words for name, words in found.parameters.items() if name in parameters}
+    own = {name: words for name, words in description.parameters.items() if name in parameters}
     # The section was not one of parameters, or is of another function: nothing of it is lost then.
-    if not found.text or (found.parameters and not known):
-        return Description(text, known)
-    return Description(found.text, known)
+    if not description.text or (description.parameters and not own):
+        return Description(text, own)
+    return Description(description.text, own)
 
 
 def _style_of(text: str) -> Style | None:

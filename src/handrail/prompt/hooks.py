@@ -332,7 +332,12 @@ class FilesExist:
         return (f"These files do not exist: {enumerated(absent, limit=_LONGEST_LIST)}.",)
 
 
-class AllOf:
+class _Combined:
+    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
+        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+
+
+class AllOf(_Combined):
     """Complete if all of its checkers say so; what any of them misses is missing.
 
     Args:
@@ -342,17 +347,12 @@ class AllOf:
         PromptValidationError: one is neither.
     """
 
-    __slots__ = ("checkers",)
-
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
-
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What all of them miss, in their order."""
         return tuple(each for checker in self.checkers for each in checker.missing(context))
 
 
-class AnyOf:
+class AnyOf(_Combined):
     """Complete if one of its checkers says so; those after it are not asked.
 
     Args:
@@ -361,11 +361,6 @@ class AnyOf:
     Raises:
         PromptValidationError: one is neither.
     """
-
-    __slots__ = ("checkers",)
-
-    def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What each of them misses, and that one of these suffices."""

@@ -568,6 +568,7 @@ def prompt_over(
         PromptValidationError: as for the section, the template and `bind`.
     """
     if tools is not None:
+        check_argument(function, "tools", tools, Iterable, "a list of tools: [pay, ship]; a prompt is given as prompt=")
         check_argument(function, "prompt", prompt, NoneType, "left out: the tools are a prompt of their own")
         prompt = Prompt.from_tools(tools)
     if not isinstance(prompt, Prompt):

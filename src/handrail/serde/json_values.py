@@ -66,8 +66,8 @@ TOO_DEEPLY: Final = "nested too deeply: the limit is a depth of {levels} levels"
 
 def stated_arguments(data: T) -> T | str:
     """The arguments of a call as they are; `{}` for `null`, an empty text and blanks, by which models say none."""
-    said: object = data.strip() if isinstance(data, str | bytes | bytearray) else data
-    return "{}" if said in (None, "", "null", b"", b"null") else data  # a tuple, because decoded arguments have no hash
+    text: object = data.strip() if isinstance(data, str | bytes | bytearray) else data
+    return "{}" if text in (None, "", "null", b"", b"null") else data  # a tuple, because decoded arguments have no hash
 
 
 def size_in_bytes(data: Text) -> int:

@@ -291,7 +291,7 @@ def _read_texts(validator: Any, value: Any) -> bool:  # noqa: ANN401 - of the li
     fields: Mapping[str, object] = value if is_object(value) else {}
     if not any(isinstance(each, str) and each.lstrip()[:1] in {"[", "{"} for each in fields.values()):
         return False
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for error in islice(validator.iter_errors(value), MOST_FAULTS):
         causes: list[Any] = error.context or [error]
         # A choice of texts, or a rule for them, is not a fault of the type.
@@ -299,9 +299,9 @@ def _read_texts(validator: Any, value: Any) -> bool:  # noqa: ANN401 - of the li
             kinds = {kind for each in causes for kind in _kinds(each.validator_value)}
             text = error.instance
             if isinstance(text, str) and (decoded := decoded_text(text, kinds)) is not None:
-                found[error.absolute_path[0]] = decoded
-    value.update(found)
-    return bool(found)
+                values[error.absolute_path[0]] = decoded
+    value.update(values)
+    return bool(values)
 
 
 # ----------------------------------------------------------------------------------------------------------- the words

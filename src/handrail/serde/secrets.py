@@ -302,8 +302,8 @@ class _Sayable:
             return None
         if not isinstance(value, _COMPOSED) and not is_record(type(value)):
             return self._escaped(value) if isinstance(value, str) else from_json(json_of(value))
-        held = parts_of_value(cast("Any", value))
-        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in held]
+        members = parts_of_value(cast("Any", value))
+        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in members]
         if isinstance(value, _LISTS):
             return [part for _, part in parts]
         named = {self._escaped(str(name)): part for name, part in parts}
