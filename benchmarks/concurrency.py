@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from benchmarks.timing import Block, Bound, Limit
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, tool
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolsSection, tool
 from handrail.runtime import Session, ToolCall
 from handrail.turns import Ticket, Turn, draw_ticket
 
@@ -23,7 +25,13 @@ BOUNDS = (Bound(BEHIND, ALONE, 1.1), Bound(ON_THREAD, AWAITED, 3.0))
 
 REVERSE = f"the turns of {READS:,} reads that end in reverse order"
 WAITING = f"the turns of {WRITERS:,} writers that wait"
-LIMITS = (Limit(REVERSE, 60.0, "ms"), Limit(WAITING, 100.0, "ms"))
+_SLOW_TOOLS: dict[str, dict[str, Any]] = {
+    "read": {"effect": "read"},
+    "concurrent": {"effect": "external", "concurrent": True},
+}
+ENTRIES = ("execute_all", "execute_all_async", "answer")
+SIX = {(entry, name): f"six {name} calls of half a second through {entry}" for entry in ENTRIES for name in _SLOW_TOOLS}
+LIMITS = (Limit(REVERSE, 60.0, "ms"), Limit(WAITING, 100.0, "ms"), *(Limit(case, 800.0, "ms") for case in SIX.values()))
 
 _SLOW = 1.0  # seconds
 _OF_ONE = 200
@@ -40,6 +48,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             ON_THREAD: Block(_OF_ONE, lambda: runner.run(_call_often("block"))),
             REVERSE: _end_in_reverse,
             WAITING: _wait_in_line,
+            **{case: partial(_six_slow, runner, *named) for named, case in SIX.items()},
         }
 
 
@@ -55,6 +64,23 @@ async def _double_late(number: int) -> int:
     if number == 0:
         await asyncio.sleep(_SLOW)
     return 2 * number
+
+
+def _wait(number: int) -> int:
+    time.sleep(_SLOW / 2)
+    return number
+
+
+def _six_slow(runner: asyncio.Runner, entry: str, name: str) -> None:
+    """One reply of six slow calls, which read or are concurrent."""
+    declared = tool(name="wait", **_SLOW_TOOLS[name])
+    section = ToolsSection(title="Tools", tools=[declared(_wait)])
+    prompt = Prompt(PromptTemplate(ns="benchmarks", key="slow", sections=[section]))
+    executor = ToolExecutor(prompt=prompt, session=Session())
+    calls = [ToolCall(f"call-{number}", "wait", {"number": number}) for number in range(6)]
+    asked = getattr(executor, entry)(calls, reply="reply")
+    messages = runner.run(asked) if entry.endswith("_async") else asked
+    assert [message.content for message in messages] == [str(number) for number in range(6)]
 
 
 def _executor() -> ToolExecutor:
