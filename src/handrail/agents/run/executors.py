@@ -276,6 +276,7 @@ class RunExecutors:
         self.admit(definition)
         said = read_tool_metadata(definition)
         section, default, untrusted, may_act = "", said.approval, said.untrusted, said.may_act
+        concurrent = said.concurrent
         policies: tuple[str, ...] = ()
         hints = effect_hints(said.effect, declares_effect=said.declares_effect, idempotency=said.idempotency)
         name, own = _own_name(definition), self._own_of(definition)
@@ -288,7 +289,7 @@ class RunExecutors:
             tool = self.own_tool(definition)
             if tool is not None:
                 untrusted = tool.untrusted or name in environment.prompt.template.untrusted_tools
-                may_act = tool.may_act
+                may_act, concurrent = tool.may_act, tool.concurrent
                 hints = effect_hints(tool.effect, declares_effect=tool.declares_effect, idempotency=tool.idempotency)
         call = GatedCall(
             path=self._path,
@@ -315,6 +316,7 @@ class RunExecutors:
             on_arguments=rules_on_arguments(self._tree.rules, call, found),
             untrusted=untrusted,
             may_act=may_act,
+            runs_one_by_one=said.effect == "external" and not concurrent,
         )
 
     def own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
@@ -579,6 +581,7 @@ class ToolReport:
         hints: what the developer may not have meant, in sentences.
         untrusted: whether third parties write what it returns, so that it taints the session.
         may_act: whether its calls are asked about in a tainted session.
+        runs_one_by_one: whether it acts outside and is not declared to be concurrent.
     """
 
     name: str
@@ -593,3 +596,4 @@ class ToolReport:
     on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
     untrusted: bool = False
     may_act: bool = False
+    runs_one_by_one: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +121,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         *(f"warning: {warning}" for warning in findings.warnings),
         *(f"taint: {taint}" for taint in findings.taint),
         *(f"hint: {tool.name}: {hint}." for tool in findings.tools for hint in tool.hints),
+        *_one_by_one(findings.tools),
     ):
         screen.remark(remark)
     if saved := _saved_tokens(findings):
@@ -137,6 +138,14 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     on = "no model is named yet" if model is None else f"on {model.name} (from {model.source})"
     screen.remark(f"{name} can run, with {count_noun(len(findings.tools), 'tool')}; {on}.")
     return DONE
+
+
+def _one_by_one(tools: Sequence[ToolReport]) -> Iterator[str]:
+    if names := [tool.name for tool in tools if tool.runs_one_by_one and not tool.source.endswith("(built-in)")]:
+        yield (
+            f"hint: {', '.join(names)}: calls that act outside run one by one; where they are slow and independent, "
+            "concurrent=True lets them run side by side."
+        )
 
 
 def _saved_tokens(findings: Findings) -> int:
