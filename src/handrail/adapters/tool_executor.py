@@ -9,10 +9,11 @@ Every call goes through `handrail.runtime.invoke`; this module only sets up what
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from types import NoneType, TracebackType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.loop_guard import asynchronous_entry, synchronous_entry
+from handrail.loop_guard import asynchronous_entry, loop_is_running, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
 from handrail.prompt.policies.policy import check_approver
 from handrail.prompt.prompt import prompt_over
@@ -29,12 +30,13 @@ from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
-from handrail.runtime.execution import ASYNC, BLOCKING, run_to_completion, wait_until_done
+from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, cancel_all, run_to_completion
+from handrail.runtime.handler_loop import run_beside
 from handrail.runtime.invoke import invoke
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
 from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
-from handrail.session.call_ref import REPLY_RULE, distinct_id, reply_name
+from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
@@ -244,7 +246,7 @@ class ToolExecutor:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute", call)
-            name = None if reply is None else _checked(reply)
+            name = None if reply is None else checked_reply(reply)
             if (recorder := environment.session.recorder) is not None and current() is None:
                 recorder.check_wait()
             if environment.within is None:
@@ -256,6 +258,7 @@ class ToolExecutor:
             _check_call("ToolExecutor.execute", call)
             raise
 
+    @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
         """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
@@ -268,16 +271,17 @@ class ToolExecutor:
         """
         return await self._execute_async(call, reply, self.environment)
 
-    @asynchronous_entry
-    async def _execute_async(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
+    async def _execute_async(
+        self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode = ASYNC
+    ) -> ToolMessage:
         try:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute_async", call)
-            name = None if reply is None else _checked(reply)
+            name = None if reply is None else checked_reply(reply)
             if environment.within is None:
-                return await invoke(call, name, environment, ASYNC)
+                return await invoke(call, name, environment, mode)
             with environment.in_call():
-                return await invoke(call, name, environment, ASYNC)
+                return await invoke(call, name, environment, mode)
         except (AttributeError, TypeError):  # as in `execute`
             _check_call("ToolExecutor.execute_async", call)
             raise
@@ -319,7 +323,11 @@ class ToolExecutor:
         return _answered(asked, outcomes, prompt_changed=self._offered() != before)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
-        """Run the calls of one reply sequentially; a message for each, in the order asked.
+        """Run the calls of one reply, side by side where they may; a message for each, in the order asked.
+
+        Neighbours that read, or are of a `concurrent` tool, run side by side: `def` handlers on threads of their own,
+        `async def` handlers on the loop of this thread's handlers. Every other call, and one that has no such
+        neighbour, runs by itself, on this thread. So do all calls on a thread that runs an event loop.
 
         `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
         is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
@@ -332,7 +340,8 @@ class ToolExecutor:
             DeveloperMistake: as for `execute`, after the remaining calls have run. If there are several, the first is
                 raised, with the others as notes. An `ExceptionGroup` of a handler that contains one is treated the
                 same.
-            RunAbortedError: as for `execute`; the calls after the one that ended the run have not been run.
+            RunAbortedError: as for `execute`; those that ran beside the call that ended the run have ended, and the
+                calls after them have not been run.
         """
         _check_calls("ToolExecutor.execute_all", calls)
         asked = tuple(calls)
@@ -340,12 +349,13 @@ class ToolExecutor:
             check_made_once(self.environment.session, asked)
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
+    @asynchronous_entry
     async def execute_all_async(
         self, calls: Iterable[ToolCall], *, reply: str | None = None
     ) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply, reads concurrently, writers in the order asked; a message for each.
 
-        The outcome is the same as for sequential calls. `reply` and ids are as for `execute_all`.
+        The outcome is that of running them one by one. `reply` and ids are as for `execute_all`.
 
         Raises:
             DeveloperMistake: as for `execute_all`.
@@ -419,7 +429,7 @@ class ToolExecutor:
             SessionError: the session is closed, or has passed to another process.
             ValueError: `reply` cannot name a reply.
         """
-        name = None if reply is None else _checked(reply)
+        name = None if reply is None else checked_reply(reply)
         return run_to_completion(self.environment.check_answer(answer, BLOCKING, name))
 
     @asynchronous_entry
@@ -431,7 +441,7 @@ class ToolExecutor:
             SessionError: as for `completion`.
             ValueError: as for `completion`.
         """
-        return await self.environment.check_answer(answer, ASYNC, None if reply is None else _checked(reply))
+        return await self.environment.check_answer(answer, ASYNC, None if reply is None else checked_reply(reply))
 
     def _reply_of(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None
@@ -453,15 +463,14 @@ class ToolExecutor:
         is_fixed = reply is not None or not environment.rendering.may_change
         return environment if is_fixed else environment.with_rendered(environment.rendered_prompt)
 
-    def _run_each(self, calls: Iterable[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
-        """Run calls sequentially; a postponed one does not end the reply."""
+    def _run_each(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
+        """Run calls in the order asked; a postponed one does not end the reply."""
         outcomes: list[ToolMessage | CallPostponed] = []
         environment = self._of_reply(reply)
         mistakes: list[BaseException] = []
-        taken = set[str]()
-        for call in calls:
+        for call, outcome in zip(calls, self._each(calls, reply, environment), strict=True):
             try:
-                outcomes.append(_as_asked(self._execute(_identified(call, reply, taken), reply, environment), call))
+                outcomes.append(_as_asked(outcome(), call))
             except VisibilityExpansionRequired as error:
                 outcomes.append(expansion_message(call, error, environment.rendering))
             except CallPostponed as postponed:
@@ -477,6 +486,22 @@ class ToolExecutor:
             raise first_mistake(mistakes)
         return outcomes
 
+    def _each(
+        self, calls: Sequence[ToolCall], reply: str | None, run: Environment
+    ) -> Iterator[Callable[[], ToolMessage]]:
+        """For each call what runs it, or returns or raises what it has ended with beside its neighbours."""
+        taken = set[str]()
+        named = [identified(call, reply, taken) for call in calls]
+        is_alone = len(named) <= 1 or loop_is_running()  # another loop cannot run on this thread then
+        for is_beside, part in groupby(named, lambda call: not is_alone and run.may_run_beside(call, reply)):
+            neighbours = tuple(part)
+            if is_beside and len(neighbours) > 1:
+                shared = run.for_neighbours(reply)
+                asked = [partial(self._execute_async, each, reply, shared, BESIDE) for each in neighbours]
+                yield from run_beside(asked)
+            else:
+                yield from (partial(self._execute, call, reply, run) for call in neighbours)
+
     async def _run_together(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
         """Run calls concurrently; a postponed one does not end the reply."""
         # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
@@ -486,12 +511,12 @@ class ToolExecutor:
             environment = replace(environment, questions=OpenQuestions(is_one_reply=True))
         run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
-        tasks = [asyncio.ensure_future(run(_identified(call, reply, taken))) for call in calls]
+        tasks = [asyncio.ensure_future(run(identified(call, reply, taken))) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
             # Also when this coroutine is cancelled itself: without this, the calls would continue without an owner.
-            await _cancelled(tasks)
+            await cancel_all(tasks)
         mistakes = [error for error in errors if mistakes_in(error)]
         # An error that ends the run takes precedence over mistakes, even if the mistake belongs to an earlier call.
         for error in errors:
@@ -545,13 +570,6 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]
     return [error for task in ended if (error := task.exception()) is not None]
 
 
-async def _cancelled(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> None:
-    """Cancel the calls that have not ended, and wait until they have been rolled back."""
-    for task in tasks:
-        task.cancel()  # does nothing to one that has ended
-    await wait_until_done(tasks)
-
-
 _TEXT: type[object] = str
 
 
@@ -568,31 +586,6 @@ def _check_call(function: str, call: object) -> None:
 
 def _check_calls(function: str, calls: object) -> None:
     check_argument(function, "calls", calls, Iterable, "the calls of a reply: [ToolCall(id, name, arguments)]")
-
-
-def _checked(reply: str) -> str:
-    name = reply_name(reply)
-    if name is None:
-        raise ValueError(
-            f"reply is {reply!r:.80}; it names a reply of the model, as {REPLY_RULE}. Give the id that the provider "
-            "gave the response, for one"
-        )
-    return name
-
-
-def _identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
-    """The call under an id that no call before it in its reply has.
-
-    Args:
-        call: the call, as the provider said it.
-        reply: its reply; without one, its id names it within the session.
-        taken: the ids of the calls before it; that of the result is added.
-    """
-    # What is not a call, or has no text for an id, is refused where it is executed.
-    if reply is None or type(call) is not ToolCall or type(call.id) is not str:
-        return call
-    name = distinct_id(call.id, taken)
-    return call if name == call.id else replace(call, id=name)
 
 
 def _as_asked(outcome: ToolMessage | CallPostponed, call: ToolCall) -> ToolMessage | CallPostponed:

@@ -16,6 +16,7 @@ from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.hooks import RunView
 from handrail.prompt.prompt import free_name
+from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.execution import ExecutionMode
@@ -24,6 +25,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
+from handrail.session.call_ref import ToolCall
 from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
 from handrail.taint.state import Tainted, TaintIndex
@@ -285,6 +287,26 @@ class Environment:
         """The tool of that name, as the calls of a reply see the prompt, or `None`."""
         found = self.rendering.seen_by(reply).tool(name)
         return found or next((tool for tool in self.added_tools if tool.name == name), None)
+
+    def may_run_beside(self, call: ToolCall, reply: str | None) -> bool:
+        """Whether a call may run beside its neighbours in a reply; what is not one is refused where it is executed."""
+        is_call = type(call) is ToolCall and type(call.id) is type(call.name) is str
+        tool = self.tool(call.name, reply) if is_call else None
+        return tool is not None and not tool.writes
+
+    def for_neighbours(self, reply: str | None) -> Environment:
+        """The same run for calls of one reply that run side by side, where a program expects that they do not.
+
+        A `def` approver is asked one question at a time, so that questions on a screen do not mix.
+        """
+        approver, lock = self.approver, threading.Lock()
+
+        def ask(request: ApprovalRequest) -> Any:  # noqa: ANN401 - whatever it answers is checked where it was asked
+            with lock:
+                return None if approver is None else approver(request)
+
+        questions = OpenQuestions(is_one_reply=True) if reply is None else self.questions
+        return replace(self, approver=approver if approver is None or is_async(approver) else ask, questions=questions)
 
     def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
         """The policies of a tool; of one that is added, those of the prompt itself."""

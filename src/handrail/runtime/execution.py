@@ -15,6 +15,9 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
+Calls of one reply that may run side by side do so through the synchronous entry, too (`Beside`): as by `Async`, on
+the loop of this thread's handlers. A handler that is bounded there runs as by `Blocking`, on a thread of its own.
+
 A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
 """
 
@@ -24,7 +27,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import nullcontext, suppress
 from contextvars import Context
@@ -287,6 +290,22 @@ class Async:
             await self.in_thread(transaction.commit)
 
 
+class Beside(Async):
+    """As `Async`, for calls of the synchronous entry, on the loop of this thread's handlers."""
+
+    async def run(
+        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
+    ) -> Any:  # noqa: ANN401 - as above
+        """As `Async`; what is asynchronous and bounded in time runs as by `Blocking`, on a thread."""
+        if not is_async or seconds is None:
+            # A handler that cancels its task does not cancel the call.
+            act = (lambda: asyncio.ensure_future(body())) if is_async else body
+            return await super().run(act, is_async=is_async, seconds=seconds, late=late)
+        # The loop of the thread is kept, and would wait for a task that overruns.
+        bounded = partial(BLOCKING.run, body, is_async=True, seconds=seconds, late=late)
+        return await super().run(lambda: run_to_completion(bounded()), is_async=False, seconds=None)
+
+
 def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
     return store.apply_async(unit)
 
@@ -296,6 +315,9 @@ BLOCKING = Blocking()
 
 ASYNC = Async()
 """The mode of the asynchronous entry."""
+
+BESIDE = Beside()
+"""The mode of calls that the synchronous entry runs side by side."""
 
 
 async def run_to_end(
@@ -533,6 +555,13 @@ async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+async def cancel_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks that have not ended, and wait until they have."""
+    for task in tasks:
+        task.cancel()  # does nothing to one that has ended
+    await wait_until_done(tasks)
 
 
 async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:

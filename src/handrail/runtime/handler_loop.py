@@ -22,13 +22,15 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from handrail.interrupts import allow_interrupts, raise_held_interrupt
+from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
+from handrail.loop_guard import synchronous_entry
 
 T = TypeVar("T")
 
@@ -57,6 +59,41 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         # A loop that was interrupted is in a state that is not known.
         if not (keep and loop.is_kept):
             _close_loop()
+
+
+@synchronous_entry
+def run_beside(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[Callable[[], T]]:
+    """Run coroutines on the loop of this thread until all have ended; Ctrl-C cancels them.
+
+    One that fails does not cancel the others, because their effects would be unknown then. They start in their order.
+
+    Returns:
+        For each a function that returns or raises what it has ended with.
+
+    Raises:
+        RuntimeError: this thread runs an event loop.
+        BaseException: the first of what they raise that ends a program.
+    """
+    with HeldInterrupts():
+        return run_on_handler_loop(_outcomes(calls))
+
+
+async def _outcomes(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[Callable[[], T]]:
+    outcomes = await asyncio.gather(*map(_outcome, calls))
+    for error in [outcome.exception() for outcome in outcomes]:
+        if not isinstance(error, Exception | asyncio.CancelledError | None):
+            raise error  # before that of a call which was not begun because of it
+    return [outcome.result for outcome in outcomes]
+
+
+async def _outcome(call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    """Not raised: a task that raises `KeyboardInterrupt` would end its loop at once."""
+    ended: Future[T] = Future()
+    try:
+        ended.set_result(await call())
+    except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
+        ended.set_exception(error)
+    return ended
 
 
 class _HandlerLoop:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -204,3 +204,33 @@ def storable_id(text: object, mark: str = "") -> str:
 
 def _digest(text: str) -> str:
     return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def checked_reply(reply: str) -> str:
+    """The name of a reply.
+
+    Raises:
+        ValueError: it cannot name a reply.
+    """
+    name = reply_name(reply)
+    if name is None:
+        raise ValueError(
+            f"reply is {reply!r:.80}; it names a reply of the model, as {REPLY_RULE}. Give the id that the provider "
+            "gave the response, for one"
+        )
+    return name
+
+
+def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
+    """The call under an id that no call before it in its reply has.
+
+    Args:
+        call: the call, as the provider said it.
+        reply: its reply; without one, its id names it within the session.
+        taken: the ids of the calls before it; that of the result is added.
+    """
+    # What is not a call, or has no text for an id, is refused where it is executed.
+    if reply is None or type(call) is not ToolCall or type(call.id) is not str:
+        return call
+    name = distinct_id(call.id, taken)
+    return call if name == call.id else replace(call, id=name)

@@ -33,7 +33,7 @@ from tests.wording import Wording
 ALWAYS = FeedbackTrigger(every_calls=1)
 
 
-@tool(effect="read")
+@tool  # its calls run one by one, so that each has the feedback that is due at it
 def lookup(number: int) -> str:
     """Look something up."""
     if number < 0:

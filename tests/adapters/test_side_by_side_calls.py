@@ -1,0 +1,252 @@
+"""Calls of one reply that run side by side through the synchronous entry, as they do through the asynchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from handrail.adapters.tool_executor import Answered, ToolExecutor, Waiting
+from handrail.errors import CallPostponed, UnboundResourceError
+from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
+from handrail.runtime import Session, ToolCall
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from tests.kit import Decides, Kept, Note, call, events, executor, tool
+
+READ: dict[str, Any] = {"effect": "read"}
+CONCURRENT: dict[str, Any] = {"effect": "external", "concurrent": True}
+
+declared = pytest.mark.parametrize("declared", [READ, CONCURRENT], ids=["read", "concurrent"])
+
+Answer = Callable[[ToolExecutor, Sequence[ToolCall]], Sequence[object]]
+
+
+def by_execute_all(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[object]:
+    """What each call says."""
+    return [message.content for message in door.execute_all(calls, reply="r")]
+
+
+def by_answer(door: ToolExecutor, calls: Sequence[ToolCall]) -> Sequence[object]:
+    """What each call says."""
+    answered = door.answer(calls, reply="r")
+    assert isinstance(answered, Answered)
+    return [message.content for message in answered]
+
+
+def three(name: str) -> list[ToolCall]:
+    """Three calls of a tool."""
+    return [call(name, text, id=text) for text in "abc"]
+
+
+@declared
+@pytest.mark.parametrize("answer", [by_execute_all, by_answer])
+@pytest.mark.requirement("M-04b")
+def test_calls_run_side_by_side_and_are_answered_in_the_order_asked(answer: Answer, declared: dict[str, Any]) -> None:
+    """Each waits for all the others, so one after the other they would wait for ever."""
+    together = threading.Barrier(3, timeout=30)
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        together.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("look", handler, **declared))
+    assert answer(door, three("look")) == ["a", "b", "c"]
+    assert [note.text for note in door.environment.session[Note]] == ["a", "b", "c"]
+
+
+@declared
+def test_async_handlers_share_the_loop_of_the_thread(declared: dict[str, Any]) -> None:
+    """A client that is bound to a loop can be used by all calls of the thread, beside each other or not."""
+    loops: set[asyncio.AbstractEventLoop] = set()
+    entered: list[str] = []
+    all_entered = asyncio.Event()
+
+    async def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        loops.add(asyncio.get_running_loop())
+        entered.append(params.text)
+        if len(entered) == 3:
+            all_entered.set()
+        await all_entered.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("look", handler, **declared))
+    assert by_execute_all(door, three("look")) == ["a", "b", "c"]
+    assert door.execute(call("look", "d", id="d"), reply="r2").success
+    assert len(loops) == 1
+
+
+def test_a_write_keeps_its_place_among_the_reads() -> None:
+    """Reads before it do not see what it writes, and those behind it do."""
+
+    def count(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        return ToolResult.ok(Note(str(len(context.session[Kept]))))
+
+    def write(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        context.session[Kept].append(Kept(params.text))
+        return ToolResult.ok(params)
+
+    door = executor(tool("count", count, **READ), tool("write", write))
+    names = ["count", "count", "write", "count", "count", "write", "count"]
+    calls = [call(name, str(place), id=str(place)) for place, name in enumerate(names)]
+    assert by_execute_all(door, calls) == ["0", "0", "2", "1", "1", "5", "2"]
+    assert [event.call_id for event in events(door)] == [str(place) for place in range(7)]
+
+
+@pytest.mark.parametrize("effect", ["state", "external"])
+def test_what_is_not_declared_concurrent_runs_alone_on_the_calling_thread(effect: str) -> None:
+    """One at a time, and no other thread is started for it."""
+    threads: set[threading.Thread] = set()
+    inside = threading.Lock()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        threads.add(threading.current_thread())
+        assert inside.acquire(blocking=False)
+        inside.release()
+        return ToolResult.ok(params)
+
+    door = executor(tool("send", handler, effect=effect), tool("look", handler, **READ))
+    calls = [*three("send"), call("look", "d", id="d"), call("send", "e", id="e")]
+    assert by_execute_all(door, calls) == ["a", "b", "c", "d", "e"]
+    assert threads == {threading.current_thread()}
+
+
+def test_on_a_thread_that_runs_a_loop_calls_run_one_by_one() -> None:
+    """Another loop cannot run there."""
+    inside = threading.Lock()
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        assert inside.acquire(blocking=False)
+        inside.release()
+        return ToolResult.ok(params)
+
+    async def on_loop() -> Sequence[object]:
+        return by_execute_all(executor(tool("look", handler, **READ)), three("look"))
+
+    assert asyncio.run(on_loop()) == ["a", "b", "c"]
+
+
+def test_handlers_have_the_context_variables_of_the_caller() -> None:
+    """Each has a copy."""
+    tenant = ContextVar("tenant", default="nobody")
+
+    def handler(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        seen = tenant.get()
+        tenant.set(params.text)
+        return ToolResult.ok(Note(seen))
+
+    token = tenant.set("ann")
+    try:
+        assert by_execute_all(executor(tool("look", handler, **READ)), three("look")) == ["ann"] * 3
+        assert tenant.get() == "ann"
+    finally:
+        tenant.reset(token)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_a_call_that_ends_the_reply_lets_its_neighbours_end(error: type[BaseException]) -> None:
+    """Their effects would be unknown otherwise; no call behind them runs, and a repeat runs nothing twice."""
+    failed = threading.Event()
+    ran: list[str] = []
+
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran.append(params.text)
+        if params.text == "b":
+            failed.set()
+            raise error
+        assert failed.wait(timeout=30)
+        return ToolResult.ok(params)
+
+    with Session.open(MemoryStore(clock=FakeClock()), "s") as session:
+        door = executor(tool("order", order, **CONCURRENT), tool("pay", order, effect="external"), session=session)
+        calls = [*three("order"), call("pay", "d", id="d")]
+        with pytest.raises(error):
+            door.execute_all(calls, reply="r")
+        assert sorted(ran) == ["a", "b", "c"]
+        assert {event.call_id: event.success for event in events(door)} == {"a": True, "b": False, "c": True}
+        answers = door.execute_all(calls, reply="r")
+    assert [message.success for message in answers] == [True, False, True, True]
+    assert sorted(ran) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again() -> None:
+    """What had started is unknown, as for a call by itself; a handler that goes on does not hold the program."""
+    together, release = threading.Barrier(3, timeout=30), threading.Event()
+    ran: list[str] = []
+
+    def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran.append(params.text)
+        if together.wait() == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        release.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("order", order, **CONCURRENT))
+    with pytest.raises(KeyboardInterrupt):
+        door.execute_all(three("order"), reply="r")
+    answers = door.execute_all(three("order"), reply="r")
+    release.set()
+    assert not any(message.success for message in answers)
+    assert sorted(ran) == ["a", "b", "c"]
+    assert door.environment.session.turn.is_free
+
+
+def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:
+    """The mistake is raised when all have ended; what waits and has no mistake beside it is a question."""
+    ran: list[str] = []
+
+    def look(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        ran.append(params.text)
+        if params.text == "a":
+            context.resources.get(Note)
+        if params.text == "b":
+            raise CallPostponed("tomorrow")
+        return ToolResult.ok(params)
+
+    door = executor(tool("look", look, **READ))
+    with pytest.raises(UnboundResourceError):
+        door.execute_all(three("look"), reply="r")
+    assert sorted(ran) == ["a", "b", "c"]
+    answered = door.answer(three("look")[1:], reply="r2")
+    assert isinstance(answered, Waiting)
+    assert [message.content for message in answered.messages] == ["c"]
+    assert [question.call.id for question in answered.questions] == ["b"]
+
+
+def test_an_approver_is_asked_one_question_at_a_time() -> None:
+    """As a program expects that shows them on a screen."""
+    asking = threading.Lock()
+    asked: list[object] = []
+
+    def approver(request: ApprovalRequest) -> bool:
+        assert asking.acquire(blocking=False)
+        asked.append(request.params)
+        asking.release()
+        return True
+
+    policy = Decides(lambda _tool, _params: PolicyDecision.ask("sure?"))
+    door = executor(tool("order", **CONCURRENT), policies=[policy], approver=approver)
+    assert by_execute_all(door, three("order")) == ["a", "b", "c"]
+    assert len(asked) == 3
+
+
+def test_a_handler_that_blocks_its_loop_is_bounded_by_its_timeout() -> None:
+    """As in a call by itself: it has a loop of its own, which the others do not wait for."""
+    release = threading.Event()
+
+    async def stuck(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        release.wait()
+        return ToolResult.ok(params)
+
+    door = executor(tool("stuck", stuck, timeout=timedelta(milliseconds=10), **READ), tool("look", **READ))
+    answers = door.execute_all([call("look", id="a"), call("stuck", id="b"), call("look", id="c")], reply="r")
+    release.set()
+    assert [message.success for message in answers] == [True, False, True]
