@@ -36,13 +36,13 @@ import handrail
 from handrail import store as stores
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.prompt import External, Prompt, PromptTemplate, Tool, ToolsSection
+from handrail.prompt import External, Tool
 from handrail.prompt.idempotency import slot_key
 from handrail.runtime import Deadline, Session, ToolCall
 from handrail.session.call_ref import CallRef
 
 Way = Literal["Ctrl-C", "cancel", "exception"]
-Entry = Literal["blocking", "asyncio"]
+Entry = Literal["blocking", "asyncio", "side by side"]
 Handler = Literal["def", "async def"]
 
 _SOURCE = str(Path(handrail.__file__).parent)
@@ -65,7 +65,7 @@ class Case:
     """How a call is made, and interrupted.
 
     Attributes:
-        entry: the entry point.
+        entry: the entry point; `side by side` is the blocking one with a reply of two calls, the second of which reads.
         handler: the kind of the handler.
         bounded: whether the tool has a timeout.
         way: how it is interrupted.
@@ -81,7 +81,10 @@ class Case:
 
 
 CASES: tuple[Case, ...] = tuple(
-    Case(*case) for case in product(get_args(Entry), get_args(Handler), (False, True), get_args(Way))
+    Case(*case)
+    for case in product(get_args(Entry), get_args(Handler), (False, True), get_args(Way))
+    # Calls that run side by side on the loop of their handlers are interrupted there by Ctrl-C alone.
+    if case[0] != "side by side" or case[3] == "Ctrl-C"
 )
 
 
@@ -170,11 +173,19 @@ class Tracer:
                 self.act()
 
 
-def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, takes: float = 0) -> Tool[Any, Any]:
+@tool(effect="read")
+def look() -> str:
+    """Look around."""
+    return "nothing to see"
+
+
+def paying(
+    paid: Counter[str], handler: Handler, *, timeout: timedelta | None, takes: float = 0, concurrent: bool = False
+) -> Tool[Any, Any]:
     """A tool whose effect is that an order is counted; its handler takes so many seconds after that."""
     if handler == "def":
 
-        @tool(effect=External(lease=_LEASE), timeout=timeout)
+        @tool(effect=External(lease=_LEASE), timeout=timeout, concurrent=concurrent)
         def pay(order: str) -> str:
             """Pay an order."""
             paid[order] += 1
@@ -184,7 +195,7 @@ def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, t
 
         return pay
 
-    @tool(effect=External(lease=_LEASE), timeout=timeout, name="pay")
+    @tool(effect=External(lease=_LEASE), timeout=timeout, name="pay", concurrent=concurrent)
     async def pay_async(order: str) -> str:
         """Pay an order."""
         paid[order] += 1
@@ -197,7 +208,7 @@ def paying(paid: Counter[str], handler: Handler, *, timeout: timedelta | None, t
 def _is_last(frame: FrameType) -> bool:
     """Whether a line returns the message: what interrupts the call from here on interrupts its caller, who has it."""
     code = frame.f_code
-    is_step = code.co_name == "message_with_feedback"
+    is_step = code.co_name == "message_with_feedback" and frame.f_locals["run"].call.name == "pay"
     return is_step and linecache.getline(code.co_filename, frame.f_lineno).strip() == "return message"
 
 
@@ -253,9 +264,9 @@ class World:
 
     def _executor(self, deadline: Deadline | None = None) -> ToolExecutor:
         timeout = timedelta(seconds=30) if self._case.bounded else None
-        pay = paying(self.paid, self._case.handler, timeout=timeout)
-        template = PromptTemplate(ns="chaos", key="interrupts", sections=[ToolsSection(title="Tools", tools=[pay])])
-        return ToolExecutor(prompt=Prompt(template), session=self.session, deadline=deadline)
+        is_beside = self._case.entry == "side by side"
+        pay = paying(self.paid, self._case.handler, timeout=timeout, concurrent=is_beside)
+        return ToolExecutor([pay, look], session=self.session, deadline=deadline)
 
     def call(self) -> ToolCall:
         """A call of its own order, in its own session, and in memory in its own store, which looks at all its rows."""
@@ -269,7 +280,7 @@ class World:
 
     def interrupted(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
         """Make a call, interrupt it at a line, and return the tracer, and whether the call ended by an exception."""
-        run = self._blocking if self._case.entry == "blocking" else self._asyncio
+        run = self._asyncio if self._case.entry == "asyncio" else self._blocking
         return run(call, at)
 
     def _blocking(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
@@ -280,8 +291,14 @@ class World:
             else:
                 raise InterruptError if self._case.way == "exception" else asyncio.CancelledError
 
+        def run() -> None:
+            if self._case.entry == "blocking":
+                self.executor.execute(call, reply=_reply(call))
+            else:
+                self.executor.execute_all([call, ToolCall("look", "look", {})], reply=_reply(call))
+
         tracer = Tracer(at, act, raises=self._case.way != "Ctrl-C")
-        return tracer, _traced(tracer, lambda: self.executor.execute(call, reply=_reply(call)))
+        return tracer, _traced(tracer, run)
 
     def _asyncio(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
         async def main() -> None:
@@ -343,7 +360,7 @@ class World:
         return ""
 
     def _again(self, call: ToolCall, reply: str) -> str:
-        if self._case.entry == "blocking":
+        if self._case.entry != "asyncio":
             return self._executor(Deadline.after(_LONGEST)).execute(call, reply=reply).content
         answer = self.executor.execute_async(call, reply=reply)
         return asyncio.run(asyncio.wait_for(answer, _LONGEST.total_seconds())).content
