@@ -7,44 +7,14 @@ import pytest
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.resources import ResourceRegistry
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.testing import run_tool
-from tests.documents.surroundings import Params, Result, find, run, tool
+from tests.documents.surroundings import Params, Result, run, tool
 from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
-
-
-FITTING = ("a", "create_order", "create-order-2", "x" * 64, "Create")
-OTHERS = ("", "x" * 65, "créer", "create order", "create\n")
-
-
-@pytest.mark.parametrize("name, fits", [*((name, True) for name in FITTING), *((name, False) for name in OTHERS)])
-def test_names_are_of_the_sketched_form(name: str, fits: bool) -> None:
-    """`^[A-Za-z0-9_-]{1,64}$`."""
-    if fits:
-        assert tool(name).name == name
-    else:
-        with pytest.raises(PromptValidationError):
-            tool(name)
-
-
-@pytest.mark.parametrize("length, fits", [(0, False), (1, True), (8_000, True), (8_001, False)])
-def test_descriptions_have_1_to_8000_characters(length: int, fits: bool) -> None:
-    """Those of tools, and those of examples."""
-
-    def declare(of_tool: str, of_example: str) -> Tool[Params, Result]:
-        example = ToolExample(description=of_example, input=Params(), output=Result("42"))
-        return Tool[Params, Result](name="find", description=of_tool, handler=find, examples=(example,))
-
-    for texts in (("d" * length, "d"), ("d", "d" * length)):
-        if fits:
-            declare(*texts)
-        else:
-            with pytest.raises(PromptValidationError):
-                declare(*texts)
 
 
 def test_a_sketched_result_class_renders() -> None:

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import LedgerError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolEffect
 from handrail.testing import FakeClock, run_tool
 from tests.documents.surroundings import Params, Result, run
-from tests.wording import Wording
 
 pytestmark = pytest.mark.requirement("M-01")
 
@@ -194,17 +192,3 @@ def test_scopes_partition_keys() -> None:
         for session in (Session(), Session()):
             run_tool(tool, Order(), session=session, effect_ledger=ledger)
         assert len(runs) == expected
-
-
-def test_a_running_effect_is_not_invalidated_by_accident(ledger: EffectLedger, wording: Wording) -> None:
-    """A superseded rule: forgotten while it runs, it could happen twice."""
-
-    def create(params: Order, *, context: ToolContext) -> ToolResult[str]:
-        with pytest.raises(LedgerError) as raised:
-            ledger.invalidate(str(context.idempotency_key), partition=context.session.session_id)
-        assert str(raised.value) == wording
-        return ToolResult.ok("made")
-
-    config = IdempotencyConfig()
-    tool = Tool[Order, str](name="create_order", description="Creates.", handler=create, idempotency=config)
-    assert run_tool(tool, Order(), effect_ledger=ledger).success

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -127,18 +126,6 @@ def test_a_value_is_a_dataclass_a_mapping_a_sequence_a_string_or_none(kind: Any,
         return ToolResult(message="done", value=value)
 
     assert run_tool(Tool[None, kind](name="give", description="Gives.", handler=give)).content == told
-
-
-def test_without_render_json_is_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """Unlike in the document, without a warning; see decision 5."""
-
-    @dataclass(frozen=True)
-    class Plain:
-        number: int
-
-    with caplog.at_level(logging.WARNING, logger="handrail"):
-        assert ToolResult.ok(Plain(1), "done").render() == 'done\n{"number":1}'
-    assert caplog.records == []
 
 
 def test_an_excluded_value_is_kept_from_the_model_and_recorded_in_the_session() -> None:

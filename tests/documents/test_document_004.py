@@ -9,9 +9,9 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptRenderError, PromptValidationError
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt, Tool, ToolsSection
+from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, RenderedPrompt, ToolsSection
 from handrail.runtime import Session, ToolCall
-from tests.documents.surroundings import Params, Result, run, tool
+from tests.documents.surroundings import Params, run, tool
 
 pytestmark = pytest.mark.requirement("M-01")
 
@@ -72,14 +72,3 @@ def test_errors_carry_section_path_tool_and_dataclass() -> None:
     with pytest.raises(PromptRenderError) as missing:
         Prompt(PromptTemplate(ns="documents", key="needy", sections=[needy])).render()
     assert (missing.value.section_path, missing.value.dataclass) == (("needy",), Guidance)
-
-
-def test_a_handler_of_another_signature_is_refused() -> None:
-    """When the tool is made, with the signature that would be right."""
-
-    def old(params: Params) -> Any:
-        raise AssertionError
-
-    handler: Any = old
-    with pytest.raises(PromptValidationError, match="context: ToolContext"):
-        Tool[Params, Result](name="find", description="Finds.", handler=handler)
