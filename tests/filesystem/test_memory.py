@@ -76,10 +76,10 @@ def test_patterns_say_what_is_copied_and_where_to(folder: Path) -> None:
 
 
 def test_a_copy_that_fails_changes_nothing(folder: Path, wording: Wording) -> None:
-    """A folder that is too large, or not there; and a folder here in the place of a file."""
+    """A folder that is too large, or not there; a file; and a folder here in the place of a file."""
     fs = InMemoryFilesystem({"site.key/file": "x"})
     before = tree_of(fs)
-    for where, most in ((folder, 20), (folder / "none", 100), (folder, 100)):
+    for where, most in ((folder, 20), (folder / "none", 100), (folder / "notes.md", 100), (folder, 100)):
         with raises(FilesystemError, wording):
             fs.copy_in(where, max_bytes=most)
         assert tree_of(fs) == before

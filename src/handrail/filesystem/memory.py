@@ -105,10 +105,7 @@ class InMemoryFilesystem:
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
-        path = self.shortest(path)
-        with self._lock:
-            self._check_write(f"write {path}")
-            self._write(path, protocol.encode(text, path=path))
+        self.write_bytes(path, protocol.encode(text, path=self.shortest(path)))
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Make or replace a file; see `Filesystem.write_bytes`."""
@@ -139,12 +136,14 @@ class InMemoryFilesystem:
             max_bytes: how much is copied at most.
 
         Raises:
-            FilesystemError: the files have more bytes, or cannot be read.
+            FilesystemError: there is no such folder, or its files have more bytes or cannot be read.
             PathConflictError: a file is where a folder is needed, or the reverse.
             PathEscapeError: a pattern, or `to`, is not one inside the root.
         """
         check_blocking("copying", folder)
         to = self.shortest(to)
+        if not Path(folder).is_dir():
+            raise FilesystemError(f"{os.fspath(folder)!r} is not a folder; name one file by include.", path=to)
         path_filter = showing(include, (GIT_FOLDER, *exclude_patterns(exclude)))
         with translate_os_errors(f"copy {os.fspath(folder)}", to):
             files = list(_files_on_disk(Path(folder).resolve(), path_filter))
