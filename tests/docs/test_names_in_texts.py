@@ -49,9 +49,10 @@ def texts() -> tuple[tuple[str, str], ...]:
 
 
 def _text_on(page: Path) -> str:
-    # The first column of the record of what is given up names what is gone; nothing else does.
-    text = page.read_text(encoding="utf-8")
-    return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE) if page.name.startswith("0065-") else text
+    # The first column of the record of what is given up names what is gone, and that of a page about another library
+    # what is there; nothing else does.
+    text, others = page.read_text(encoding="utf-8"), ("0065-", "from-")
+    return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE) if page.name.startswith(others) else text
 
 
 def _texts_in(source: Source) -> Iterator[str]:
