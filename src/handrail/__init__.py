@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from handrail.prompt import tool
 else:
     # Every module of Handrail imports this one first, so that nothing is imported here before it is asked for.
-    __getattr__ = lazy_exports(__name__, {"ToolExecutor": "handrail.adapters.tool_executor", "tool": "handrail.prompt"})
+    __getattr__ = lazy_exports(__name__, {"adapters.tool_executor": "ToolExecutor", "prompt": "tool"})

@@ -47,9 +47,5 @@ __all__ = [
 if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         __name__,
-        {
-            "HostFilesystem": "handrail.filesystem.host.filesystem",
-            "InMemoryFilesystem": "handrail.filesystem.memory",
-            "ShadowRepository": "handrail.filesystem.shadow.repository",
-        },
+        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem", "shadow.repository": "ShadowRepository"},
     )

@@ -3,7 +3,7 @@
 A prompt is a tree of sections; sections have the tools that their text describes, the policies that judge the calls,
 and the resources that the handlers need. `handrail.runtime` runs the handlers.
 
-The policies and feedback providers that are ready to use are loaded when they are first asked for.
+Hooks, overrides, and the policies and feedback providers that are ready to use are loaded when they are asked for.
 """
 
 from __future__ import annotations
@@ -16,21 +16,7 @@ from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import Effect, External
 from handrail.prompt.function_tools import FunctionTool, tool
-from handrail.prompt.hooks import (
-    AllOf,
-    AnyOf,
-    CompletionCheck,
-    CompletionChecker,
-    CompletionContext,
-    Feedback,
-    FeedbackContext,
-    FeedbackProvider,
-    FeedbackTrigger,
-    FilesExist,
-)
 from handrail.prompt.idempotency import IdempotencyConfig
-from handrail.prompt.known_files import FileShown, TextReplaced
-from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
 from handrail.prompt.policies.policy import (
     Approval,
     ApprovalRequest,
@@ -47,6 +33,20 @@ from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
+    from handrail.prompt.hooks import (
+        AllOf,
+        AnyOf,
+        CompletionCheck,
+        CompletionChecker,
+        CompletionContext,
+        Feedback,
+        FeedbackContext,
+        FeedbackProvider,
+        FeedbackTrigger,
+        FilesExist,
+    )
+    from handrail.prompt.known_files import FileShown, TextReplaced
+    from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
     from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
     from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
     from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
@@ -107,10 +107,12 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         __name__,
         {
-            "BudgetFeedback": "handrail.prompt.ready_feedback",
-            "DeadlineFeedback": "handrail.prompt.ready_feedback",
-            "ReadBeforeWritePolicy": "handrail.prompt.policies.read_before_write",
-            "SequentialDependencyPolicy": "handrail.prompt.policies.sequential_dependency",
-            "StaticFeedback": "handrail.prompt.ready_feedback",
+            "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
+            "FeedbackProvider FeedbackTrigger FilesExist",
+            "known_files": "FileShown TextReplaced",
+            "overrides": "OverridesReport PromptText template_texts",
+            "policies.read_before_write": "ReadBeforeWritePolicy",
+            "policies.sequential_dependency": "SequentialDependencyPolicy",
+            "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
         },
     )

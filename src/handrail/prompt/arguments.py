@@ -16,7 +16,8 @@ from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from functools import partial
 from inspect import cleandoc
 from textwrap import indent
-from typing import Any, Final, Literal, cast
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from handrail.prompt.signature import AnyCallable
 from handrail.serde.annotations import options_around
@@ -29,23 +30,18 @@ _TITLE: Final = (
     r"(?:args|arguments|params|parameters|keyword args|keyword arguments|other parameters|returns|yields|raises|"
     r"examples?):[ \t]*\n"
 )
-_GOOGLE: Final = rf"^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S"
-_NUMPY: Final = r"^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$"
-_SPHINX: Final = r"^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:"
+_GOOGLE: Final = rf"(?im)^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S"
+_NUMPY: Final = r"(?im)^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$"
+_SPHINX: Final = r"(?im)^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:"
 
-_STYLES: Final[tuple[tuple[Style, re.Pattern[str]], ...]] = (
-    ("sphinx", re.compile(_SPHINX, re.IGNORECASE | re.MULTILINE)),
-    ("numpy", re.compile(_NUMPY, re.IGNORECASE | re.MULTILINE)),
-    ("google", re.compile(_GOOGLE, re.IGNORECASE | re.MULTILINE)),
-)
+_STYLES: Final[Mapping[Style, str]] = {"sphinx": _SPHINX, "numpy": _NUMPY, "google": _GOOGLE}
 """By what a style is recognized."""
 
-_CLOSE_TITLE: Final = re.compile(rf"^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)", re.IGNORECASE | re.MULTILINE)
-_FLAT_SECTION: Final = re.compile(rf"\A{_TITLE}(?=\S)", re.IGNORECASE)
+_CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
+_FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(NamedTuple):
     """What a docstring says.
 
     Attributes:
@@ -54,7 +50,7 @@ class Description:
     """
 
     text: str
-    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    parameters: Mapping[str, str] = MappingProxyType({})
 
 
 def description_in(docstring: object, parameters: Collection[str]) -> Description:
@@ -66,14 +62,14 @@ def description_in(docstring: object, parameters: Collection[str]) -> Descriptio
     """
     text = cleandoc(docstring) if isinstance(docstring, str) else ""
     # A section in the first line, from which all others are indented: `cleandoc` has removed that.
-    if flat := _FLAT_SECTION.match(text):
+    if flat := re.match(_FLAT_SECTION, text):
         text = flat[0] + indent(text[flat.end() :], "    ")
     style = _style_of(text)
     if style is None:
         return Description(text)
     try:
         # griffe wants a blank line before a title, and none behind it.
-        description = _read(_CLOSE_TITLE.sub(r"\n\1", text) if style == "google" else text, style)
+        description = _read(re.sub(_CLOSE_TITLE, r"\n\1", text) if style == "google" else text, style)
     except Exception:  # noqa: BLE001  # pragma: no cover - a docstring is prose; no text is known on which griffe fails
         return Description(text)
     own = {name: words for name, words in description.parameters.items() if name in parameters}
@@ -84,7 +80,7 @@ def description_in(docstring: object, parameters: Collection[str]) -> Descriptio
 
 
 def _style_of(text: str) -> Style | None:
-    return next((style for style, pattern in _STYLES if pattern.search(text)), None)
+    return next((style for style, pattern in _STYLES.items() if re.search(pattern, text)), None)
 
 
 def _read(text: str, style: Style) -> Description:
@@ -171,8 +167,7 @@ def _fields_of(arguments: object) -> Sequence[Any]:
     return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentField:
+class ArgumentField(NamedTuple):
     """A parameter that the model fills.
 
     Attributes:

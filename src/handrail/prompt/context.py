@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.filesystem import Filesystem
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.resources.context import BoundCallScope
@@ -21,6 +19,9 @@ from handrail.session import DatabaseConnection, Session
 from handrail.session.bound_session import bound_session
 from handrail.session.call_ref import CallRef
 from handrail.transaction import Transaction, view_for_call
+
+if TYPE_CHECKING:
+    from handrail.filesystem import Filesystem
 
 
 # Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
@@ -315,6 +316,8 @@ class ToolContext:
     @property
     def filesystem(self) -> Filesystem | None:
         """The bound `Filesystem`, if there is one: `resources.get(Filesystem, None)`."""
+        from handrail.filesystem import Filesystem  # noqa: PLC0415
+
         return self.resources.get(Filesystem, None)
 
     @property
@@ -359,8 +362,7 @@ def resource_for_call(resource: object, call: Transaction) -> object:
     return bound_session(resource, call) if isinstance(resource, Session) else view_for_call(resource, call)
 
 
-@dataclass(frozen=True, slots=True)
-class _NoRun:
+class _NoRun(NamedTuple):
     """The environment of a context without a run, and its prompt."""
 
     session: Session

@@ -22,23 +22,16 @@ import copy
 import inspect
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from types import NoneType, SimpleNamespace
-from typing import Any, Final, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from types import MappingProxyType, NoneType, SimpleNamespace
+from typing import Any, Final, NamedTuple, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.arguments import (
-    ArgumentField,
-    Description,
-    arguments_class,
-    arguments_dataclass,
-    description_in,
-)
+from handrail.prompt.arguments import ArgumentField, Description, arguments_class, arguments_dataclass, description_in
 from handrail.prompt.content_parts import TextPart, is_file_type
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import AnyCallable, annotation_names, callable_signature
@@ -70,8 +63,7 @@ _FIELD_MODULE: Final = "pydantic.fields"  # not imported, because it takes longe
 _UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
 
 
-@dataclass(frozen=True, slots=True)
-class InjectedParameter:
+class InjectedParameter(NamedTuple):
     """A parameter that is injected.
 
     Attributes:
@@ -98,8 +90,7 @@ class InjectedParameter:
         return f"the parameter {self.name} is a resource{because}"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionSignature:
+class FunctionSignature(NamedTuple):
     """What is known of a function that becomes a tool.
 
     Attributes:
@@ -123,8 +114,7 @@ class FunctionSignature:
     description: Description
 
 
-@dataclass(frozen=True, slots=True)
-class DecoratedFunction:
+class DecoratedFunction(NamedTuple):
     """A function that is to become a tool, and what is known of it there.
 
     Attributes:
@@ -137,7 +127,7 @@ class DecoratedFunction:
     """
 
     function: AnyCallable
-    names: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    names: Mapping[str, Any] = MappingProxyType({})
     place: tuple[str, int] = ("", 0)
     is_method: bool = False
     takes_data: bool = False

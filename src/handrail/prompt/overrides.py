@@ -25,7 +25,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -273,7 +273,7 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         fields["text"] = _parsed(section, body)
     if (summary := texts.get(f"{key}.summary")) is not None:
         fields |= {"summary": summary, "summary_text": _parsed(section, summary)}
-    return replace(placed, section=_copied(section, **fields), children=children)
+    return placed._replace(section=_copied(section, **fields), children=children)
 
 
 def _tool_with(tool: Tool[Any, Any], texts: Mapping[str, str]) -> Tool[Any, Any]:

@@ -22,11 +22,10 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.prompt.overrides import OverridesReport, apply_overrides
 from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import ToolsSection, section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
@@ -36,12 +35,14 @@ from handrail.resources import ResourceContext, ResourceRegistry
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import enumerated, nearest, shorten
 
+if TYPE_CHECKING:
+    from handrail.prompt.overrides import OverridesReport
+
 _LONGEST_LIST = 400
 """Bytes of the names of tools, and of sections, in one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class SectionTools:
+class SectionTools(NamedTuple):
     """The names of the tools by which the model opens, closes and reads sections.
 
     Attributes:
@@ -66,8 +67,7 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return next(each for each in names if each not in taken)
 
 
-@dataclass(frozen=True, slots=True)
-class SummarizedSection:
+class SummarizedSection(NamedTuple):
     """An enabled section with a summary, open or closed.
 
     Attributes:
@@ -239,6 +239,8 @@ class Prompt(Generic[Out]):
         template, report = self.template, self.overrides
         if overrides is not None:
             check_argument("Prompt.bind", "overrides", overrides, (str, os.PathLike), "a path, such as 'desk.json'")
+            from handrail.prompt.overrides import apply_overrides  # noqa: PLC0415
+
             template, report = apply_overrides(template, Path(overrides))
         bound = Prompt(
             template,
@@ -359,8 +361,7 @@ class RenderedPrompt(Generic[Out]):
         return self.policies[tool_name]
 
 
-@dataclass(frozen=True, slots=True)
-class EnabledSection:
+class EnabledSection(NamedTuple):
     """A section that is rendered.
 
     Attributes:

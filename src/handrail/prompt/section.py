@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from enum import Enum
 from inspect import isfunction, ismethod
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
@@ -298,8 +298,7 @@ def plain_text(template: str) -> str:
     return dedent(template).strip()
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceholderText:
+class PlaceholderText(NamedTuple):
     """A parsed template.
 
     `${name}` is a field of the parameters; `$${` is a literal `${`; any other dollar sign is literal.

@@ -8,10 +8,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Never, NoReturn, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, Never, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 from handrail.prompt.context import ToolContext
 from handrail.prompt.tool_result import ToolResult
@@ -25,8 +24,7 @@ AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerContract:
+class HandlerContract(NamedTuple):
     """The types that the callables of a tool must match.
 
     Attributes:

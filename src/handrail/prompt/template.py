@@ -13,20 +13,12 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Generic, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_args, get_origin
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
 from handrail.prompt.function_tools import FunctionTool
-from handrail.prompt.hooks import (
-    CompletionCheck,
-    CompletionChecker,
-    CompletionFunction,
-    FeedbackProvider,
-    checked_providers,
-    completion_of,
-)
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, NeedsResources, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry
 from handrail.prompt.tool_definition import Tool
@@ -35,6 +27,9 @@ from handrail.resources import ResourceRegistry
 from handrail.serde import codec
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import type_name
+
+if TYPE_CHECKING:
+    from handrail.prompt.hooks import CompletionCheck, CompletionChecker, CompletionFunction, FeedbackProvider
 
 PlacedTool = tuple[Tool[Any, Any], tuple[str, ...]]
 """A tool, and the path of its section."""
@@ -181,8 +176,11 @@ class PromptTemplate(Generic[Out]):
         set_field(self, "output_type", _checked_output(str if arguments is None else arguments[0]))
         set_field(self, "sections", tuple(self.sections))
         set_field(self, "policies", policies)
-        set_field(self, "feedback", checked_providers(self.feedback))
-        set_field(self, "completion", completion_of(self.completion))
+        if self.feedback != () or self.completion is not None:
+            from handrail.prompt.hooks import checked_providers, completion_of  # noqa: PLC0415
+
+            set_field(self, "feedback", checked_providers(self.feedback))
+            set_field(self, "completion", completion_of(self.completion))
         set_field(self, "tree", tree)
         set_field(self, "params_types", tuple(kind for kind in kinds if kind is not None))
         usual = [placed.section.usual_resources for root in tree for placed in root.walk()]
@@ -242,8 +240,7 @@ def _checked_output(kind: object) -> object:
     return kind
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedSection:
+class PlacedSection(NamedTuple):
     """A section with its position in a prompt.
 
     Attributes:

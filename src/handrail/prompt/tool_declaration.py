@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NoReturn, cast, get_origin
+from typing import Any, Final, NamedTuple, NoReturn, cast, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.effect import DeclaredEffect, Effect, External, Reconcile
@@ -59,8 +59,7 @@ class NoParams:
     """Takes no arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """The name and types of a tool, for the checks of its declaration.
 
     Attributes:

@@ -12,17 +12,7 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, UnboundResourceError
 from handrail.prompt.content_parts import TextPart, parts_of_files
@@ -30,11 +20,7 @@ from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import ApplyEffect, Effect, External, GivenEffect, Reconcile
 from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, InjectedParameter, read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
-from handrail.prompt.signature import (
-    AnyCallable,
-    handler_types,
-    is_async,
-)
+from handrail.prompt.signature import AnyCallable, handler_types, is_async
 from handrail.prompt.tool_declaration import Declaration, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias

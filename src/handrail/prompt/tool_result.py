@@ -7,18 +7,20 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import AsyncGeneratorType, GeneratorType, NoneType
-from typing import Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
 
 from typing_extensions import is_typeddict
 
 from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
-from handrail.prompt.known_files import FileShown
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
 from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, subscriptable, unquoted
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
+
+if TYPE_CHECKING:
+    from handrail.prompt.known_files import FileShown
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")

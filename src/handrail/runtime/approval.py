@@ -24,13 +24,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.errors import (
-    CallIdReusedError,
-    CallPostponed,
-    DeadlineExceededError,
-    InvalidReturnError,
-    RunAbortedError,
-)
+from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
-from handrail.prompt.hooks import RunView
 from handrail.prompt.prompt import free_name
 from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
@@ -30,6 +29,9 @@ from handrail.session.persistence.protocol import SessionStore
 from handrail.store.protocol import EffectRow, LedgerStore
 from handrail.taint.state import Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
+
+if TYPE_CHECKING:
+    from handrail.prompt.hooks import RunView
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
@@ -234,6 +236,8 @@ class Environment:
 
     def run_view(self) -> RunView:
         """The run as feedback providers and completion checkers see it."""
+        from handrail.prompt.hooks import RunView  # noqa: PLC0415
+
         return RunView(
             prompt=self.prompt.name,
             session=self.session,
@@ -251,7 +255,8 @@ class Environment:
             mode: how to run what may take long.
             reply: the name of the answer, by which it counts once when it is checked again.
         """
-        return await check_answer(self.run_view(), self.prompt.template.accepts, answer, mode, reply=reply)
+        accepts = self.prompt.template.accepts
+        return None if accepts is None else await check_answer(self.run_view(), accepts, answer, mode, reply=reply)
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

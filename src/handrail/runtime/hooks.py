@@ -29,13 +29,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
 from handrail.errors.developer import DeveloperMistake
 from handrail.limits import seconds_left
-from handrail.prompt import Feedback, FeedbackContext, FeedbackProvider, FeedbackTrigger, TextPart
-from handrail.prompt.hooks import CompletionCheck, CompletionContext, RunView
+from handrail.prompt import TextPart
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
@@ -44,6 +43,9 @@ from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
+
+if TYPE_CHECKING:
+    from handrail.prompt.hooks import CompletionCheck, FeedbackProvider, FeedbackTrigger, RunView
 
 MOST_COMPARED = 200
 """How many calls are looked through for the same call that has failed before."""
@@ -167,6 +169,8 @@ class FeedbackHook:
             InvalidReturnError: it returned something else than feedback.
             Exception: it failed, or what it has said cannot be stored.
         """
+        from handrail.prompt import Feedback, FeedbackContext  # noqa: PLC0415
+
         view, trigger = self._view, provider.trigger
         last = next(self._newest_first(provider.name), None)
         recorded = len(view.session[ToolInvoked])
@@ -228,13 +232,13 @@ class FeedbackHook:
 
 
 async def check_answer(
-    view: RunView, completion: CompletionCheck | None, answer: object, mode: ExecutionMode, *, reply: str | None
+    view: RunView, completion: CompletionCheck, answer: object, mode: ExecutionMode, *, reply: str | None
 ) -> str | None:
     """The text with which the model is sent back; `None` if its answer is accepted.
 
     Args:
         view: the run.
-        completion: when its answers are accepted; `None` for always.
+        completion: when its answers are accepted.
         answer: the answer, as the prompt declares it.
         mode: how to run what may take long.
         reply: the name of the answer, by which it counts once when it is checked again.
@@ -244,7 +248,7 @@ async def check_answer(
         DeveloperMistake: another mistake of the program, as a resource that is not bound.
         SessionError: the session is closed, or has passed to another process.
     """
-    if completion is None or _is_over(view):
+    if _is_over(view):
         return None
     session, missing = view.session, await _missing(view, completion, answer, mode)
     sent_back = await mode.write_to(session.store, partial(_sent_back, session, view.prompt))
@@ -272,6 +276,8 @@ def _is_over(view: RunView) -> bool:
 
 async def _missing(view: RunView, completion: CompletionCheck, answer: object, mode: ExecutionMode) -> tuple[str, ...]:
     """What the checker misses; nothing if the deadline passes before it says so, which is logged."""
+    from handrail.prompt import CompletionContext  # noqa: PLC0415
+
     try:
         with read_only_transaction(f"the completion check of {view.prompt}") as reading:
             check = partial(completion.missing, view.within(reading, CompletionContext, answer=answer))

@@ -33,12 +33,7 @@ from handrail.errors import (
 )
 from handrail.interrupts import allow_interrupts, raise_held_interrupt
 from handrail.limits import time_limit
-from handrail.prompt import (
-    PolicyQuestion,
-    Tool,
-    ToolContext,
-    ToolResult,
-)
+from handrail.prompt import PolicyQuestion, Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted_logger

@@ -34,10 +34,9 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from enum import Enum
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString, NamedTuple, cast
 
 from pydantic import ConfigDict, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 from pydantic_core import (
@@ -179,8 +178,7 @@ _DIFFERING: Final = frozenset({*_TEXTS, *_MAPPINGS, "literal", "enum", "union"})
 _CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
 
 
-@dataclass(frozen=True, slots=True)
-class Adapter:
+class Adapter(NamedTuple):
     """What reads and writes the values of a type.
 
     Attributes:

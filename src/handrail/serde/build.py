@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -51,8 +51,7 @@ _MOST_SHAPES = 64
 _LONGEST_REASON = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
+class Shapes(NamedTuple):
     """The types that the fields of a well typed value can have, for a dataclass of scalars and unions of them.
 
     Attributes:
@@ -78,8 +77,7 @@ class Schemas(NamedTuple):
     shown: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(NamedTuple):
     """What pydantic made of a type.
 
     Attributes:
@@ -154,7 +152,7 @@ def build_stored(shown: Built) -> Built:
     if found is None:
         return shown
     schemas = Schemas(found[1], shown.schemas().shown)
-    return replace(shown, adapter=found[0], schemas=lambda: schemas, stored=True)
+    return shown._replace(adapter=found[0], schemas=lambda: schemas, stored=True)
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import ErrorDetails
 
@@ -92,8 +91,7 @@ _LONGEST_PATTERN = 100
 _LONGEST_CHOICE = 60
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     """A fault as pydantic reports it, and where it is."""
 
     spot: FaultLocation

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, TypeGuard, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
@@ -337,8 +337,7 @@ def leaves_of(node: Node, root: Node) -> Iterator[Node]:
         yield from leaves_of(option, root)
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaFacts:
+class SchemaFacts(NamedTuple):
     """What a reader needs to know of a JSON Schema.
 
     Attributes:

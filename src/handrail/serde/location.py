@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from handrail.serde.json_schema import Node, is_array, is_object, leaves_of, options_of, resolve_ref
 
@@ -37,8 +36,7 @@ Path = tuple[str | int, ...]
 """Keys and positions from the root of the data."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaBranch:
+class SchemaBranch(NamedTuple):
     """A union on the way to a fault.
 
     Attributes:
@@ -54,8 +52,7 @@ class SchemaBranch:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class FaultLocation:
+class FaultLocation(NamedTuple):
     """Where a fault is.
 
     Attributes:
@@ -92,7 +89,7 @@ def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterat
         for segment in location[shared:]:
             way.append(_step(way[-1], segment, root))
         taken = location
-        yield replace(way[-1], nodes=tuple(resolve_ref(node, root) for node in way[-1].nodes))
+        yield way[-1]._replace(nodes=tuple(resolve_ref(node, root) for node in way[-1].nodes))
 
 
 def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
@@ -123,14 +120,13 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     # pydantic puts the name of a member behind that of its union, so that this segment is not in the data.
     if union is not None and segment != _KEY:
         branch = SchemaBranch(spot.path, str(segment), union, spot.value)
-        return replace(spot, nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
+        return spot._replace(nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == _KEY:
-        return replace(spot, nodes=(), is_key=True)
+        return spot._replace(nodes=(), is_key=True)
     # A string cannot be a key of an array or a scalar.
     if isinstance(segment, str) and around and all(node.get("type") in _WITHOUT_KEYS for node in around):
         return spot  # the name of a branch: members that JSON does not distinguish have one schema
-    return replace(
-        spot,
+    return spot._replace(
         path=(*spot.path, segment),
         nodes=tuple(child for node in around for child in _children(node, segment)),
         around=around,

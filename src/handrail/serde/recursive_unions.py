@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import CoreSchema, core_schema
 
@@ -156,8 +155,7 @@ _ARRAYS: Final = frozenset({"list", "tuple", "set", "frozenset", "deque"})
 _OBJECTS: Final = frozenset({"dataclass", "dict", "typed-dict", "ordered-dict", "counter"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A dataclass of a union.
 
     Attributes:

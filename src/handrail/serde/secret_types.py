@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import Field, is_dataclass, replace
+from dataclasses import Field, is_dataclass
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
 
 from pydantic_core import core_schema
@@ -276,7 +276,7 @@ def masking_adapter(adapter: Adapter, found: Iterable[AcceptedType]) -> Adapter:
 
     core, config = rebuilt(adapter.core, change), core_config()
     agreed = agreeing(core, config)
-    return replace(adapter, core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
+    return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
 
 
 def _with_masked(part: Core, names: Collection[str]) -> Core:

@@ -25,11 +25,11 @@ from collections.abc import (
     Sequence,
 )
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, InitVar, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, InitVar, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Final, Literal, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, NoReturn, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -81,8 +81,7 @@ _RENAMING: Final[Mapping[str, tuple[str, str]]] = {
 """What gives a field a second name or hides it: what is wrong, and what to write instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedType:
+class AcceptedType(NamedTuple):
     """A dataclass, a pydantic model or a TypedDict that stands somewhere in a type.
 
     Attributes:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from functools import partial
 from itertools import islice
 from operator import attrgetter
@@ -126,7 +126,7 @@ class Codec(Generic[T]):
         shown = Schemas(self._built.schemas().parsed, to_json(schema))
         described = copy.copy(self)
         # The validators are those of this codec, so nothing is built again.
-        described._built = replace(self._built, schemas=lambda: shown)  # noqa: SLF001 - an object of this class
+        described._built = self._built._replace(schemas=lambda: shown)  # noqa: SLF001 - an object of this class
         return described
 
     @property

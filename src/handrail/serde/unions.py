@@ -76,8 +76,7 @@ _TAG: Final = Side(
 """The schema of a value with its tag."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A member of a union.
 
     Attributes:

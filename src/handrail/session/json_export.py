@@ -35,8 +35,7 @@ Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 """What slices hold, by their type."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionDocument:
+class SessionDocument(NamedTuple):
     """What is saved of a session.
 
     Attributes:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, is_dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReducerError, SessionUseError
 from handrail.session.slices import (
@@ -148,8 +148,7 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
     return reduce
 
 
-@dataclass(frozen=True, slots=True)
-class EventRoute:
+class EventRoute(NamedTuple):
     """How the events of one type are handled.
 
     Attributes:

@@ -43,4 +43,4 @@ __all__ = [
 
 # Type checkers see the imports above: with this they would take any name for one of the package.
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"SqliteStore": "handrail.store.sqlite.store", "open": "handrail.store.urls"})
+    __getattr__ = lazy_exports(__name__, {"sqlite.store": "SqliteStore", "urls": "open"})

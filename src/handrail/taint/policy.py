@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, cast, get_args
+from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
@@ -44,8 +44,7 @@ _CHOICES: Final = ("allOf", "anyOf", "oneOf")
 """What a schema has the schemas in that may describe the same value."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedArguments:
+class JudgedArguments(NamedTuple):
     """The arguments of one call.
 
     Attributes:

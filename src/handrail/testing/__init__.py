@@ -40,4 +40,4 @@ __all__ = [
 
 # Type checkers see the import above: with this they would take any name for one of the package.
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"ScriptedModel": "handrail.testing.scripted_model"})
+    __getattr__ = lazy_exports(__name__, {"scripted_model": "ScriptedModel"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -126,8 +126,7 @@ class Claimed:
         return UUID(int=int(self.row.effect_id, 16))
 
 
-@dataclass(slots=True, frozen=True)
-class Hit:
+class Hit(NamedTuple):
     """The effect has happened: skip the handler and replay the result."""
 
     row: EffectRow
@@ -150,12 +149,11 @@ class Hit:
         return UUID(int=int(self.row.effect_id, 16))
 
 
-@dataclass(slots=True, frozen=True)
-class Busy:
+class Busy(NamedTuple):
     """Another owner runs the effect. Wait for a change and claim again, or refuse the call."""
 
     row: EffectRow
-    watch: Callable[[EffectRow], Future[None]] = field(repr=False, compare=False)
+    watch: Callable[[EffectRow], Future[None]]
 
     @property
     def message(self) -> str:
@@ -183,8 +181,7 @@ class Busy:
         return bool(done)
 
 
-@dataclass(slots=True, frozen=True)
-class Conflict:
+class Conflict(NamedTuple):
     """The key belongs to another effect: another tool, or other arguments. Nothing was changed."""
 
     row: EffectRow
@@ -198,8 +195,7 @@ class Conflict:
         )
 
 
-@dataclass(slots=True, frozen=True)
-class Unknown:
+class Unknown(NamedTuple):
     """The effect was started, and its outcome is unknown. It is not run again before it is resolved."""
 
     row: EffectRow

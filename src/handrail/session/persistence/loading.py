@@ -17,12 +17,7 @@ from itertools import islice
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, cast
 
-from handrail.errors import (
-    InvalidArgumentError,
-    SessionError,
-    SessionNotFoundError,
-    StoreCorruptError,
-)
+from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.session.call_ref import CallRef, shown_id, storable_id

@@ -12,9 +12,9 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import is_dataclass
 from types import GenericAlias, MappingProxyType, NoneType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic_core import from_json
 
@@ -48,11 +48,10 @@ class StoredForm(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     name: str
     version: int
-    upgrades: Mapping[int, Upgrade] = field(default_factory=dict[int, Upgrade])
+    upgrades: Mapping[int, Upgrade] = MappingProxyType({})
     form: StoredForm | None = None
 
 
