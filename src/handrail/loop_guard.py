@@ -17,9 +17,9 @@ One wait is always refused where a loop runs: that for a call which may need the
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
@@ -107,8 +107,9 @@ def allow_waiting(body: Callable[[], T]) -> T:
 
 def loop_is_running() -> bool:
     """Whether this thread runs an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    if "asyncio" in sys.modules:  # else nobody can have made one
+        from asyncio import get_running_loop  # noqa: PLC0415
+
+        with suppress(RuntimeError):
+            return bool(get_running_loop())
+    return False

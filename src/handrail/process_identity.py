@@ -7,7 +7,6 @@ time, it names one process permanently. Where the system does not say, a name pr
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from contextlib import suppress
 from functools import lru_cache
@@ -138,4 +137,6 @@ def _time_namespace() -> str:
 
 
 def _host() -> str:
-    return socket.gethostname() or "localhost"
+    from socket import gethostname  # noqa: PLC0415
+
+    return gethostname() or "localhost"

@@ -14,21 +14,23 @@ way, and a thread that blocks until it has ended may be the thread of the loop.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from handrail.loop_guard import allow_waiting, check_blocking, synchronous_entry
 from handrail.redaction import redacted_logger
 from handrail.threads import THREADS
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -124,7 +126,9 @@ def run_on_new_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     Raises:
         BaseException: what the coroutine raises.
     """
-    returned, exit_ = asyncio.run(_with_exit(coroutine))
+    from asyncio import run  # noqa: PLC0415
+
+    returned, exit_ = run(_with_exit(coroutine))
     if exit_ is not None:
         raise exit_
     return cast("T", returned)
@@ -180,15 +184,20 @@ async def outlast(future: Future[T]) -> T:
         GeneratorExit: the loop was closed before the task had ended; it is done by then.
         BaseException: what it was completed with.
     """
-    try:
-        if not future.done():
-            await completed(future)
-    except asyncio.CancelledError:
-        await _outlast_cancelled(future)
-        raise
-    except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
-        block_until_done(future)
-        raise
+    from asyncio import CancelledError  # noqa: PLC0415
+
+    cancelled: CancelledError | None = None  # the first one; the task may be cancelled again
+    while not future.done():
+        try:
+            with nullcontext() if cancelled is None else Shield():
+                await completed(future)
+        except CancelledError as error:
+            cancelled = cancelled or error
+        except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
+            block_until_done(future)
+            raise
+    if cancelled is not None:
+        raise cancelled
     return future.result()
 
 
@@ -204,19 +213,6 @@ def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
     on_thread.__name__, on_thread.__qualname__ = f"{name}_async", f"{method.__qualname__}_async"
     on_thread.__doc__ = f"As `{name}`, on a thread; a cancellation of the task is raised when it has ended."
     return on_thread
-
-
-async def _outlast_cancelled(future: Future[Any]) -> None:
-    """Await what a thread completes in a task that has been cancelled, and may be cancelled again."""
-    while not future.done():
-        try:
-            with Shield():
-                await completed(future)
-        except asyncio.CancelledError:  # the first one is raised
-            continue
-        except BaseException:  # as above
-            block_until_done(future)
-            raise
 
 
 class Shield:
@@ -247,7 +243,9 @@ def completed(future: Future[Any]) -> asyncio.Future[None]:
     Those that are done at the same time, as by the commit of a group, wake their tasks in slices, each in an iteration
     of the loop of its own, so that the loop does other work between two of them.
     """
-    loop = asyncio.get_running_loop()
+    from asyncio import get_running_loop  # noqa: PLC0415
+
+    loop = get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
     future.add_done_callback(partial(_slices_in(loop).add, waiter))
     return waiter
@@ -255,7 +253,9 @@ def completed(future: Future[Any]) -> asyncio.Future[None]:
 
 async def turn_to_begin() -> None:
     """Wait until a task may begin a call: in an iteration of its loop as many begin as are woken, in their order."""
-    loop = asyncio.get_running_loop()
+    from asyncio import get_running_loop  # noqa: PLC0415
+
+    loop = get_running_loop()
     await _slices_in(loop).turn_to_begin(loop)
 
 
@@ -312,10 +312,12 @@ class _Slices:
             loop.call_soon(self._complete_slice, loop)
 
     def _complete_slice(self, loop: asyncio.AbstractEventLoop) -> None:
+        from asyncio import InvalidStateError  # noqa: PLC0415
+
         self._is_scheduled = False  # first: a waiter that is added from here on has the loop woken again
         self._left = _AT_ONCE
         while self._due and self._left:
-            with suppress(asyncio.InvalidStateError):  # it was cancelled; a signal may cancel it in this line
+            with suppress(InvalidStateError):  # it was cancelled; a signal may cancel it in this line
                 self._due.popleft().set_result(None)
                 self._left -= 1
         if self._left < _AT_ONCE:

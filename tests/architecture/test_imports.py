@@ -66,14 +66,16 @@ def test_importing_the_core_loads_no_extra() -> None:
 
 NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
-    *("handrail.filesystem.host", "handrail.filesystem.journal", "handrail.filesystem.shadow"),
+    *("handrail.filesystem", "handrail.prompt.hooks", "handrail.prompt.known_files", "handrail.prompt.overrides"),
+    *("handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
     *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
+    *("asyncio", "handrail.runtime.handler_loop", "difflib"),
 )
-"""What a call in memory does not use."""
+"""What a synchronous call in memory, of a prompt with nothing but tools, does not use."""
 
 
 def test_importing_the_executor_loads_what_every_call_needs() -> None:
-    """Files on disk and databases are loaded by programs that name them."""
+    """Event loops, files, databases and hooks are loaded by programs that come to them."""
     loaded = _loaded_by("handrail.adapters.tool_executor")
     needless = [name for name in loaded for prefix in NEEDED_BY_SOME_CALLS if f"{name}.".startswith(f"{prefix}.")]
     assert not needless, listed(needless)

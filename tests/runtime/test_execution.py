@@ -21,8 +21,8 @@ from handrail.runtime.execution import (
     Blocking,
     ExecutionTimeoutError,
     run_to_completion,
-    wait_until_done,
 )
+from handrail.runtime.handler_loop import wait_until_done
 from handrail.testing import FakeClock
 from tests.handler_threads import HandlerThreads
 from tests.kit import Note, call, executor, tool

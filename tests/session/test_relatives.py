@@ -6,8 +6,7 @@ from pathlib import Path
 
 import handrail.store
 from handrail.session import Session
-from handrail.session.persistence.loading import ForkedFrom
-from handrail.session.persistence.protocol import SessionStore
+from handrail.session.persistence.protocol import ForkedFrom, SessionStore
 from handrail.session.relatives import UnopenedSession, sessions_above
 
 

@@ -8,14 +8,13 @@ Every call goes through `handrail.runtime.invoke`; this module only sets up what
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import NoneType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
@@ -30,14 +29,16 @@ from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
-from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, cancel_all, run_to_completion
-from handrail.runtime.handler_loop import run_beside
+from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
 from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
+
+if TYPE_CHECKING:
+    import asyncio
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
@@ -496,6 +497,8 @@ class ToolExecutor:
         for is_beside, part in groupby(named, lambda call: not is_alone and run.may_run_beside(call, reply)):
             neighbours = tuple(part)
             if is_beside and len(neighbours) > 1:
+                from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
+
                 shared = run.for_neighbours(reply)
                 asked = [partial(self._execute_async, each, reply, shared, BESIDE) for each in neighbours]
                 yield from run_beside(asked)
@@ -504,14 +507,17 @@ class ToolExecutor:
 
     async def _run_together(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
         """Run calls concurrently; a postponed one does not end the reply."""
-        # Tasks start in the order of their creation, and `invoke` draws its ticket before its first wait. So the calls
-        # queue in the order asked.
+        from asyncio import ensure_future  # noqa: PLC0415
+
+        from handrail.runtime.handler_loop import cancel_all  # noqa: PLC0415
+
+        # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
         environment = self._of_reply(reply)
         if reply is None:
             environment = replace(environment, questions=OpenQuestions(is_one_reply=True))
         run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
-        tasks = [asyncio.ensure_future(run(identified(call, reply, taken))) for call in calls]
+        tasks = [ensure_future(run(identified(call, reply, taken))) for call in calls]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -559,11 +565,12 @@ def _answered(
 
 async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> list[BaseException]:
     """The exceptions of the calls, in the order asked, when all have ended or one has ended the run."""
+    from asyncio import FIRST_EXCEPTION, wait  # noqa: PLC0415
+
     pending = set(tasks)
     while pending:
-        # `FIRST_EXCEPTION` returns at each exception, also at a mistake, after which the loop waits for the other
-        # calls.
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_EXCEPTION)
+        # `FIRST_EXCEPTION` returns at each exception, also at a mistake, after which the other calls are waited for.
+        done, pending = await wait(pending, return_when=FIRST_EXCEPTION)
         if any(task.cancelled() or ((error := task.exception()) and not mistakes_in(error)) for task in done):
             break
     ended = [task for task in tasks if task.done() and not task.cancelled()]

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from functools import wraps
 from typing import ClassVar, ParamSpec, TypeVar, cast
 
@@ -98,6 +97,8 @@ def names_near_parameters(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in sorted(kwargs.keys() - names):
+            from difflib import get_close_matches  # noqa: PLC0415
+
             near = get_close_matches(name, known, n=1)
             cure = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
             raise TypeError(f"{shown} has no parameter {name}; {cure}")

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 from inspect import isfunction, ismethod
 from textwrap import dedent
@@ -355,6 +354,8 @@ def _check_name(name: str, params_type: type[object] | None, *, section: str) ->
         )
     fields = [field.name for field in dataclasses.fields(params_type)] if dataclasses.is_dataclass(params_type) else []
     if name not in fields:
+        from difflib import get_close_matches  # noqa: PLC0415
+
         near = get_close_matches(name, fields, n=1)
         hint = f" Did you mean ${{{near[0]}}}?" if near else ""
         raise PromptValidationError(

@@ -23,23 +23,22 @@ A thread of its own is a daemon thread that runs nothing else meanwhile, not one
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
-from handrail.runtime.handler_loop import run_on_handler_loop
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
 from handrail.transaction.unit_of_work import Refusal
@@ -54,6 +53,9 @@ from handrail.waiting import (
     run_on_new_loop,
     turn_to_begin,
 )
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -73,10 +75,6 @@ class CancelledElsewhereError(Exception):
 
     def __init__(self) -> None:
         super().__init__("what it waited for was cancelled by another party")
-
-
-class ReplyEndedError(asyncio.CancelledError):
-    """The call was not begun, because an earlier call of its reply was interrupted; its task is not cancelled."""
 
 
 Late: TypeAlias = Callable[[Future[Any]], None]
@@ -198,6 +196,8 @@ class Blocking:
                 f"{_ON_A_LOOP}"
             )
         if seconds is None:
+            from handrail.runtime.handler_loop import run_on_handler_loop  # noqa: PLC0415
+
             coroutine = ASYNC.run(body, is_async=True, seconds=None)
             try:
                 return run_on_handler_loop(coroutine)
@@ -298,8 +298,10 @@ class Beside(Async):
     ) -> Any:  # noqa: ANN401 - as above
         """As `Async`; what is asynchronous and bounded in time runs as by `Blocking`, on a thread."""
         if not is_async or seconds is None:
+            from asyncio import ensure_future  # noqa: PLC0415
+
             # A handler that cancels its task does not cancel the call.
-            act = (lambda: asyncio.ensure_future(body())) if is_async else body
+            act = (lambda: ensure_future(body())) if is_async else body
             return await super().run(act, is_async=is_async, seconds=seconds, late=late)
         # The loop of the thread is kept, and would wait for a task that overruns.
         bounded = partial(BLOCKING.run, body, is_async=True, seconds=seconds, late=late)
@@ -430,18 +432,36 @@ async def raise_interrupt(mode: ExecutionMode) -> None:
     if mode.inline:
         raise_held_interrupt()
     elif is_being_cancelled():
-        await asyncio.sleep(0)
+        from asyncio import sleep  # noqa: PLC0415
+
+        await sleep(0)
 
 
 def is_cancelled_elsewhere(error: BaseException) -> bool:
     """Whether an exception is the cancellation of what a call awaited, and not of the call."""
-    is_own = isinstance(error, ReplyEndedError) or not isinstance(error, asyncio.CancelledError)
-    return not is_own and not is_being_cancelled()
+    if not is_cancellation(error) or is_being_cancelled():
+        return False
+    from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
+
+    return not isinstance(error, ReplyEndedError)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether an exception is the cancellation of a task; no module is imported for it."""
+    if "asyncio" not in sys.modules:  # then it is not
+        return False
+    from asyncio import CancelledError  # noqa: PLC0415
+
+    return isinstance(error, CancelledError)
 
 
 def _cancellations() -> int:
     """How often the task that runs here has been cancelled; see `asyncio.Task.cancelling`."""
-    task = asyncio.current_task() if loop_is_running() else None
+    if not loop_is_running():
+        return 0
+    from asyncio import current_task  # noqa: PLC0415
+
+    task = current_task()
     return 0 if task is None else task.cancelling()
 
 
@@ -463,7 +483,9 @@ class _Cancellation:
         if error is not None and is_cancelled_elsewhere(error):
             raise CancelledElsewhereError from error
         if (error is None or isinstance(error, Exception)) and _cancellations() > self._before:
-            raise asyncio.CancelledError from error
+            from asyncio import CancelledError  # noqa: PLC0415
+
+            raise CancelledError from error
 
 
 async def _settled(future: Future[Any], *, seconds: float | None) -> None:
@@ -475,14 +497,12 @@ async def _settled(future: Future[Any], *, seconds: float | None) -> None:
         ExecutionTimeoutError: it was not done in time.
     """
     done = completed(future)
-    if seconds is None:
-        await done
-        return
-    timer = asyncio.get_running_loop().call_later(seconds, _expire, done)
+    timer = None if seconds is None else done.get_loop().call_later(seconds, _expire, done)
     try:
         await done
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
     if not future.done():
         raise ExecutionTimeoutError
 
@@ -493,9 +513,11 @@ def _expire(done: asyncio.Future[None]) -> None:
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
-    task = asyncio.ensure_future(body())
+    from asyncio import ensure_future, wait  # noqa: PLC0415
+
+    task = ensure_future(body())
     try:
-        finished, _ = await asyncio.wait((task,), timeout=seconds)
+        finished, _ = await wait((task,), timeout=seconds)
     # The call itself was cancelled. `asyncio.wait` does not cancel the tasks that it waits for.
     except BaseException:
         await _stop(task, _forget)
@@ -508,6 +530,8 @@ async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: La
 
 async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
     """Cancel a task and give it a moment to clean up; `ended` is called with it once it is done, now or later."""
+    from asyncio import wait  # noqa: PLC0415
+
     if task.done():
         return
     _LEFT_BEHIND.add(task)
@@ -515,7 +539,7 @@ async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]]
     task.add_done_callback(ended)  # before the callback of the wait below, so it is called before that returns
     task.cancel()
     with Shield():  # AnyIO would cancel this wait at once, if it has cancelled the call
-        await asyncio.wait((task,), timeout=_CLEAN_UP_SECONDS)
+        await wait((task,), timeout=_CLEAN_UP_SECONDS)
 
 
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
@@ -540,30 +564,6 @@ def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
     late(ended)
 
 
-async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait until all futures are done, also when this task is cancelled meanwhile, however often.
-
-    Raises:
-        CancelledError: the task was cancelled; the futures are done by then.
-    """
-    cancelled: asyncio.CancelledError | None = None
-    while unfinished := [future for future in futures if not future.done()]:
-        try:
-            with nullcontext() if cancelled is None else Shield():
-                await asyncio.wait(unfinished)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-
-
-async def cancel_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel the tasks that have not ended, and wait until they have."""
-    for task in tasks:
-        task.cancel()  # does nothing to one that has ended
-    await wait_until_done(tasks)
-
-
 async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
     """Run a body on a thread of its own; if this task is cancelled, have it stopped, and wait for its end.
 
@@ -575,17 +575,15 @@ async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
         CancelledError: the task was cancelled; the body has ended by then.
         Exception: what the body raises.
     """
-    work = asyncio.wrap_future(run_in_thread(body))
+    from asyncio import CancelledError  # noqa: PLC0415
+
+    work = run_in_thread(body)
     try:
-        # `asyncio.wait` does not cancel the future when this task is cancelled, as `await work` would.
-        await asyncio.wait((work,))
-    except asyncio.CancelledError:
+        await completed(work)
+    except CancelledError:
         stop()
-        try:
-            await wait_until_done((work,))
-        finally:
-            with suppress(Exception):
-                work.result()  # so that asyncio does not log that its exception was never retrieved
+        with suppress(Exception):  # the cancellation is raised, whatever the body has ended with
+            await outlast(work)
         raise
     return work.result()
 
@@ -595,5 +593,7 @@ def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
 
     A body that was stopped there calls `late` itself.
     """
-    if not isinstance(loop.exception(), ExecutionTimeoutError | CancelledElsewhereError | asyncio.CancelledError):
+    from asyncio import CancelledError  # noqa: PLC0415
+
+    if not isinstance(loop.exception(), ExecutionTimeoutError | CancelledElsewhereError | CancelledError):
         late(loop)

@@ -136,13 +136,7 @@ class Denial(FinalRefusal):
     """A policy or an approver has denied a call; a repeat of the same call is refused too."""
 
 
-_NOT_APPLIED = (
-    ToolValidationError,
-    EffectNotApplied,
-    VisibilityExpansionRequired,
-    CallPostponed,
-    HandlerMismatchError,
-)
+_NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed, HandlerMismatchError)
 
 
 class Failure(NamedTuple):

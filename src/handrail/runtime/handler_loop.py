@@ -22,17 +22,23 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.loop_guard import synchronous_entry
+from handrail.waiting import Shield
 
 T = TypeVar("T")
+
+
+class ReplyEndedError(asyncio.CancelledError):
+    """The call was not begun, because an earlier call of its reply was interrupted; its task is not cancelled."""
+
 
 MOST_KEPT = 32
 """The most loops that a process keeps. Each has a selector and two sockets."""
@@ -94,6 +100,30 @@ async def _outcome(call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
     except BaseException as error:  # noqa: BLE001 - raised where the outcome is read
         ended.set_exception(error)
     return ended
+
+
+async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all futures are done, also when this task is cancelled meanwhile, however often.
+
+    Raises:
+        CancelledError: the task was cancelled; the futures are done by then.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while unfinished := [future for future in futures if not future.done()]:
+        try:
+            with nullcontext() if cancelled is None else Shield():
+                await asyncio.wait(unfinished)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def cancel_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks that have not ended, and wait until they have."""
+    for task in tasks:
+        task.cancel()  # does nothing to one that has ended
+    await wait_until_done(tasks)
 
 
 class _HandlerLoop:

@@ -49,7 +49,7 @@ from handrail.runtime.calls import (
 )
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
-from handrail.runtime.execution import ExecutionMode, ReplyEndedError
+from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import (
     STORE_GONE,
     CallRefusedError,
@@ -108,10 +108,8 @@ class Invocation:
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
-        is_undecided: whether policies and approver are to decide before a handler starts, because they were passed over
-            for an effect that had been started already.
-        secrets: the secrets of its arguments and its result, which what is said of it is searched for; `None` until it
-            has some.
+        is_undecided: whether policies and approver were passed over for an effect that had been started already.
+        secrets: those of its arguments and result, which what is said of it is searched for; `None` until it has some.
         reports: the id of the effect that the call is answered with, if its outcome was determined after its own call.
         nested_calls: the calls made inside this one.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
@@ -249,6 +247,8 @@ class Invocation:
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
         if self.environment.questions.met(self.reply).ends != self.interrupts.ends:
+            from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
+
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
         return await self.answer_from_record() if self.has_identity else None
 

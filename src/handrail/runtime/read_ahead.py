@@ -9,7 +9,7 @@ from __future__ import annotations
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
 from handrail.session import Session
-from handrail.session.persistence.loading import ForkedFrom
+from handrail.session.persistence.protocol import ForkedFrom
 from handrail.taint.state import DelimiterSecret, Tainted
 
 _USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)

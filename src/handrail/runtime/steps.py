@@ -14,7 +14,6 @@ one `ToolInvoked` for each call, whatever the outcome; none for a call that is s
 from __future__ import annotations
 
 import inspect
-from asyncio import CancelledError
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,6 +45,7 @@ from handrail.runtime.execution import (
     Late,
     await_result,
     drop_unawaited,
+    is_cancellation,
     raise_interrupt,
     run_to_end,
 )
@@ -494,10 +494,10 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
     except SessionLostError as lost:
         run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
         return
-    except (
-        CancelledError,
-        GeneratorExit,
-    ) as error:  # its task was, or its loop; it is recorded by then
+    except BaseException as error:
+        # The cancellation of its task, or the end of its loop; it is recorded by then.
+        if not isinstance(error, GeneratorExit) and not is_cancellation(error):
+            raise
         run.raises = error
     if event is not None and session.listens(ToolInvoked):
         _notify_listeners(run, event)

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,8 @@ def shorten(text: str, limit: int) -> str:
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """The name that is most like another one, whatever the case of their letters; `None` if none is like it."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
     names = {name.casefold(): name for name in known}
     # Cut before it is compared: the time of a comparison grows with the square of the length, and a model may send any
     # name.
@@ -81,6 +82,8 @@ def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
     text = ", ".join(shown)
     if _size(text) <= limit:
         return text
+    from difflib import get_close_matches  # noqa: PLC0415
+
     near = get_close_matches(shorten(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
     ordered = [*near, *(name for name in shown if name not in near)]
     kept: list[str] = []
@@ -167,6 +170,8 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
 
 def _nearest(place: Path, name: str, suffix: str, *, folder: bool) -> str | None:
     """The name in a folder that is most like another one; of those that fit the kind."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
     # Of a large folder only so many names are read, in no order.
     with os.scandir(place) as entries:
         names = [

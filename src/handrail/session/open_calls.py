@@ -33,7 +33,6 @@ from handrail.serde import codec
 from handrail.session.call_records import CallLister, CallRecord, OpenCall, still_open
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import ConversationPart
-from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import AnswerRow, SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.slices import Slice, SlicePolicy
@@ -369,6 +368,7 @@ def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[Open
     Raises:
         StoreError: the store cannot be read.
     """
+    from handrail.session.persistence.loading import known_items, recorded_item  # noqa: PLC0415
 
     def is_settled(ref: CallRef) -> bool:
         number = store.record_of_call(row.session_id, ref.stored)

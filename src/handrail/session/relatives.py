@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar, cast
 
-from handrail.session.persistence.loading import ForkedFrom, known_items, works_for
-from handrail.session.persistence.protocol import SessionRow, SessionStore
+from handrail.session.persistence.protocol import ForkedFrom, SessionRow, SessionStore, works_for
 from handrail.session.session import Session
 
 T = TypeVar("T")
@@ -29,6 +28,8 @@ class UnopenedSession(NamedTuple):
         Raises:
             StoreError: the store cannot be read.
         """
+        from handrail.session.persistence.loading import known_items  # noqa: PLC0415
+
         found = known_items(self.store, self.row, lambda each: each is kind)
         return tuple(cast("list[T]", found.get(kind, [])))
 

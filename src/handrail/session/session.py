@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
 
 from handrail.closing import closing_after
 from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
@@ -27,16 +27,7 @@ from handrail.session.conversation import Conversation
 from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
 from handrail.session.open_calls import check_resettable, open_calls_of
 from handrail.session.opening import OpenOptions, check_identity, check_relatives, check_stored_id, open_on_thread
-from handrail.session.persistence.loading import (
-    LoadedSession,
-    RecordsInStore,
-    copy_for_fork,
-    load_session,
-    release_with,
-    stored_slices,
-)
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
-from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.reducers import EventRoute, SliceRules, decided_changes
 from handrail.session.slices import (
     Append,
@@ -57,6 +48,10 @@ from handrail.session.state import LogSlices, OutsideWrites, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn
 from handrail.waiting import asynchronous
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.loading import LoadedSession
+    from handrail.session.persistence.recorder import SessionRecorder
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -146,6 +141,8 @@ class Session:
             UnknownTypeError: it holds values of a class that is not known here.
             StoreError: the store cannot be used.
         """
+        from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
+
         check_stored_id("Session.open", session_id, tags)
         check_relatives("Session.open", Session, parent, dispatcher)
         every = checkpoint_every
@@ -295,6 +292,8 @@ class Session:
         check_identity("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
+            from handrail.session.persistence.loading import copy_for_fork  # noqa: PLC0415
+
             opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
             stored = self._resume(opening, new_id, parent=self.parent, rules=self._rules)
             stored.log_item(type(note), note)
@@ -368,18 +367,20 @@ class Session:
         dispatcher: Dispatcher | None = None,
         rules: SliceRules | None = None,
     ) -> Self:
-        kept, row = load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
+        from handrail.session.persistence import loading  # noqa: PLC0415
+
+        kept, row = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
         session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
-        state, log, policies = stored_slices(kept, session._owner)
+        state, log, policies = loading.stored_slices(kept, session._owner)
         session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
         session.recorder, session._opening = kept, opening
         if kept.head:
-            session._records = CallRecords(RecordsInStore(kept))
+            session._records = CallRecords(loading.RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
         kept.lock, kept.slices, kept.masks = session._lock, (session._state, session._log), session.call_masking.masks
         session.call_masking.on_added = kept.mask_noted
         session._outside.check_wait = kept.queue.check_wait
-        release_with(session, opening.store, kept.session_lock)
+        loading.release_with(session, opening.store, kept.session_lock)
         return session
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:

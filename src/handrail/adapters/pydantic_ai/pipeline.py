@@ -236,12 +236,7 @@ class PipelineCapability(HandrailCapability):
         return kept[2]
 
     async def _record_misfit(
-        self,
-        ctx: RunContext[Any],
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: RawToolArgs,
-        error: ParseError,
+        self, ctx: RunContext[Any], call: ToolCallPart, tool_def: ToolDefinition, args: RawToolArgs, error: ParseError
     ) -> str:
         """Let the pipeline refuse a call at its second step; returns the message for the model."""
         masking = schema_masking(tool_def.parameters_json_schema)

@@ -10,12 +10,11 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import islice
 from types import NoneType
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.errors.developer import check_argument
@@ -24,15 +23,17 @@ from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, ItemReader, decoded_items, index_of, load_indexes
 from handrail.session.persistence.protocol import (
     EntryPosition,
+    ForkedFrom,
     SessionAppend,
     SessionContents,
     SessionEntry,
     SessionLock,
     SessionRow,
     SessionStore,
+    works_for,
 )
 from handrail.session.persistence.recorder import SessionRecorder
-from handrail.session.persistence.stored_types import StoredType, find_type, stored_as, stored_type, unknown_type
+from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
 from handrail.transaction import UnitOfWork, current
 
@@ -357,37 +358,6 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
         elif layout.runs:
             raise unknown_type(name, f"session {session_id!r} in {opening.store.url}")
     return kinds
-
-
-@stored_as("handrail.forked_from")
-@dataclass(frozen=True, slots=True)
-class ForkedFrom:
-    """A session is a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
-
-    The row of a session names the session that it was made for, or that it was forked from; this item says which. A row
-    without one is read as that of a child: also a fork whose process died before it was written.
-
-    Attributes:
-        session_id: the fork.
-        works_for: the session that the one worked for that it was forked from; `None` for none.
-    """
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-    survives_reset: ClassVar[bool] = True
-
-    session_id: str
-    works_for: str | None
-
-
-def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
-    """The session that another one was made for; `None` for none.
-
-    Args:
-        row: the row of the other one.
-        forks: its items of that type.
-    """
-    own = next((each for each in reversed(forks) if each.session_id == row.session_id), None)
-    return row.parent if own is None else own.works_for
 
 
 def copy_for_fork(

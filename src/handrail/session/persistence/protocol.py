@@ -22,11 +22,14 @@ running out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
+from handrail.session.persistence.stored_types import stored_as
+from handrail.session.slices import SlicePolicy
 from handrail.transaction import UnitStore
 
 Role = Literal["state", "log", "event"]
@@ -49,6 +52,37 @@ class SessionRow(NamedTuple):
     parent: str | None
     created_at: datetime
     head: int = 0
+
+
+@stored_as("handrail.forked_from")
+@dataclass(frozen=True, slots=True)
+class ForkedFrom:
+    """A session is a fork. Its slice is a LOG, and survives a reset; a fork of a fork has the items of both.
+
+    The row of a session names the session that it was made for, or that it was forked from; this item says which. A row
+    without one is read as that of a child: also a fork whose process died before it was written.
+
+    Attributes:
+        session_id: the fork.
+        works_for: the session that the one worked for that it was forked from; `None` for none.
+    """
+
+    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
+    survives_reset: ClassVar[bool] = True
+
+    session_id: str
+    works_for: str | None
+
+
+def works_for(row: SessionRow, forks: Sequence[ForkedFrom]) -> str | None:
+    """The session that another one was made for; `None` for none.
+
+    Args:
+        row: the row of the other one.
+        forks: its items of that type.
+    """
+    own = next((each for each in reversed(forks) if each.session_id == row.session_id), None)
+    return row.parent if own is None else own.works_for
 
 
 class SessionSize(NamedTuple):
