@@ -107,9 +107,7 @@ def allow_waiting(body: Callable[[], T]) -> T:
 
 def loop_is_running() -> bool:
     """Whether this thread runs an event loop."""
-    if "asyncio" in sys.modules:  # else nobody can have made one
-        from asyncio import get_running_loop  # noqa: PLC0415
-
-        with suppress(RuntimeError):
-            return bool(get_running_loop())
-    return False
+    try:
+        return bool(sys.modules["asyncio"].get_running_loop())
+    except (RuntimeError, KeyError, AttributeError):  # there is none; or asyncio is not loaded, or only in part
+        return False
