@@ -68,7 +68,7 @@ def desk(  # noqa: PLR0913 - what differs from project to project
     tools_named, toolsets_named = (f"[{', '.join(names)}]" for names in (registry.tools, (*registry.toolsets, *also)))
     text = agent("desk", tools=tools_named, toolsets=toolsets_named, front=front)
     write(folder, {"desk.agent": text, **(others or {})})
-    project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
+    project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False, resolve_all=False)
     return LoadedAgent(project, project.resolve("desk"))
 
 

@@ -19,6 +19,7 @@ from handrail.errors import (
     HandrailError,
     ProjectError,
     ResolutionError,
+    ToolConflictError,
 )
 from tests.agents.folders import agent, write
 from tests.wording import Wording
@@ -243,3 +244,50 @@ def test_a_module_that_failed_leaves_no_stored_name_behind(tmp_path: Path, wordi
     write(tmp_path, {"tools.py": PLAN.replace("Plan", "Renamed"), "plans.py": ""})
     Project.load(tmp_path, packages=False, reload=True)
     forget_modules(tmp_path)
+
+
+TWO_GREETINGS = """
+from pydantic_ai.toolsets import FunctionToolset
+
+def hello(name: str) -> str:
+    return name
+
+def bye(name: str) -> str:
+    return name
+
+TOOLS = [hello]
+TOOLSETS = {"greetings": FunctionToolset([hello, bye]), "partings": FunctionToolset([bye])}
+"""
+
+
+@pytest.mark.parametrize("names", [("[hello]", "[greetings]"), ("[]", "[greetings, partings]")])
+def test_duplicate_names_of_tools_are_refused_when_an_agent_is_loaded(
+    tmp_path: Path, names: tuple[str, str], wording: Wording
+) -> None:
+    """By `load_agent` and `Project.load`, with both origins."""
+    tools, toolsets = names
+    write(tmp_path, {"desk.agent": agent("desk", tools=tools, toolsets=toolsets), "tools.py": TWO_GREETINGS})
+    for load in (lambda: load_agent(tmp_path / "desk.agent"), lambda: Project.load(tmp_path)):
+        with pytest.raises(ToolConflictError) as failed:
+            load()
+        assert str(failed.value) == wording
+
+
+def test_agent_is_loaded_beside_broken_neighbours(tmp_path: Path) -> None:
+    """Unless it, or an agent that it can call, names what is missing with them."""
+    write(
+        tmp_path,
+        {
+            "desk.agent": agent("desk", tools="[hello]"),
+            "caller.agent": agent("caller", toolsets="[other]"),
+            "other.agent": agent("other", tools="[lost]"),
+            "torn.agent": "nothing",
+            "tools.py": TWO_GREETINGS,
+            "tools/broken.py": "1 / 0",
+        },
+    )
+    assert load_agent(tmp_path / "desk.agent").name == "desk"
+    for name in ("caller", "other"):
+        with pytest.raises(ProjectError) as failed:
+            load_agent(tmp_path / f"{name}.agent")
+        assert {type(each) for each in failed.value.problems} == {AgentFileError, DiscoveryError}

@@ -428,3 +428,55 @@ def test_check_names_a_store_that_tools_can_reach(check: Check, folder: Path, wo
     assert len(json.loads(check("--format", "json").out)["warnings"]) == (toolset != "planning")
     write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///../desk.db'\n")
     assert not json.loads(check("--format", "json").out)["warnings"]
+
+
+UNBOUND = """
+from handrail import tool
+from handrail.prompt import Section
+from handrail.resources import Resource
+from handrail.filesystem import Filesystem
+from typing import Annotated
+
+class Rates: ...
+class Clerk: ...
+
+@tool
+def note(text: str, files: Filesystem, rates: Annotated[Rates, Resource]) -> str:
+    "Notes something."
+    return text
+
+@tool
+def look(clerk: Annotated[Clerk, Resource], rates: Annotated[Rates | None, Resource] = None) -> str:
+    "Looks."
+    return ""
+
+TOOLS = [note]
+TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
+"""
+
+
+def test_every_resource_that_nothing_binds_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
+    """A run binds the files of its folder; also of agents that can be called."""
+    write(
+        folder,
+        desk__agent="---\nname: desk\ntools: [note]\ntoolsets: [other]\n---\nHello.\n",
+        other__agent="---\nname: other\ntoolsets: [looks]\n---\nHello.\n",
+        tools__py=UNBOUND,
+    )
+    ran = check()
+    assert ran.code == 1
+    assert ran.err == wording
+
+
+def test_broken_neighbours_are_warnings(check: Check, folder: Path, wording: Wording) -> None:
+    """Another agent file or module that the agent does not need; `handrail run` runs it, too."""
+    write(folder, other__agent="nothing")
+    (folder / "tools").mkdir()
+    (folder / "tools" / "broken.py").write_text("1 / 0")
+    ran = check()
+    assert ran.code == 0
+    assert ran.err == wording
+    write(folder, desk__agent="---\nname: desk\ntools: [look]\ntoolsets: [other]\n---\nHello.\n")
+    ran = check()
+    assert ran.code == 1
+    assert ran.err == wording

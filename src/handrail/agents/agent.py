@@ -14,7 +14,7 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.project import Project, project_folder_of
+from handrail.agents.project import Project, as_one, duplicate_tools, problems_of_agent, project_folder_of
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
@@ -23,7 +23,7 @@ from handrail.agents.run.run_command import check_resumed
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
 from handrail.agents.unmatched_rules import check_rules_match, unmatched_rules
-from handrail.errors import AgentError, ProjectError
+from handrail.errors import AgentError, ProjectError, ResolutionError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
@@ -194,15 +194,24 @@ class LoadedAgent:
 def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     """The agent of a file, with its project: the folder that the file is in.
 
+    The fault of another agent file or module of the folder is passed over, if the agent has what it names all the same.
+
     Raises:
-        AgentError: the file, the project or what the file names cannot be used; every problem that was found is in it.
+        AgentError: the file, the project or what the file names cannot be used, or two of its tools have one name;
+            every problem that was found is in it.
         InvalidArgumentError: `path` is not a path.
         Exception: what a module of the project raises when it is imported is chained to a `DiscoveryError`.
     """
     check_argument("load_agent", "path", path, (str, os.PathLike), "the path of an agent file")
     file = Path(path)
     own = read_agent_file(file)
-    project = Project.load(project_folder_of(file), resolve_all=False)  # another agent's names are its own affair
+    folder = project_folder_of(file)
+    project, found = Project.survey(folder)
+    problems = tuple(each for each in found if not isinstance(each, ResolutionError))  # its own are raised below
+    if project is not None and problems:
+        problems = problems_of_agent(project, own, problems)
+    if project is None or problems:
+        raise as_one(folder, problems)
     # The project may leave this file out, by its patterns. Another agent of the same name would then be the one that
     # its agents call.
     other = project.agents.get(own.name)
@@ -211,4 +220,8 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
             f"{file} is not an agent of its project, whose patterns leave it out, and the project has another agent "
             f"called {own.name!r}: {other.path}; give one another name"
         )
-    return LoadedAgent(project, resolve(own, project.registry))
+    agent = resolve(own, project.registry)
+    conflict = duplicate_tools(agent)
+    if conflict is not None:
+        raise conflict
+    return LoadedAgent(project, agent)

@@ -15,7 +15,17 @@ from handrail.agents.exports.modules import discover, forget_modules, import_mod
 from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAgent, resolve
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.toolsets.builtin import BUILT_INS
-from handrail.errors import AgentError, AgentFileError, HandrailError, ProjectError, RegistryError, ResolutionError
+from handrail.agents.toolsets.labelled_toolset import static_conflicts
+from handrail.errors import (
+    AgentError,
+    AgentFileError,
+    DiscoveryError,
+    HandrailError,
+    ProjectError,
+    RegistryError,
+    ResolutionError,
+    ToolConflictError,
+)
 from handrail.errors.developer import check_argument
 from handrail.serde.formatting import enumerated, nearest, shorten
 
@@ -58,7 +68,8 @@ class Project:
             built_ins: entries that every project has.
             entries: more of them, from the program.
             packages: whether the tools and toolsets of installed packages can be named.
-            resolve_all: whether all that its agents name is looked up. Without, `resolve` does that for one agent.
+            resolve_all: whether all that its agents name is looked up, and tools of one name are refused. Without,
+                `resolve` does that for one agent.
             reload: whether its modules are executed again. A project that was loaded before keeps what it has.
 
         Raises:
@@ -73,9 +84,9 @@ class Project:
         found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
         project, problems = found.project, found.problems
         if project is not None and not problems and resolve_all:
-            problems = tuple(_unresolved(project))
+            problems = tuple(_unresolved(project)) or tuple(_conflicts(project))
         if project is None or problems:
-            raise _as_one(Path(folder), problems)
+            raise as_one(Path(folder), problems)
         return project
 
     @classmethod
@@ -221,7 +232,55 @@ def _unresolved(project: Project) -> Iterator[ResolutionError]:
             yield problem
 
 
-def _as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
+def _conflicts(project: Project) -> Iterator[ToolConflictError]:
+    for file in project.agents.values():
+        conflict = duplicate_tools(project.resolve(file))
+        if conflict is not None:
+            yield conflict
+
+
+def duplicate_tools(agent: ResolvedAgent) -> ToolConflictError | None:
+    """The error about names that several tools of an agent have, as far as they are known before it runs."""
+    return static_conflicts((*agent.tools, *agent.toolsets), agent=f"agent {agent.file.name}")
+
+
+def reached_agents(project: Project, file: AgentFile) -> list[AgentFile]:
+    """An agent, which need not be one of the project's, and the agents that it can call, at any depth."""
+    agents = {**project.agents, file.name: file}
+    reached = [file]
+    # Agents may call each other in a circle, so one that was reached is not added again.
+    for each in reached:  # grows while it is walked
+        reached += [agents[name] for name in each.toolsets if name in agents and agents[name] not in reached]
+    return reached
+
+
+def problems_of_agent(
+    project: Project, file: AgentFile, problems: Sequence[HandrailError]
+) -> tuple[HandrailError, ...]:
+    """Those of the problems of a project that keep an agent from running.
+
+    The fault of another agent file or module does not, if the agent and all that it can call have what they name.
+    """
+    own = [each for each in problems if not isinstance(each, AgentFileError | DiscoveryError | ResolutionError)]
+    faults = [each for each in problems if not isinstance(each, ResolutionError)]
+    missing: list[HandrailError] = []
+    for each in reached_agents(project, file):
+        try:
+            named = resolve(each, project.registry)
+        except ResolutionError as error:
+            missing.append(error)
+            continue
+        # A module that cannot be used may have had what a package now offers in its place.
+        if any(entry.origin.kind == "package" for entry in (*named.tools, *named.toolsets)):
+            own = faults
+    if not missing:
+        return tuple(own)
+    # The names of a module that cannot be used are missing everywhere, which its fault says already.
+    return tuple(faults if any(isinstance(each, DiscoveryError) for each in faults) else [*faults, *missing])
+
+
+def as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
+    """The one problem that there is, or an error that has all of them."""
     if len(problems) == 1:
         return problems[0]
     text = "\n".join(f"- {problem}" for problem in problems)

@@ -22,10 +22,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast, get_args
+
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.approval.decisions import (
     Answer,
@@ -41,9 +44,21 @@ from handrail.agents.approval.decisions import (
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
 from handrail.errors import AgentError, RunAbortedError
-from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
+from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    RenderedPrompt,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
+from handrail.resources import ResourceRegistry
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
 from handrail.serde.secrets import mask_places
@@ -447,3 +462,29 @@ class GatePolicy:
         if decision.verdict == "later":
             return Approval.later(f"{call.tool} waits for approval ({'/'.join(call.path)}, call {call.call_id})")
         return Approval(decision.verdict == "allow", decision.reason, decision.final)
+
+
+class GatedPrompt(Prompt[str]):
+    """A prompt whose calls the policies of the run judge first, however it is rendered."""
+
+    __slots__ = ("_has_text", "_policies")
+
+    def __init__(
+        self,
+        template: PromptTemplate[str],
+        resources: ResourceRegistry,
+        policies: tuple[ToolPolicy, ...],
+        *,
+        has_text: bool,
+    ) -> None:
+        super().__init__(template, resources=resources)
+        self._policies = policies
+        self._has_text = has_text
+
+    @override
+    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
+        """The prompt with the policies of the run before all others, and without text if it is to have none."""
+        rendered = super().render(open=open)
+        policies = {name: (*self._policies, *others) for name, others in rendered.policies.items()}
+        rendered = replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))
+        return rendered if self._has_text else replace(rendered, text="")

@@ -57,7 +57,7 @@ class AgentCapability(PipelineCapability):
     gate: ApprovalGate = field(kw_only=True)
     describe: DescribeAhead = field(kw_only=True)
     admit: Callable[[ToolDefinition], None] = field(kw_only=True)
-    tools_known: Callable[[], None] = field(kw_only=True)
+    tools_known: Callable[[], Awaitable[None]] = field(kw_only=True)
     executors: Callable[[], Iterable[ToolExecutor]] = field(kw_only=True)
     count: Callable[[ModelResponse], None] = field(kw_only=True)
     notify: Callable[[RunEvent], None] = field(kw_only=True)
@@ -81,10 +81,11 @@ class AgentCapability(PipelineCapability):
 
         Raises:
             AgentError: the calls of one would not take the pipeline of this run; or a rule names what there is not.
+            FilesystemError: a tool takes the files of the folder of the run, which cannot be opened.
         """
         for definition in tool_defs:
             self.admit(definition)
-        self.tools_known()
+        await self.tools_known()
         return tool_defs
 
     @override

@@ -7,7 +7,7 @@ Each has the summary, and no tools of its own: the toolset brings them when the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import AgentReference
 from handrail.agents.exports.registry import ResolvedAgent
 from handrail.prompt import Section
+from handrail.prompt.template import PlacedSection
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,3 +75,13 @@ def _own_summary(name: str, value: Any, agents: Mapping[str, AgentFile]) -> str:
 
 def _key(name: str) -> str:
     return re.sub(r"^[^a-z0-9]+", "", name.lower()) or "toolset"
+
+
+def section_of(sections: Iterable[PlacedSection], tool: str) -> str:
+    """The dotted path of the section that brings a tool."""
+    return next(
+        placed.dotted
+        for root in sections
+        for placed in root.walk()
+        if any(mine.name == tool for mine in placed.section.tools)
+    )

@@ -7,8 +7,7 @@ asked about.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +17,6 @@ from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
 from pydantic_core import from_json
-from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
@@ -27,25 +25,33 @@ from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY
 from handrail.adapters.pydantic_ai.toolset import RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
-from handrail.agents.approval.gate import GatePolicy
+from handrail.agents.approval.gate import GatedPrompt, GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.run.disclosed_sections import disclosed_sections
-from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filter, bound_resources, given_filesystem
+from handrail.agents.run.disclosed_sections import disclosed_sections, section_of
+from handrail.agents.run.folder_paths import (
+    FolderPaths,
+    RunRules,
+    behind_filter,
+    bound_resources,
+    given_filesystem,
+    root_binding,
+    takes_files,
+)
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.live_output import ToolNames
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
 from handrail.errors import AgentError, DumpError, UnboundResourceError
-from handrail.filesystem import Filesystem
+from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
-from handrail.prompt import Prompt, PromptTemplate, RenderedPrompt, Section, Tool, ToolContext, ToolPolicy
+from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolPolicy
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.hooks import RunFilesystem
 from handrail.prompt.section import section_registry
-from handrail.prompt.template import PlacedSection, unbound_resources
+from handrail.prompt.template import unbound_resources
 from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolCall, ToolInvoked
@@ -53,6 +59,7 @@ from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.policy_checks import foresee_call
 from handrail.serde import Masking, digest, dump, schema_masking
+from handrail.serde.formatting import type_name
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.relatives import reads_above
@@ -104,6 +111,7 @@ class RunExecutors:
         policies: the gate, and what judges calls once the session has read untrusted content.
         path_filter: which paths exist, in whatever `Filesystem` the tools of the run find.
         permits_unbound: whether tools whose resources nothing binds are offered, too; for a run that calls none.
+        unbound: then, what nothing binds, each in words.
     """
 
     def __init__(
@@ -135,8 +143,10 @@ class RunExecutors:
         self.path_filter: PathFilter = excluded.plus(self._rules.paths())
         self._own: dict[str, _Own] = {}
         self._with_files: list[ToolExecutor] = []
+        self._of_root: list[ToolExecutor] = []
         self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
         self.permits_unbound: bool = False
+        self.unbound: list[str] = []
         self._origins: Mapping[str, str] = {}
         self.policy: GatePolicy = GatePolicy(tree.gate, self.describe, FILE_TOOLS)
         tainted = tree.rules.tainted
@@ -284,7 +294,7 @@ class RunExecutors:
             environment = own.executor.environment
             judging = environment.rendered_prompt.policies_for(name)[len(self.policies) :]
             policies = tuple(policy.name for policy in judging)
-            section = _section_of(environment.prompt.template.tree, name) if own.shows_section else ""
+            section = section_of(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
             tool = self.own_tool(definition)
             if tool is not None:
@@ -323,6 +333,22 @@ class RunExecutors:
         """The tool of Handrail that a definition of this run shows; `None` for any other tool."""
         name, own = _own_name(definition), self._own_of(definition)
         return None if name is None or own is None else own.executor.environment.rendered_prompt.tool(name)
+
+    async def open_root(self) -> None:
+        """Open the folder of the run if tools take its files as a parameter; else the first call that asks opens it.
+
+        Once it is open, every tool finds it before its call begins, so that calls take turns on it.
+
+        Raises:
+            FilesystemError: it cannot be opened, or another process works on it.
+        """
+        tools = [tool for each in self._of_root for tool, _ in each.environment.prompt.template.placed_tools()]
+        if any(map(takes_files, tools)):
+            await self._tree.open_filesystem(self._tree.root)
+        if self._tree.has_open(self._tree.root):
+            for executor in self._of_root:
+                executor.environment.resources.get(Filesystem)
+            self._of_root.clear()
 
     def own_executors(self) -> tuple[ToolExecutor, ...]:
         """The executors of Handrail's tools, of the toolsets that have been made."""
@@ -426,25 +452,15 @@ class RunExecutors:
             completion=options.completion if len(self._path) == 1 else None,
         )
         given = section_registry(options.resources)
+        tools = [tool for tool, _ in template.placed_tools()]
+        bound = bound_resources(template, given)
+        of_root = bool(tools) and Filesystem not in bound and HostFilesystem not in bound
+        if of_root:
+            given = given.merge(root_binding(partial(tree.filesystem, tree.root), show_git=self._show_git))
         bound = bound_resources(template, given)
         self._folders.note(template, given_filesystem(bound), prefix)
-        path_filter = self.path_filter
-        if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
-            path_filter = path_filter.plus(self._rules.paths(prefix))
-        kept_in = self._folders.kept_from_programs
-        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
-        own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
-        own = own.merge(_RUN_CONTEXT).merge(section_registry({RunFilesystem: RunFilesystem(self._filesystem)}))
-        if path_filter or self._rules.speak_of_paths:
-            own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
-        resources = given.merge(own)
-        if self.permits_unbound:
-            unbound = unbound_resources(template, Prompt(template, resources=resources).resources)
-            kinds = {kind for _, kind, _ in unbound}
-            resources = resources.merge(
-                section_registry({kind: Binding(kind, partial(_not_made, kind)) for kind in kinds})
-            )
-        prompt = _GatedPrompt(template, resources, self.policies, has_text=not without_text)
+        resources = self._resources(template, given, bound, prefix)
+        prompt = GatedPrompt(template, resources, self.policies, has_text=not without_text)
         self._stack.enter_context(prompt.resources)
         ids = RunContext(run_id="/".join(self._path), session_id=self._session.session_id)
         executor = ToolExecutor(
@@ -459,9 +475,33 @@ class RunExecutors:
         )
         # The session of the outermost run has the questions, with the decisions of the gate.
         executor.environment = replace(executor.environment, records_questions=True)
-        if given_filesystem(bound) is not None:
+        if given_filesystem(bound) is not None or any(map(takes_files, tools)):
             self._with_files.append(executor)
+        if of_root:
+            self._of_root.append(executor)
         return executor
+
+    def _resources(
+        self, template: PromptTemplate[str], given: ResourceRegistry, bound: ResourceRegistry, prefix: str
+    ) -> ResourceRegistry:
+        """All that the run binds for a template; `bound` is that without what the run adds to `given`."""
+        path_filter = self.path_filter
+        if prefix:  # rules that name these tools hold for these files; those that name the tools without it, for all
+            path_filter = path_filter.plus(self._rules.paths(prefix))
+        kept_in = self._folders.kept_from_programs
+        programs = ProgramPaths(path_filter, self._show_git, self._reads_everything, kept_in, self._commit_on)
+        own = section_registry({ProgramPaths: programs, **({ToolNames: ToolNames(prefix)} if prefix else {})})
+        own = own.merge(_RUN_CONTEXT).merge(section_registry({RunFilesystem: RunFilesystem(self._filesystem)}))
+        if path_filter or self._rules.speak_of_paths:
+            own = own.merge(behind_filter(bound, lambda each: self._folders.behind(each.filtered(path_filter), prefix)))
+        resources = given.merge(own)
+        if self.permits_unbound:
+            unbound = [*unbound_resources(template, Prompt(template, resources=resources).resources)]
+            self.unbound += [f"{tool}: nothing binds {type_name(kind)}; {why}" for tool, kind, why in unbound]
+            kinds = {kind for _, kind, _ in unbound}
+            stand_ins = {kind: Binding(kind, partial(_not_made, kind)) for kind in kinds}
+            resources = resources.merge(section_registry(stand_ins))
+        return resources
 
     def _filesystem(self) -> Filesystem | None:
         """The files of the first toolset of the run that has files."""
@@ -471,32 +511,6 @@ class RunExecutors:
 
 def _not_made(kind: type[Any], _resolver: object) -> Any:  # noqa: ANN401 - nothing is made
     raise UnboundResourceError(kind)
-
-
-class _GatedPrompt(Prompt[str]):
-    """A prompt whose calls the policies of the run judge first, however it is rendered."""
-
-    __slots__ = ("_has_text", "_policies")
-
-    def __init__(
-        self,
-        template: PromptTemplate[str],
-        resources: ResourceRegistry,
-        policies: tuple[ToolPolicy, ...],
-        *,
-        has_text: bool,
-    ) -> None:
-        super().__init__(template, resources=resources)
-        self._policies = policies
-        self._has_text = has_text
-
-    @override
-    def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
-        """The prompt with the policies of the run before all others, and without text if it is to have none."""
-        rendered = super().render(open=open)
-        policies = {name: (*self._policies, *others) for name, others in rendered.policies.items()}
-        rendered = replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))
-        return rendered if self._has_text else replace(rendered, text="")
 
 
 def _own_name(definition: ToolDefinition) -> str | None:
@@ -520,16 +534,6 @@ def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
     if type(section) is ShellToolsSection:
         harmless = all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow)
     return dict.fromkeys((tool.name for tool in section.tools), "allow") if harmless else {}
-
-
-def _section_of(sections: Iterable[PlacedSection], tool: str) -> str:
-    """The dotted path of the section that brings a tool."""
-    return next(
-        placed.dotted
-        for root in sections
-        for placed in root.walk()
-        if any(mine.name == tool for mine in placed.section.tools)
-    )
 
 
 def _written(call: ToolCallPart) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ provider makes under another type than `Filesystem` is the program's own affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
@@ -28,7 +29,8 @@ from handrail.agents.approval.rules import ApprovalRules
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathSet, excluding
-from handrail.prompt import PromptTemplate
+from handrail.loop_guard import loop_is_running
+from handrail.prompt import PromptTemplate, Tool
 from handrail.resources import Binding, ResourceRegistry
 from handrail.resources.binding import GivenInstance, Resolver
 from handrail.turns import Turn
@@ -56,6 +58,25 @@ def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
     given = (each.provider for each in bound if each.protocol is Filesystem)
     found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
     return found if isinstance(found, Filesystem) else None
+
+
+def root_binding(opening: Callable[[], HostFilesystem], *, show_git: bool) -> ResourceRegistry:
+    """Binds `Filesystem` to the files of the folder of a run, which is opened when a call first asks for it."""
+
+    def provide(_resolver: object) -> Filesystem:
+        if loop_is_running():  # an `async` handler asks for `context.filesystem`
+            with ThreadPoolExecutor(1) as thread:
+                files = thread.submit(opening).result()
+        else:
+            files = opening()
+        return files.shared().filtered(excluding((), show_git=show_git))
+
+    return ResourceRegistry.of(Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide)))
+
+
+def takes_files(tool: Tool[Any, Any]) -> bool:
+    """Whether the function of a tool has a `Filesystem` as a parameter."""
+    return any(parameter.kind is Filesystem for parameter in tool.injected)
 
 
 def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:

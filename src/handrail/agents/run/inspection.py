@@ -35,12 +35,14 @@ class Inspection(NamedTuple):
         closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
             could be closed: of the texts of the toolsets, and the definitions of their tools.
         warnings: in words, which of its overrides are not applied.
+        unbound: in words, which resources of its tools nothing binds; a program may, with the options of its runs.
     """
 
     tools: tuple[ToolReport, ...]
     listings: Listings
     closed_characters: int = 0
     warnings: tuple[str, ...] = ()
+    unbound: tuple[str, ...] = ()
 
 
 async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
@@ -72,7 +74,8 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
             listings = run.listings()
             known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
             reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
-            return Inspection(tuple(reports), listings, closed_characters, run.texts.new_warnings(all_seen=True))
+            warnings = run.texts.new_warnings(all_seen=True)
+            return Inspection(tuple(reports), listings, closed_characters, warnings, tuple(run.unbound))
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:

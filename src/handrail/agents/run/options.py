@@ -51,6 +51,10 @@ class RunOptions:
         feedback: what may add advice for the model to the messages of calls, as of `PromptTemplate`.
         completion: when the answer of the agent that is started is accepted, as of `PromptTemplate`; the answers of
             agents that it calls always are.
+        stream: whether the model's replies are streamed to a listener; without, it hears each reply as a whole.
+        retries: how often the library of the provider repeats a request that fails for a reason that may pass, such as
+            429, 5xx or no connection; its own number without. No call is repeated by it.
+        fallback_model: is asked where the model of an agent fails at a request, after its retries.
         check_names: whether tool names that are taken twice are reported by Handrail, with every origin; without,
             PydanticAI ends the run at the first.
 
@@ -76,6 +80,9 @@ class RunOptions:
     output_type: Any = str
     feedback: Sequence[FeedbackProvider] = ()
     completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
+    stream: bool = True
+    retries: int | None = None
+    fallback_model: Model | str | None = None
     check_names: bool = True
 
     def __post_init__(self) -> None:
@@ -87,14 +94,19 @@ class RunOptions:
             raise ValueError("; ".join(f"{name} is {given[name]!r}, and it must be {words}" for name, words in wrong))
         if self.mode not in ("ask", "approve-all", "deny-all"):
             raise ValueError(f"mode is {self.mode!r}; it is ask, approve-all or deny-all")
-        if isinstance(self.model, str):
-            check_model_name(self.model, source="RunOptions(model=...)")
+        for name, model in (("model", self.model), ("fallback_model", self.fallback_model)):
+            if isinstance(model, str):
+                check_model_name(model, source=f"RunOptions({name}=...)")
         checked_providers(self.feedback)
         completion_of(self.completion)
         if self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
         if self.request_limit is not None and self.request_limit < 1:
             raise ValueError(f"request_limit is {self.request_limit}; it is 1 or more, or None for any number")
+        if self.retries is not None and self.retries < 0:
+            raise ValueError(
+                f"retries is {self.retries}; it is 0 or more, or None for what the provider's library does"
+            )
 
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -108,6 +120,9 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "deadline": ((Deadline, NoneType), "a Deadline, or None"),
     "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
     "run_context": ((RunContext, NoneType), "a RunContext of handrail.limits, or None"),
+    "stream": ((bool,), "True or False"),
+    "retries": ((int, NoneType), "a whole number, 0 or more, or None for what the provider's library does"),
+    "fallback_model": ((Model, str, NoneType), "a model of PydanticAI, the name of one, or None"),
     "check_names": ((bool,), "True or False"),
 }
 """What the choices have to be, as types and in words."""

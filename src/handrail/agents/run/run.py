@@ -8,7 +8,7 @@ Every call goes through the pipeline (`PipelineCapability`); the gate is asked a
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from pydantic_ai import (
     ToolsetTool,
     UsageLimits,
 )
+from pydantic_ai.capabilities import ModelFallback
 from pydantic_ai.models import Model
 from pydantic_core import to_json
 
@@ -261,6 +262,11 @@ class AgentRun:
         """Offer also the tools whose resources nothing binds; for a run that calls none."""
         self._doors.permits_unbound = True
 
+    @property
+    def unbound(self) -> Sequence[str]:
+        """Which resources of such tools nothing binds, in words."""
+        return self._doors.unbound
+
     async def settle(self) -> None:
         """Settle the open calls of the tools of Handrail whose toolsets have been made."""
         for executor in self._doors.own_executors():
@@ -405,24 +411,28 @@ class AgentRun:
     ) -> RunResult:
         output_names: dict[str, str] = {}
         capability = self._capability(conversation, output_names)
-        async with open_model(self.model) as model:
+        options = self.tree.options
+        fallback = options.fallback_model
+        async with open_model(self.model) as model, AsyncExitStack() as stack:
+            other = None if fallback is None else await stack.enter_async_context(open_model(fallback))
             agent: Agent[Any, Any] = Agent(
                 model,
                 name=self.agent.file.name,
                 instructions=self.texts.instructions,
                 output_type=[output_type, DeferredToolRequests],
                 toolsets=[self.toolset(lambda: output_names)],
-                capabilities=[capability],
+                capabilities=[capability, *([] if other is None else [ModelFallback[Any](other)])],
+                model_settings=None if options.retries is None else {"max_retries": options.retries},
             )
             try:
                 result = await agent.run(
                     input,
                     message_history=conversation.history or None,
                     deferred_tool_results=conversation.deferred_results,
-                    deps=self.tree.options.deps,
+                    deps=options.deps,
                     usage=spent.usage,
                     usage_limits=spent.limits,
-                    event_stream_handler=None if self.tree.options.listener is None else self._stream,
+                    event_stream_handler=self._stream if options.listener is not None and options.stream else None,
                     infer_name=False,
                 )
             except RUN_ERRORS as error:
@@ -461,8 +471,9 @@ class AgentRun:
         self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
         self._doors.note_hidden(hidden_tools(source for source, _ in listed))
 
-    def _tools_known(self) -> None:
-        """Check what is said of tools, once those of a step are known."""
+    async def _tools_known(self) -> None:
+        """Check what is said of tools, once those of a step are known; open the folder of the run if they need it."""
+        await self._doors.open_root()
         self._check_rules()
         # While a section is closed, its tools have not been seen.
         self.tree.warn(self.path, self.texts.new_warnings(all_seen=not self.may_open))

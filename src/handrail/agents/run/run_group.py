@@ -216,6 +216,10 @@ class RunGroup:
             # Agents may call each other in a circle, so each is visited once.
             reached += [other for other in called if other not in reached]
 
+    def has_open(self, folder: Path) -> bool:
+        """Whether a run of the group has opened a folder."""
+        return folder.resolve() in self._files
+
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
         """The one filesystem over a folder, opened on a thread; see `CurrentRun.open_filesystem`."""
         return await outlast(run_in_thread(lambda: self.filesystem(folder)))

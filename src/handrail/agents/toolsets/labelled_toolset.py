@@ -294,13 +294,14 @@ async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: AN
 
 
 def name_conflict(
-    sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str]
+    sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str], *, agent: str = "an agent"
 ) -> ToolConflictError | None:
     """The error about tool names that several sources have; `None` if there are none.
 
     Args:
         sources: the label of each source, with the names of its tools.
         reserved: names that no source may have, each with the label of what has it.
+        agent: whose tools they are, in words.
     """
     # Reserved names come first, so that a message lists the owner of such a name before the tools that conflict with
     # it.
@@ -313,21 +314,24 @@ def name_conflict(
         return None
     lines = [f"  {name}: {', '.join(labels)}" for name, labels in taken.items()]
     return ToolConflictError(
-        "the tools of an agent need different names, and these are taken more than once:\n"
+        f"the tools of {agent} need different names, and these are taken more than once:\n"
         + "\n".join(lines)
         + "\nRename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x').",
         tools=tuple(taken),
     )
 
 
-def static_conflicts(entries: Sequence[Entry], *, reserved: Mapping[str, str] = _NOTHING) -> ToolConflictError | None:
+def static_conflicts(
+    entries: Sequence[Entry], *, reserved: Mapping[str, str] = _NOTHING, agent: str = "an agent"
+) -> ToolConflictError | None:
     """The error about tool names that several entries of one agent certainly have; `None` if there are none.
 
     Args:
         entries: the tools and toolsets that the agent names.
         reserved: names that are taken by others, each with what has it, in words.
+        agent: the agent, in words.
     """
-    return name_conflict(((entry.label, static_names(entry)) for entry in entries), reserved)
+    return name_conflict(((entry.label, static_names(entry)) for entry in entries), reserved, agent=agent)
 
 
 def static_names(entry: Entry) -> tuple[str, ...]:

@@ -19,9 +19,8 @@ from cyclopts import CycloptsError
 from handrail.agents.agent import LoadedAgent
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
-from handrail.agents.exports.entries import AgentReference
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.project import Project, project_folder_of
+from handrail.agents.project import Project, problems_of_agent, project_folder_of, reached_agents
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, taint_remarks
 from handrail.agents.run.options import RunOptions
@@ -70,6 +69,11 @@ _STORE_INSIDE = (
     "shell can change or remove it; name a store outside of the folder"
 )
 
+_BINDING = (
+    ". Export the tool in a section that binds it, Section(tools=[...], resources={...}) in TOOLSETS; or run the agent "
+    "in a program, with RunOptions(resources={...})"
+)
+
 _CHARACTERS_OF_TOKEN = 4
 """A usual estimate for English text; a tokenizer is another one for each model."""
 
@@ -84,7 +88,8 @@ class Findings:
         tools: the tools that it would be offered, with those of closed sections.
         closed_characters: how many characters fewer a request has as long as nothing is opened.
         problems: what is wrong with it and its project.
-        warnings: approval rules that may match nothing, and overrides that are not applied.
+        warnings: approval rules that may match nothing, overrides that are not applied, and faults of files that the
+            agent does not need.
         taint: which agents can be tainted and act.
     """
 
@@ -166,17 +171,20 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     except (AgentError, DocumentError) as error:
         findings.note(error)
     project, problems = Project.survey(folder, built_ins=built_ins())
-    for problem in problems:
-        findings.note(problem)
+    if project is not None and findings.file is not None:
+        own = problems_of_agent(project, findings.file, problems)
+        findings.warnings += [
+            f"not needed here: {each}" for each in once(problems) if str(each) not in set(map(str, own))
+        ]
+        problems = own
+    findings.note(*problems)
     if project is None:
         return findings
-    files = dict(project.agents)
     if findings.file is not None:
-        # The checked file need not be among the agents of its project.
-        files.setdefault(findings.file.name, findings.file)
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
     _note_settings(findings, project)
-    resolved = {name: agent for name, file in files.items() if (agent := _resolved(findings, file, project))}
+    files = [] if findings.file is None else reached_agents(project, findings.file)
+    resolved = {file.name: agent for file in files if (agent := _resolved(findings, file, project))}
     if findings.file is not None and findings.file.name in resolved:
         is_sound = all(isinstance(problem, ResolutionError) for problem in problems)
         loaded = LoadedAgent(project, resolved[findings.file.name])
@@ -227,7 +235,7 @@ async def _make_tools(
     """Make the tools of the agent, and of those that it can call: their names may be duplicates as well."""
     made: dict[str, Listing] = {}
     offered: dict[str, Sequence[ToolReport]] = {}
-    for called in _called(resolved, name):
+    for called in resolved:
         agent = LoadedAgent(project, resolved[called])
         if called != name:
             _note_model(findings, agent.file)
@@ -236,6 +244,7 @@ async def _make_tools(
         except (AgentError, DocumentError) as error:
             findings.note(error)
             continue
+        findings.note(*(AgentError(f"agent {called}: tool {each}{_BINDING}") for each in inspection.unbound))
         made |= inspection.listings
         offered[called] = inspection.tools
         findings.warnings += [f"{called}: {warning}" for warning in inspection.warnings]
@@ -270,17 +279,6 @@ def _note_model(findings: Findings, file: AgentFile) -> None:
         check_name(None if file.model is None else NamedModel(file.model, f"for agent {file.name}"))
     except CycloptsError as error:
         findings.note(AgentError(str(error)))
-
-
-def _called(resolved: Mapping[str, ResolvedAgent], name: str) -> list[str]:
-    """An agent and all that it can call, at any depth; those that cannot be resolved are reported already."""
-    reached = [name]
-    # Agents may call each other in a circle, so a name that was reached is not added again.
-    for agent in reached:  # grows while it is walked
-        values = (entry.value for entry in resolved[agent].toolsets)
-        named = [value.name for value in values if isinstance(value, AgentReference)]
-        reached += [called for called in dict.fromkeys(named) if called in resolved and called not in reached]
-    return reached
 
 
 def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:

@@ -282,6 +282,12 @@ class HostFilesystem:
         behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
 
+    def shared(self) -> Self:
+        """The same files for one of several users; closing it closes nothing: close this one."""
+        other = copy(self)
+        other._origin = self._origin or self  # noqa: SLF001 - its own class
+        return other
+
     def view_for_call(self, call: Transaction, /) -> Self:
         """The same files for the handler of a call; see `HasCallViews`. A view is equal to what it is a view of."""
         view = copy(self)
