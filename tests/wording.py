@@ -28,7 +28,7 @@ FILE = TESTS / "wording.txt"
 _LINE = "  |"
 _PARAMETERS = re.compile(r"\[.*\]", re.DOTALL)  # of a test; written only where the text depends on them
 _NUMBER = re.compile(r" #\d+$")  # of an assertion, from the second on
-_SECONDS = re.compile(r"\b(ok|replayed|refused|rolled back), \d+\.\d s\b")  # how long a call took
+_SECONDS = re.compile(r"\b(ok|replayed|refused|rolled back|outcome unknown), \d+\.\d s\b")  # how long a call took
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 

@@ -43,8 +43,9 @@ from pydantic_ai import (
     UserError,
 )
 from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import Model
 
+from handrail.adapters.pydantic_ai.model_names import made_model
 from handrail.errors import (
     BudgetExceededError,
     ModelUnreachableError,
@@ -137,7 +138,7 @@ async def open_model(model: Model | str) -> AsyncGenerator[Model]:
     if isinstance(model, Model):
         yield model
     else:
-        async with infer_model(model) as made:
+        async with made_model(model) as made:
             yield made
 
 
@@ -160,7 +161,8 @@ def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name:
         phase = "budget"
     elif isinstance(error, UnexpectedModelBehavior):
         phase = "response"
-    return PromptEvaluationError(f"the evaluation of {prompt_name} stopped: {error}", phase=phase)
+    said = "; ".join(map(str, error.exceptions)) if isinstance(error, FallbackExceptionGroup) else error
+    return PromptEvaluationError(f"the evaluation of {prompt_name} stopped: {said}", phase=phase)
 
 
 def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError | None:

@@ -35,6 +35,9 @@ class RunCommand:
         root: the folder to work on, as it was typed; `None` for `folder`.
         max_depth: how deep agents may call each other.
         request_limit: how many requests to models are allowed.
+        stream: whether replies are streamed.
+        retries: how often a failed request to a model is repeated.
+        fallback_model: the model that is asked where another one fails, as it was typed.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -46,6 +49,9 @@ class RunCommand:
     root: str | None = None
     max_depth: int = DEFAULT_OPTIONS.max_depth
     request_limit: int | None = DEFAULT_OPTIONS.request_limit
+    stream: bool = True
+    retries: int | None = None
+    fallback_model: str | None = None
 
     def resuming(self, session_id: str, *, store: str | None, approve: str = "ask") -> list[str]:
         """The command that resumes the run, typed in the current folder, as words of a shell.
@@ -63,16 +69,19 @@ class RunCommand:
         return [shlex.quote(word) for word in (*words, "--session", session_id)]
 
     def _options(self) -> Iterator[str]:
-        if self.model is not None:
-            script = self.model.removeprefix(SCRIPT_PREFIX)
-            yield from ("--model", self.model if script == self.model else SCRIPT_PREFIX + self._path(script))
+        for option, model in (("--model", self.model), ("--fallback-model", self.fallback_model)):
+            if model is not None:
+                script = model.removeprefix(SCRIPT_PREFIX)
+                yield from (option, model if script == model else SCRIPT_PREFIX + self._path(script))
         if self.rules is not None:
             yield from ("--rules", self._path(self.rules))
         if self.root is not None or not self._is_here:
             yield from ("--root", self._path(self.root or ""))
-        for name, number in (("max_depth", self.max_depth), ("request_limit", self.request_limit)):
-            if number != getattr(DEFAULT_OPTIONS, name):
+        for name in ("max_depth", "request_limit", "retries"):
+            if (number := getattr(self, name)) != getattr(DEFAULT_OPTIONS, name):
                 yield from (f"--{name.replace('_', '-')}", str(number))
+        if not self.stream:
+            yield "--no-stream"
 
     @property
     def _is_here(self) -> bool:

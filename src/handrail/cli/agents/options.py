@@ -44,6 +44,10 @@ class RunChoices:
         root: The folder to work on; else the current one.
         max_depth: How deep agents may call each other; 5 by default.
         request_limit: How many requests to models are allowed in all; 50 by default.
+        no_stream: Ask for each reply as a whole, for servers that do not stream.
+        retries: How often the provider's library repeats a request to the model that fails with 429 or 5xx, or without
+            a connection. By default as often as it does by itself. No call of a tool is repeated.
+        fallback_model: A model that is asked where the model of an agent fails.
         store: the URL of the store, as it was typed.
         session: The session to resume, or to start. By default a new one is started.
         format: `text` for people; `json` for programs: an event a line, and nothing else.
@@ -57,6 +61,9 @@ class RunChoices:
     root: Annotated[Path | None, Parameter(metavar="FOLDER", group=_RUN)] = None
     max_depth: Annotated[int, Parameter(metavar="N", group=_RUN, validator=_AT_LEAST_ONE)] = 5
     request_limit: Annotated[int, Parameter(metavar="N", group=_RUN, validator=_AT_LEAST_ONE)] = 50
+    no_stream: Annotated[bool, Parameter(negative="", group=_RUN)] = False
+    retries: Annotated[int | None, Parameter(metavar="N", group=_RUN, validator=validators.Number(gte=0))] = None
+    fallback_model: Annotated[str | None, Parameter(metavar="NAME", group=_RUN)] = None
     store: Annotated[
         str | None,
         Parameter(
@@ -82,7 +89,8 @@ class RunChoices:
         Raises:
             CycloptsError: one is not.
         """
-        for name, text in (("--model", self.model), ("--store", self.store), ("--session", self.session)):
+        models = (("--model", self.model), ("--fallback-model", self.fallback_model))
+        for name, text in (*models, ("--store", self.store), ("--session", self.session)):
             if text is not None and not text.strip():
                 raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out")
         if self.root is not None and (found := path_status(self.root)) != "folder":

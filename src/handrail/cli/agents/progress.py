@@ -219,7 +219,7 @@ def _outcome(event: CallEnded) -> str:
     if event.success:
         return f"ok, replayed, {seconds}" if event.replayed else f"ok, {seconds}"
     if event.outcome_unknown:
-        return f"outcome unknown, rolled back, {seconds}"
+        return f"outcome unknown, {seconds}"
     return f"refused, {seconds}" if event.refused else f"failed, rolled back, {seconds}"
 
 

@@ -40,6 +40,8 @@ from handrail.cli.agents.options import RunChoices
 from handrail.cli.agents.progress import JsonProgress, TextProgress, format_problem, print_problems, problems_of
 from handrail.cli.agents.questions import TerminalAsker
 from handrail.cli.agents.settings import (
+    FALLBACK_OPTION,
+    NamedModel,
     check_played,
     check_stored,
     chosen_model,
@@ -57,6 +59,7 @@ from handrail.errors import (
     CommitInDoubtError,
     DocumentError,
     HandrailError,
+    PromptEvaluationError,
     RecordingError,
     ScriptError,
     StoreError,
@@ -80,6 +83,7 @@ class PreparedRun:
         agent: the agent.
         input: its input; `None` to resume a session.
         model: the model of all agents, instead of those that the files name; `None` for theirs.
+        fallback: the model that is asked where that of an agent fails; `None` for none.
         rules: the rules instead of the project's; `None` for the project's.
         store: the URL of the store; `None` for none.
         choices: the other options.
@@ -89,6 +93,7 @@ class PreparedRun:
     agent: LoadedAgent
     input: str | None
     model: Model | None
+    fallback: Model | None
     rules: ApprovalRules | None
     store: str | None
     choices: RunChoices
@@ -105,6 +110,9 @@ class PreparedRun:
             root=None if choices.root is None else str(choices.root),
             max_depth=choices.max_depth,
             request_limit=choices.request_limit,
+            stream=not choices.no_stream,
+            retries=choices.retries,
+            fallback_model=choices.fallback_model,
         )
 
     def resuming(self, session: Session, *, deciding: bool = False) -> list[str]:
@@ -155,6 +163,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
     config = agent.project.config
     named = chosen_model(choices.model, agent.file.model, config.model, os.environ)
     model = opened_model(named)  # also if it is opened again later: errors are reported before anything runs
+    fallback = choices.fallback_model
     store = chosen_store(choices.store, config.store, agent.project.folder, os.environ)
     check_stored(store, choices)
     return PreparedRun(
@@ -162,6 +171,7 @@ def _prepared(agent_file: Path, given: str | None, choices: RunChoices) -> Prepa
         agent=agent,
         input=said,
         model=model if named is not None and named.typed else None,
+        fallback=None if fallback is None else opened_model(NamedModel(fallback, FALLBACK_OPTION)),
         rules=None if choices.rules is None else read_rules(choices.rules),
         store=store,
         choices=choices,
@@ -273,6 +283,8 @@ def _failure(error: Exception | SystemExit, run: PreparedRun, screen: Screen, li
     screen.fault(
         f"{run.agent.name}: the run failed: {error if known else format_problem(error, run.agent.project.folder)}"
     )
+    if not run.choices.no_stream and isinstance(error, PromptEvaluationError) and "stream" in str(error).lower():
+        screen.remark("If the server of the model does not stream replies, run it with --no-stream.")
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return error.code & 0xFF or FAILED  # a program that ends a run has not answered
     return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
@@ -289,6 +301,9 @@ async def _listened(run: PreparedRun, session: Session | None, screen: Screen, l
         root=run.choices.root,
         max_depth=run.choices.max_depth,
         request_limit=run.choices.request_limit,
+        stream=not run.choices.no_stream,
+        retries=run.choices.retries,
+        fallback_model=run.fallback,
     )
     if session is not None:
         if run.input is None:

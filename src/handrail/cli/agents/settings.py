@@ -13,11 +13,11 @@ from urllib.parse import quote, unquote
 
 from cyclopts import CycloptsError
 from pydantic_ai import UserError
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import Model
 
 from handrail import store as stores
 from handrail import testing
-from handrail.adapters.pydantic_ai.model_names import check_model_name
+from handrail.adapters.pydantic_ai.model_names import check_model_name, made_model
 from handrail.agents.agent import MODEL_VARIABLE
 from handrail.agents.run.run_command import SCRIPT_PREFIX
 from handrail.cli.agents.options import RunChoices
@@ -28,13 +28,13 @@ from handrail.session import Session
 from handrail.store import Store
 from handrail.store.urls import harmless_text
 
-MODEL_OPTION = "--model"
-"""The option that names a model, or a script."""
+MODEL_OPTION, FALLBACK_OPTION = "--model", "--fallback-model"
+"""The options that name a model, or a script."""
 
 _KEY = re.compile(r"^Set the `(\w+)` environment variable")
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _OUR_EXTRAS = ("openai", "anthropic")
-_SCRIPTED_BY = (MODEL_OPTION, MODEL_VARIABLE)
+_SCRIPTED_BY = (MODEL_OPTION, FALLBACK_OPTION, MODEL_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def opened_model(named: NamedModel | None) -> Model:
     if named.name.startswith(SCRIPT_PREFIX):
         return _scripted(named)
     try:
-        return infer_model(named.name)
+        return made_model(named.name)
     except (UserError, ImportError, ValueError) as error:
         raise _cannot(named, _why(error)) from error
 
@@ -101,7 +101,7 @@ def check_name(named: NamedModel | None) -> None:
     if named.name.startswith(SCRIPT_PREFIX):
         # A script in a file of the project would silently replace the model of every run.
         if named.source not in _SCRIPTED_BY:
-            raise _cannot(named, f"a script can be given only by {' or '.join(_SCRIPTED_BY)}")
+            raise _cannot(named, f"a script can be given only by {', '.join(_SCRIPTED_BY)}")
         if not named.name.removeprefix(SCRIPT_PREFIX).strip():
             raise _cannot(named, "no file is named; write script:FILE")
         return

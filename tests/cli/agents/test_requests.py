@@ -1,0 +1,175 @@
+"""`handrail run` over a server of a model on 127.0.0.1: what does not stream, what fails, and keys that are empty."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.agent_folders import script, write
+from tests.cli.desk import Ran
+from tests.wording import Wording
+
+MODEL = ("--model", "openai-chat:m", "--approve", "approve-all")
+
+COUNTING = """
+from pathlib import Path
+
+def look() -> str:
+    "Looks, and leaves a trace."
+    with Path("looked").open("a") as file:
+        file.write("x")
+    return "nothing"
+
+def note() -> str:
+    "Notes nothing."
+    return ""
+
+TOOLS = [look, note]
+"""
+
+
+@dataclass
+class Server:
+    """A provider that asks for `look` and then answers; it never streams.
+
+    Attributes:
+        failing: how many requests fail with 500 before each one that is answered.
+        refuses_streams: whether a request for a stream is refused, and not answered as a whole.
+        streams: of each request, whether it asked for a stream.
+    """
+
+    failing: int = 0
+    refuses_streams: bool = True
+    streams: list[bool] = field(default_factory=list[bool])
+    _failed: int = 0
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The status and the document of a response."""
+        self.streams.append(bool(body.get("stream")))
+        if self._failed < self.failing:
+            self._failed += 1
+            return 500, {"error": {"message": "overloaded"}}
+        self._failed = 0
+        if self.streams[-1] and self.refuses_streams:
+            return 400, {"error": {"message": "Streaming is not supported", "param": "stream"}}
+        call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        if body["messages"][-1]["role"] == "tool":
+            message = {"role": "assistant", "content": "Done."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return 200, {"id": "r", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+@pytest.fixture
+def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
+    """The server, and an agent that asks it."""
+    served = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, document = served.answer(body)
+            data = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.send_header("retry-after-ms", "1")
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    write(folder, tools__py=COUNTING)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        monkeypatch.setenv("OPENAI_API_KEY", "key")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{http.server_port}/v1")
+        try:
+            yield served
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "answered as a whole"])
+def test_server_that_does_not_stream_is_asked_without(
+    run: Callable[..., Ran], server: Server, wording: Wording, *, refuses: bool
+) -> None:
+    """Without --no-stream the run fails with a hint to it."""
+    server.refuses_streams = refuses
+    ran = run("hello", *MODEL)
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == wording
+    ran = run("hello", *MODEL, "--no-stream")
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert server.streams == [True, False, False]
+
+
+def test_retry_repeats_the_request_and_no_call(run: Callable[..., Ran], server: Server, folder: Path) -> None:
+    """As often as --retries says."""
+    server.failing = 2
+    assert run("hello", *MODEL, "--no-stream", "--retries", "1").code == 1
+    assert len(server.streams) == 2
+    ran = run("hello", *MODEL, "--no-stream", "--retries", "3")
+    assert (ran.code, ran.out) == (0, "Done.\n")
+    assert len(server.streams) == 2 + 1 + 3
+    assert (folder / "looked").read_text() == "x"
+
+
+def test_fallback_model_is_asked_where_the_model_fails(
+    run: Callable[..., Ran], server: Server, folder: Path, wording: Wording
+) -> None:
+    """If both fail, what both have said is shown."""
+    server.failing = 100
+    other = script(folder, {"text": "From the other one."})
+    for words in ((), ("--no-stream",)):
+        ran = run("hello", *MODEL, "--retries", "0", "--fallback-model", other, *words)
+        assert (ran.code, ran.out) == (0, "From the other one.\n")
+    ran = run("hello", *MODEL, "--retries", "0", "--fallback-model", "openai-chat:n")
+    assert ran.code == 1
+    assert ran.err.splitlines()[-1] == wording
+
+
+def test_command_that_resumes_has_the_options_of_requests(
+    run: Callable[..., Ran], server: Server, folder: Path
+) -> None:
+    """So that an unattended run is resumed as it was begun."""
+    write(folder, rules__yaml="ask: [look]")
+    words = ("--no-stream", "--retries", "3", "--fallback-model", "openai-chat:n")
+    stored = ("--store", "sqlite:///x.db", "--approve", "later", "--rules", "rules.yaml")
+    ran = run("hello", *MODEL[:2], *stored, *words)
+    assert ran.code == 3
+    for option in ("--no-stream", "--retries 3", "--fallback-model openai-chat:n"):
+        assert option in ran.err
+
+
+@pytest.mark.parametrize("model", ["openai:m", "openai-chat:m", "openai-responses:m", "anthropic:m"])
+@pytest.mark.parametrize("by", ["option", "fallback", "file", "variable"])
+def test_empty_key_counts_as_unset(
+    run: Callable[..., Ran], folder: Path, monkeypatch: pytest.MonkeyPatch, *, model: str, by: str
+) -> None:
+    """One line in both cases, wherever the model is named."""
+    variable = f"{model.partition(':')[0].partition('-')[0].upper()}_API_KEY"
+    words = {"option": ("--model", model), "fallback": ("--model", "test", "--fallback-model", model)}.get(by, ())
+    if by == "file":
+        write(folder, desk__agent=f"---\nname: desk\nmodel: {model}\n---\nHello.\n")
+    if by == "variable":
+        monkeypatch.setenv("HANDRAIL_MODEL", model)
+    monkeypatch.delenv(variable, raising=False)
+    unset = run("hello", *words)
+    assert unset.code == 2
+    assert variable in unset.err
+    assert len(unset.err.splitlines()) == 1
+    for key in ("", " "):
+        monkeypatch.setenv(variable, key)
+        empty = run("hello", *words)
+        assert (empty.code, empty.err) == (unset.code, unset.err)
