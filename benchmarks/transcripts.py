@@ -125,7 +125,7 @@ def _fill(kept: Store, session_id: str, items: Iterator[object]) -> None:
 
 def _print(url: str, session_id: str) -> int:
     with redirect_stdout(_Nowhere()), redirect_stderr(_Nowhere()):
-        code = main(["sessions", "show", session_id, "--conversation", "--store", url])
+        code = main(["sessions", "show", session_id, "--store", url])
     assert code == 0, code
     return code
 

@@ -32,7 +32,7 @@ def test_sessions_are_listed_shown_and_forked(handrail: Command) -> None:
     assert handrail("sessions", "fork", SESSION, "--at", "resp_1/call_1", "--as", "branch").code == 0
     listed = [json.loads(line) for line in handrail("sessions", "list", "--format", "json").out.splitlines()]
     assert next((row["session_id"], row["entries"]) for row in listed) == ("branch", 4)
-    shown = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)
+    shown = json.loads(handrail("sessions", "show", SESSION, "--entries", "--format", "json").out)
     assert [entry["number"] for entry in shown["shown"]] == [1, 2, 3, 4, 5]
     assert [(call["reply"], call["call_id"], call["state"]) for call in shown["open_calls"]] == [
         ("resp_1", "call_1", "running")

@@ -230,7 +230,7 @@ TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
     "See why a call failed": (
         File("task.py", _STORED + _FAILING),
         Command("python task.py", ""),
-        Command(f"handrail sessions show friday --conversation --store {_FOOD}", "unknown field pasta"),
+        Command(f"handrail sessions show friday --store {_FOOD}", "unknown field pasta"),
     ),
     "Find out whether an unknown payment happened": (
         File("task.py", _STORED + _RECONCILED),

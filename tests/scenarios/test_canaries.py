@@ -428,8 +428,8 @@ def print_all(scene: Scene, handrail: Command, session: str) -> None:
     """Take note of what the commands print of a session and of the ledger."""
     for words in (
         ("sessions", "list"),
+        *(("sessions", "show", session, "--entries", "--full", "--format", form) for form in ("table", "json")),
         *(("sessions", "show", session, "--full", "--format", form) for form in ("table", "json")),
-        *(("sessions", "show", session, "--conversation", "--full", "--format", form) for form in ("table", "json")),
         ("ledger", "list"),
         ("ledger", "list", "--format", "json"),
         ("approvals", "list"),

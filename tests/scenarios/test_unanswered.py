@@ -103,7 +103,7 @@ def test_a_question_whose_process_is_killed_is_shown_and_asked_by_another_one(
         with start(unanswered.__name__, str(place.folder), place.entry, said) as process:
             assert process.wait() == -signal.SIGKILL
         assert place.states == ("open",)
-    assert command(["sessions", "show", "s", "--conversation", "--store", place.url]) == 0
+    assert command(["sessions", "show", "s", "--store", place.url]) == 0
     assert capsys.readouterr().out.count("Mend it.") == 1
     listener = Listener()
     asyncio.run(place.ask(None, listener))
@@ -200,7 +200,7 @@ def test_a_command_that_is_killed_has_lost_no_question_that_it_has_asked(
         resumed += 1
         assert command([*run, *words]) == 0
         assert "Mended." in capsys.readouterr().out
-        command(["sessions", "show", "s", "--conversation", *store])
+        command(["sessions", "show", "s", *store])
         assert capsys.readouterr().out.count("Mend it.") == 1
     assert resumed
 

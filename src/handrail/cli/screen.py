@@ -1,7 +1,8 @@
 r"""The output of commands: tables, notes and JSON on standard output, remarks and questions on standard error.
 
 rich lays out what a person reads on a terminal, in its width. A table leaves columns out if necessary, and reports
-which. In a pipe it is plain text, aligned, without colours, and nothing is cut. An error is one line also on a
+which. In a pipe it is plain text, aligned, without colours, and nothing is cut: a very long cell stands out of its
+column, and does not widen it. An error is one line also on a
 terminal, which wraps it itself, so that a command in it can be copied.
 
 Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction. So what is
@@ -65,6 +66,7 @@ _UNBOUNDED = 1_000_000
 """The width of a pipe: no line is wrapped or cut there."""
 
 _GAP, _LEAST_OF_CUT, _MOST_OF_VALUE = 2, 16, 60
+_WIDEST, _LEAST_OF_FOLDED, _MOST_OF_CELL = 100, 40, 400
 
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
@@ -107,10 +109,28 @@ class Screen:
         shown = rows if most is None else rows[:most]
         # Cleaned before measuring, because an escape is longer than the character that it replaces.
         cells = [[clean(column.text(row)) for column in columns] for row in shown]
-        widths = [
-            max(cell_len(column.name), *(cell_len(row[place]) for row in cells), 0)
-            for place, column in enumerate(columns)
+        if self.out.is_terminal:
+            self._grid(columns, cells)
+        else:  # past rich, which pads every row to the longest cell
+            heading = [column.name for column in columns]
+            widths = [min(width, _WIDEST) for width in _widths(columns, cells)]
+            for row in (heading, *cells):
+                self.raw(_line(columns, row, widths))
+        if len(rows) > len(shown):
+            self.note(f"And {len(rows) - len(shown):,} more.")
+
+    def _grid(self, columns: Sequence[Column[T]], cells: list[list[str]]) -> None:
+        """Print a table in the width of the terminal; a cell that may not be cut is folded at half of it, or at 40."""
+        widest = max(self.out.width // 2, _LEAST_OF_FOLDED)
+        cells = [
+            [
+                text if column.cut or len(text) <= _MOST_OF_CELL else f"{text[: _MOST_OF_CELL - 1]}…"
+                for column, text in zip(columns, row, strict=True)
+            ]
+            for row in cells
         ]
+        widths = _widths(columns, cells)
+        widths = [width if column.cut else min(width, widest) for column, width in zip(columns, widths, strict=True)]
         places = _fit(columns, widths, self.out.width)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
         for place in places:
@@ -121,14 +141,13 @@ class Screen:
                 overflow="ellipsis" if column.cut else "fold",
                 no_wrap=column.cut,
                 width=widths[place] if column.cut else None,
+                max_width=None if column.cut else widths[place],
             )
         for row in cells:
             table.add_row(*(Text(row[place], columns[place].styles.get(row[place], "")) for place in places))
         _print(self.out, table)
         if missing := [column.name for place, column in enumerate(columns) if place not in places]:
             self.note(f"Left out at this width: {', '.join(missing)}. A wider terminal shows them, and --format json.")
-        if len(rows) > len(shown):
-            self.note(f"And {len(rows) - len(shown):,} more.")
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
         """Print names and values, a pair a line; with `aside` on standard error, before a question."""
@@ -239,6 +258,20 @@ def _console(stream: IO[str] | None) -> Console:
     if not console.is_terminal:
         console.width = _UNBOUNDED
     return console
+
+
+def _widths(columns: Sequence[Column[Any]], cells: list[list[str]]) -> list[int]:
+    """The width of each column, in cells of a terminal."""
+    return [max(map(cell_len, (column.name, *(row[at] for row in cells)))) for at, column in enumerate(columns)]
+
+
+def _line(columns: Sequence[Column[Any]], row: list[str], widths: list[int]) -> str:
+    """A row of a table in a pipe; a cell that is wider than its column moves those after it."""
+    padded: list[str] = []
+    for column, text, width in zip(columns, row, widths, strict=True):
+        blanks = " " * (width - cell_len(text))
+        padded.append(blanks + text if column.right else text + blanks)
+    return (" " * _GAP).join(padded).rstrip(" ")
 
 
 def _fit(columns: Sequence[Column[Any]], widths: list[int], room: int) -> list[int]:

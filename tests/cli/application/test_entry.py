@@ -153,7 +153,7 @@ def test_ctrl_c_ends_quietly(handrail: Command, monkeypatch: pytest.MonkeyPatch)
         raise AssertionError
 
     monkeypatch.setattr(sessions, "find_session", interrupted)
-    ran = handrail("sessions", "show", SESSION)
+    ran = handrail("sessions", "show", SESSION, "--entries")
     assert (ran.code, ran.out, ran.err) == (130, "", "")
 
 
@@ -173,7 +173,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(url: str, store: Store
 def test_the_command_runs_as_a_process(url: str) -> None:
     """Through the entry point, with a stream in an encoding that is not UTF-8."""
     environment = {**os.environ, "HANDRAIL_STORE": url, "PYTHONIOENCODING": "ascii"}
-    words = (*ENTRY, "sessions", "show", SESSION)
+    words = (*ENTRY, "sessions", "show", SESSION, "--entries")
     done = subprocess.run(words, capture_output=True, check=False, env=environment, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Z\\xfcrich" in done.stdout

@@ -1,4 +1,4 @@
-"""`handrail sessions show --conversation`: its options over stores in files, its text and its JSON."""
+"""`handrail sessions show`: its options over stores in files, its text and its JSON."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def held(url: str) -> Iterator[Desk]:
 
 def test_a_conversation_is_shown(handrail: Command, wording: Wording) -> None:
     """Nothing is printed beside it."""
-    ran = handrail("sessions", "show", "desk", "--conversation")
+    ran = handrail("sessions", "show", "desk")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == wording
 
 
 def test_the_last_messages_alone(handrail: Command) -> None:
     """With their calls."""
-    ran = handrail("sessions", "show", "desk", "--conversation", "--last", "3", "--format", "json")
+    ran = handrail("sessions", "show", "desk", "--last", "3", "--format", "json")
     items = json.loads(ran.out)["conversation"]
     assert [item.get("tool") or item["role"] for item in items] == ["assistant", "fail", "user", "assistant"]
 
@@ -68,21 +68,21 @@ def test_the_last_messages_alone(handrail: Command) -> None:
 )
 def test_one_conversation_alone(words: list[str], count: int, handrail: Command) -> None:
     """Of a speaker, or of an agent or prompt."""
-    ran = handrail("sessions", "show", "desk", "--conversation", *words, "--format", "json")
+    ran = handrail("sessions", "show", "desk", *words, "--format", "json")
     assert len(json.loads(ran.out)["conversation"]) == count
-    last = handrail("sessions", "show", "desk", "--conversation", *words, "--last", "1", "--format", "json")
+    last = handrail("sessions", "show", "desk", *words, "--last", "1", "--format", "json")
     assert json.loads(last.out)["conversation"] == json.loads(ran.out)["conversation"][-1:]
 
 
 def test_no_conversation_is_said(handrail: Command, held: Desk, wording: Wording) -> None:
     """To people; a name that does not exist is an error, before anything is printed."""
     for form in ("table", "json"):
-        ran = handrail("sessions", "show", "desk", "--conversation", "--agent", "nobody", "--format", form)
+        ran = handrail("sessions", "show", "desk", "--agent", "nobody", "--format", form)
         assert (ran.code, ran.out, ran.err) == (1, "", wording)
-    ran = handrail("sessions", "show", "desk", "--conversation", "--speaker", "prompt")
+    ran = handrail("sessions", "show", "desk", "--speaker", "prompt")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     with held.session.child(session_id="empty"):
-        ran = handrail("sessions", "show", "empty", "--conversation")
+        ran = handrail("sessions", "show", "empty")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
 
 
@@ -99,12 +99,12 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
         held.conversation.append({"role": "assistant"}, calls=[ToolCall("c", tool, order(name))], reply=reply)
         held.executor.answer()
         held.conversation.append({"role": "user", "content": "Go on."})
-    ran = handrail("sessions", "show", "desk", "--conversation")
+    ran = handrail("sessions", "show", "desk")
     assert _without_durations(ran.out, "A-8") == wording
     assert "A-9 A-9 cannot be paid" in ran.out
-    assert terminal.run("sessions", "show", "desk", "--conversation", width=80) == 0
+    assert terminal.run("sessions", "show", "desk", width=80) == 0
     assert "handrail ledger reconcile call:r7/c" in " ".join(" ".join(terminal.lines).split())
-    document = json.loads(handrail("sessions", "show", "desk", "--conversation", "--format", "json").out)
+    document = json.loads(handrail("sessions", "show", "desk", "--format", "json").out)
     assert [item["effect_key"] for item in document["conversation"] if item["type"] == "call"] == [
         None,
         None,
@@ -116,13 +116,11 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
 @pytest.mark.parametrize(
     "words",
     [
-        ["--conversation", "--after", "3"],
-        ["--conversation", "--type", "x"],
-        ["--conversation", "--limit", "3"],
-        ["--conversation", "--last", "0"],
-        ["--last", "3"],
-        ["--follow"],
-        ["--agent", "x"],
+        ["--entries", "--last", "3", "--follow"],
+        ["--type", "x", "--agent", "clerk"],
+        ["--limit", "3", "--speaker", "loop"],
+        ["--speaker", "loop", "--agent", "clerk"],
+        ["--last", "0"],
     ],
     ids=" ".join,
 )
@@ -136,19 +134,19 @@ def test_options_that_do_not_fit_are_refused(words: list[str], handrail: Command
 def test_a_held_session_can_be_read(held: Desk, handrail: Command, wording: Wording) -> None:
     """And it says how to follow it; not to programs."""
     held.ask("And now?")
-    ran = handrail("sessions", "show", "desk", "--conversation", "--last", "1")
+    ran = handrail("sessions", "show", "desk", "--last", "1")
     assert (ran.code, "And now?" in ran.out, ran.err) == (0, True, "")
     assert ran.out.splitlines()[-1] == wording
-    assert "--follow" not in handrail("sessions", "show", "desk", "--conversation", "--format", "json").out
+    assert "--follow" not in handrail("sessions", "show", "desk", "--format", "json").out
 
 
 def test_a_session_that_no_process_holds_has_been_followed(handrail: Command, wording: Wording) -> None:
     """Its conversation is what there is; a program reads an object a line."""
-    ran = handrail("sessions", "show", "desk", "--conversation", "--follow", "--format", "json")
+    ran = handrail("sessions", "show", "desk", "--follow", "--format", "json")
     assert ran.code == 0
     assert [json.loads(line)["type"] for line in ran.out.splitlines()][:3] == ["session", "message", "message"]
     assert ran.err == ""
-    ran = handrail("sessions", "show", "desk", "--conversation", "--follow")
+    ran = handrail("sessions", "show", "desk", "--follow")
     assert ran.out.splitlines()[-1] == wording
 
 
@@ -160,7 +158,7 @@ def test_a_run_is_followed(held: Desk, handrail: Command, monkeypatch: pytest.Mo
         held.session.close()
 
     monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", passed)
-    ran = handrail("sessions", "show", "desk", "--conversation", "--follow", "--last", "1")
+    ran = handrail("sessions", "show", "desk", "--follow", "--last", "1")
     assert ran.code == 0
     assert [line.strip() for line in ran.out.splitlines() if line.startswith("  ")] == ["Done.", "One more."]
 
@@ -176,7 +174,7 @@ def test_ctrl_c_while_it_waits_shows_the_open_calls(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", interrupt)
-    words = ("sessions", "show", "desk", "--conversation", "--follow", "--last", "1")
+    words = ("sessions", "show", "desk", "--follow", "--last", "1")
     assert handrail(*words).out.splitlines()[1:] == [wording]
     assert handrail(*words, "--agent", "clerk").out.splitlines()[1:] == ["  Hello."]
     assert handrail(*words).code == 130
@@ -187,7 +185,7 @@ def test_ctrl_c_ends_what_is_followed(held: Desk, url: str, wording: Wording) ->
     """With the exit code of an interruption, and the calls that are open."""
     held.request(("pay", order("A-3")), text="I pay once more.")
     held.flush()
-    words = ("sessions", "show", "desk", "--conversation", "--follow", "--last", "1")
+    words = ("sessions", "show", "desk", "--follow", "--last", "1")
     with subprocess.Popen(
         (*ENTRY, *words), stdout=subprocess.PIPE, text=True, env={**os.environ, "HANDRAIL_STORE": url}
     ) as process:

@@ -105,9 +105,18 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     assert listed(handrail, "--newer-than", "30m") == [FORK]
 
 
-@pytest.mark.parametrize("words", [("--older-than", "0s"), ("--newer-than", "-2h"), ("--state", "asleep")])
-def test_wrong_filter_is_reported(handrail: Command, words: tuple[str, str], wording: Wording) -> None:
-    """And not taken for one that nothing fits."""
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--older-than", "0s"),
+        ("--newer-than", "-2h"),
+        ("--state", "asleep"),
+        ("--older-than", "30d", "--newer-than", "2h"),
+        ("--tag", "shift=late", "--tag", "shift=early"),
+    ],
+)
+def test_wrong_filter_is_reported(handrail: Command, words: tuple[str, ...], wording: Wording) -> None:
+    """And not taken for one that nothing fits; of two that contradict each other both are named."""
     ran = handrail("sessions", "list", *words)
     assert (ran.code, ran.err) == (2, wording)
 

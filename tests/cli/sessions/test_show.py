@@ -82,7 +82,7 @@ def test_a_store_without_sessions_says_so(handrail: Command, tmp_path: Path, wor
 
 def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None:
     """Its row, and a table: number, call, role, type, change, items."""
-    ran = handrail("sessions", "show", SESSION)
+    ran = handrail("sessions", "show", SESSION, "--entries")
     assert (ran.code, ran.err) == (0, "")
     told, calls, table = ran.out.split("\n\n")
     assert told.splitlines()[0] == f"session  {SESSION}"
@@ -101,9 +101,9 @@ def test_a_call_that_was_not_begun_waits_for_its_program(handrail: Command, stor
     with Session.open(store, "loop") as session:
         session.conversation.append({"role": "assistant"}, calls=[ToolCall("a", "pay", "{}")], reply="r1")
         note_postponed(session, CallRef(None, "later"), "pay", store.now())  # the reply is stored with it
-        calls = handrail("sessions", "show", "loop").out.split("\n\n")[1]
+        calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
         assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
-    calls = handrail("sessions", "show", "loop").out.split("\n\n")[1]
+    calls = handrail("sessions", "show", "loop", "--entries").out.split("\n\n")[1]
     assert calls.splitlines()[2].split(maxsplit=3)[3] == wording
 
 
@@ -113,10 +113,10 @@ def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: 
     assert found is not None
     assert found.lease_until is not None
     until = found.lease_until
-    calls = handrail("sessions", "show", SESSION).out.split("\n\n")[1]
+    calls = handrail("sessions", "show", SESSION, "--entries").out.split("\n\n")[1]
     assert calls.replace(f"{until:%Y-%m-%d %H:%M:%S} UTC", "UNTIL").splitlines()[1:] == [wording]
     assert f"{until:%Y-%m-%d %H:%M:%S} UTC" in calls
-    (call,) = json.loads(handrail("sessions", "show", SESSION, "--format", "json").out)["open_calls"]
+    (call,) = json.loads(handrail("sessions", "show", SESSION, "--entries", "--format", "json").out)["open_calls"]
     assert call == {
         "reply": "resp_1",
         "call_id": "call_1",
@@ -126,21 +126,21 @@ def test_open_calls_are_shown_with_what_they_wait_for(handrail: Command, store: 
         "lease_until": until.isoformat(),
         "owner": "process 4711 on desk-host",
     }
-    assert len(handrail("sessions", "show", SESSION, "--after", "1").out.split("\n\n")) == 2
+    assert len(handrail("sessions", "show", SESSION, "--entries", "--after", "1").out.split("\n\n")) == 2
 
 
 def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store: Store, wording: Wording) -> None:
     """The session is not opened for it, so it may be open elsewhere."""
     with Session.open(store, "desk", dispatcher=Dispatcher()) as session:
         note_postponed(session, CallRef("resp_7", "call_0"), "pay", store.now())
-        shown = json.loads(handrail("sessions", "show", "desk", "--format", "json").out)
+        shown = json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)
         assert [(call["reply"], call["state"]) for call in shown["open_calls"]] == [("resp_7", "postponed")]
-        assert handrail("sessions", "show", "desk").out.splitlines()[7] == wording
+        assert handrail("sessions", "show", "desk", "--entries").out.splitlines()[7] == wording
         result: ToolResult[None] = ToolResult("paid", None)
         call = ToolCall("call_0", "pay", "{}")
         event = ToolInvoked(call, None, result, None, 0.0, 0.0, None, False, "desk", None, store.now(), "resp_7")
         session.log_event(event, event.ref)
-    assert json.loads(handrail("sessions", "show", "desk", "--format", "json").out)["open_calls"] == []
+    assert json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)["open_calls"] == []
 
 
 def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Callable[..., Ran], folder: Path) -> None:
@@ -156,7 +156,7 @@ def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Ca
         records = session[ToolInvoked].all()
     finals = [(record.call_id, record.final) for record in records]
     assert finals == [("call-1", False), ("call-2", True), ("call-3", False), ("call-4", False)]
-    words = (*ENTRY, "sessions", "show", "monday", "--store", url, "--format", "json")
+    words = (*ENTRY, "sessions", "show", "monday", "--entries", "--store", url, "--format", "json")
     done = subprocess.run(words, capture_output=True, check=True, cwd=ROOT, timeout=60)
     shown = json.loads(done.stdout)["open_calls"]
     expected = [(record.reply, record.call_id, "note", "unrecorded") for record in records[2:]]
@@ -165,26 +165,26 @@ def test_calls_of_the_last_reply_are_open_until_they_have_a_final_record(run: Ca
 
 def test_entries_are_paged(handrail: Command, wording: Wording) -> None:
     """`--after` and `--limit` walk through a long session, and the remark says how to go on."""
-    first = handrail("sessions", "show", SESSION, "--limit", "2")
+    first = handrail("sessions", "show", SESSION, "--entries", "--limit", "2")
     *_, last, note = first.out.splitlines()
     assert last.split()[0] == "2"
     assert note == wording
-    rest = handrail("sessions", "show", SESSION, "--after", "2")
+    rest = handrail("sessions", "show", SESSION, "--entries", "--after", "2")
     assert rest.out.splitlines()[-1].split()[0] == "3"
     assert rest.err == ""
-    none = handrail("sessions", "show", SESSION, "--after", "3")
+    none = handrail("sessions", "show", SESSION, "--entries", "--after", "3")
     assert none.out.splitlines()[-1] == wording
 
 
 def test_entries_of_one_type_are_shown_alone(handrail: Command) -> None:
     """By the name under which the type is stored."""
-    ran = handrail("sessions", "show", SESSION, "--type", "desk.asked", "--format", "json")
+    ran = handrail("sessions", "show", SESSION, "--entries", "--type", "desk.asked", "--format", "json")
     assert [entry["number"] for entry in json.loads(ran.out)["shown"]] == [2]
 
 
 def test_items_are_printed_whole_when_asked_for(handrail: Command, wording: Wording) -> None:
     """`--full` shows each entry as names and values, with its JSON set in."""
-    ran = handrail("sessions", "show", SESSION, "--after", "2", "--full")
+    ran = handrail("sessions", "show", SESSION, "--entries", "--after", "2", "--full")
     assert ran.out.partition("\n\n")[2] == wording
 
 
@@ -195,9 +195,9 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     hold = store.acquire(FORK, wait=timedelta(0))
     append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'[{"title":"\x1b[2J')], None)
     store.release(hold)
-    assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK).out
-    assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--full").out
-    refused = handrail("sessions", "show", FORK, "--format", "json")
+    assert '[{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries").out
+    assert 'items   [{"title":"\\x1b[2J' in handrail("sessions", "show", FORK, "--entries", "--full").out
+    refused = handrail("sessions", "show", FORK, "--entries", "--format", "json")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err == wording
 
@@ -294,7 +294,7 @@ def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: S
     hold = store.acquire(FORK, wait=timedelta(0))
     append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
     store.release(hold)
-    assert terminal.run("sessions", "show", FORK, width=80) == 0
+    assert terminal.run("sessions", "show", FORK, "--entries", width=80) == 0
     assert terminal.lines[-1].endswith("x…")
     assert max(len(line) for line in terminal.lines) <= 80
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from cyclopts import Parameter
+from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.entities import Entity
 from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions
@@ -173,7 +173,7 @@ EFFECT: Entity[ShownEffect] = Entity(
     (
         Column("key", lambda each: each.row.key),
         Column("partition", lambda each: each.row.partition or NO_VALUE_CELL, spare=4),
-        Column("tool", lambda each: each.row.tool, spare=2),
+        Column("tool", lambda each: each.row.tool),
         Column("status", lambda each: each.state, styles=_STYLES),
         Column("fence", lambda each: str(each.row.fence), right=True, spare=7),
         Column("lease / expiry", lambda each: each.term),
@@ -264,6 +264,15 @@ class EffectFilter:
 
     unapplied: Annotated[bool, Parameter(negative="")] = False
 
+    def check(self) -> None:
+        """Check the options, before the store is opened.
+
+        Raises:
+            CycloptsError: no effect can fit both of two of them.
+        """
+        if self.unapplied and self.status and "done" not in self.status:
+            raise CycloptsError(msg="--unapplied and --status contradict each other: what is not applied is done")
+
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row matches."""
         return (
@@ -290,6 +299,7 @@ def list_effects(
     options: StoreOptions = AS_SET,
 ) -> int:
     """List the effects, the newest first."""
+    wanted.check()
     with options.open() as store:
         now = store.now()
         rows = (row for row in (proved(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))

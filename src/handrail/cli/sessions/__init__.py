@@ -1,7 +1,7 @@
 """`handrail sessions`.
 
 - `show`: `list`, `show`, `fork`.
-- `conversation`: `show --conversation`.
+- `conversation`: the conversation that `show` prints.
 - `filter`: which sessions are meant, by agent, tags, state and age.
 - `removal`: `delete`, `prune`.
 """

@@ -1,4 +1,4 @@
-"""`handrail sessions show --conversation`: who said what, as text or as JSON, also while a run adds to it."""
+"""`handrail sessions show`: who said what, as text or as JSON, also while a run adds to it."""
 
 from __future__ import annotations
 
@@ -57,10 +57,9 @@ _BAD = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationOptions:
-    """Whether to show the conversation of a session, and what of it.
+    """What to show of the conversation of a session.
 
     Attributes:
-        conversation: Show who said what, and each call with its outcome, instead of the entries.
         last: Only the last N messages of the conversation, with their calls.
         speaker: Only the conversation of the program's own `loop`, of an `agent`, or of a `prompt`.
         agent: Only the conversation of the agent or prompt of this name.
@@ -68,7 +67,6 @@ class ConversationOptions:
             line.
     """
 
-    conversation: bool = False
     last: Annotated[int | None, Parameter(metavar="N")] = None
     speaker: Speaker | None = None
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None
@@ -80,12 +78,16 @@ class ConversationOptions:
         Raises:
             CycloptsError: some of them do not fit together.
         """
-        values = {"--last": self.last, "--speaker": self.speaker, "--agent": self.agent, "--follow": self.follow}
-        needless = [name for name, value in values.items() if value not in {None, False}]
-        if needless and not self.conversation:
-            raise CycloptsError(msg=f"{needless[0]} needs --conversation")
+        if self.speaker == "loop" and self.agent is not None:
+            raise CycloptsError(msg="--speaker loop and --agent contradict each other: a loop of your own has no name")
         if self.last is not None and self.last < 1:
             raise CycloptsError(msg=f"--last is {self.last}; it must be 1 or more")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The options that are given."""
+        values = {"--last": self.last, "--speaker": self.speaker, "--agent": self.agent, "--follow": self.follow}
+        return tuple(name for name, value in values.items() if value not in {None, False})
 
     def wants(self, item: TranscriptItem) -> bool:
         """Whether an item belongs to a conversation that is shown."""
@@ -93,7 +95,7 @@ class ConversationOptions:
         return self.speaker in {None, speaker} and self.agent in {None, name}
 
 
-NO_CONVERSATION = ConversationOptions()
+ALL_OF_IT = ConversationOptions()
 """The defaults."""
 
 
@@ -143,7 +145,7 @@ def _show(store: Store, row: SessionRow, how: ConversationOptions, options: Stor
     count = print_conversation(screen, chain(shown, rest), full=full)
     if not count:
         whose = " of its own" if how.speaker is None and how.agent is None else " that fits"
-        screen.note(f"Session {row.session_id} has no conversation{whose}.")
+        screen.note(f"Session {row.session_id} has no conversation{whose}; --entries shows its entries.")
     elif how.follow:
         screen.note(f"No process has session {row.session_id} open any more.")
     elif row.session_id in store.held_sessions():

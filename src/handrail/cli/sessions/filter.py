@@ -110,11 +110,22 @@ class SessionFilter:
         """Check the options, before the store is opened.
 
         Raises:
-            CycloptsError: a tag has no name.
+            CycloptsError: a tag has no name, or no session can fit two of the options.
         """
+        if self.older_than is not None and self.newer_than is not None and self.older_than >= self.newer_than:
+            raise CycloptsError(
+                msg="--older-than and --newer-than contradict each other: no session was last used both longer ago "
+                "than the first and since the second; give --newer-than the longer time"
+            )
+        values: dict[str, str] = {}
         for text in self.tag:
             if not text.partition("=")[0]:
                 raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME or --tag NAME=VALUE")
+            name, equals, value = text.partition("=")
+            if equals and values.setdefault(name, value) != value:
+                raise CycloptsError(
+                    msg=f"--tag {name}={values[name]} and --tag {text} contradict each other: a tag has one value"
+                )
 
     def select(self, store: Store) -> Iterator[SessionRow]:
         """The sessions that fit, the newest first; each is read when it is asked for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -16,7 +16,7 @@ from handrail.cli.entities import Entity
 from handrail.cli.ledger.show import agent_of_session
 from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
-from handrail.cli.sessions.conversation import NO_CONVERSATION, ConversationOptions, session_json, show_conversation
+from handrail.cli.sessions.conversation import ALL_OF_IT, ConversationOptions, session_json, show_conversation
 from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, states_in_store
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.redaction import MASK
@@ -187,14 +187,22 @@ class EntryChoice:
     """Which entries of a session to show.
 
     Attributes:
+        entries: Show the entries, and the calls that have not ended, instead of the conversation; --after, --limit and
+            --type do so too.
         after: Begin after the entry of this number.
         limit: how many.
         type: Only entries of the type of this name.
     """
 
+    entries: Annotated[bool, Parameter(negative="")] = False
     after: Annotated[int, Parameter(metavar="NUMBER")] = 0
     limit: Limit = None
     type: Annotated[str | None, Parameter(metavar="NAME")] = None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The options that are given."""
+        return tuple(f"--{each.name}" for each in fields(self) if getattr(self, each.name) != each.default)
 
 
 ANY_ENTRY = EntryChoice()
@@ -228,31 +236,31 @@ def show_session(
     *,
     entries: EntryChoice = ANY_ENTRY,
     full: bool = False,
-    how: ConversationOptions = NO_CONVERSATION,
+    how: ConversationOptions = ALL_OF_IT,
     options: StoreOptions = AS_SET,
 ) -> int:
-    """Show one session: its row, the calls that have not ended, and its entries in order; or its conversation.
+    """Show one session: who said what, and each call with its outcome, also while a process has the session open.
 
-    A call is shown as REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change
-    `-2 +1 at 4` removes two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls
-    under `open_calls`.
-
-    With --conversation it is shown who said what, and each call with its outcome, also while a process has the
-    session open.
+    With --entries, its row, the calls that have not ended, and its entries in order are shown. A call is shown as
+    REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change `-2 +1 at 4` removes
+    two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls under `open_calls`.
 
     Args:
         session: Which session.
         entries: Which entries.
         full: Print the items whole, under each entry; of a conversation also arguments and results.
-        how: How to show or answer it.
+        how: What to show of the conversation.
         options: The store and the output format.
     """
     how.check()
-    if how.conversation and entries != ANY_ENTRY:
-        raise CycloptsError(msg="--after, --limit and --type choose entries; of a conversation, --last shows the end")
+    if entries != ANY_ENTRY and how.named:
+        raise CycloptsError(
+            msg=f"{', '.join(how.named)} and {', '.join(entries.named)} contradict each other: the conversation is "
+            "shown, or the entries"
+        )
     with options.open() as store:
         row = find_session(store, session)
-        if how.conversation:
+        if entries == ANY_ENTRY:
             return show_conversation(store, row, how, options, full=full)
         # The time of the store, because leases are compared with it.
         now = store.now()
