@@ -16,6 +16,7 @@ from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResul
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.run.events import CallEnded, CallStarted, RunEvent
 from handrail.agents.toolsets.builtin import built_ins
+from handrail.errors import ResolutionError
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
@@ -68,7 +69,11 @@ def desk(  # noqa: PLR0913 - what differs from project to project
     tools_named, toolsets_named = (f"[{', '.join(names)}]" for names in (registry.tools, (*registry.toolsets, *also)))
     text = agent("desk", tools=tools_named, toolsets=toolsets_named, front=front)
     write(folder, {"desk.agent": text, **(others or {})})
-    project = Project.load(folder, built_ins=built_ins(), entries=registry.entries, packages=False, resolve_all=False)
+    project, problems = Project.survey(folder, built_ins=built_ins(), entries=registry.entries, packages=False)
+    for problem in problems:
+        if not isinstance(problem, ResolutionError):  # what others name is their own affair
+            raise problem
+    assert project is not None
     return LoadedAgent(project, project.resolve("desk"))
 
 

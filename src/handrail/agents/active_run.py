@@ -59,23 +59,13 @@ class CurrentRun(Protocol):
         ...
 
     @property
-    def tool_names(self) -> tuple[str, ...]:
-        """The names in the agent's `tools:`."""
-        ...
-
-    @property
-    def toolset_names(self) -> tuple[str, ...]:
-        """The names in the agent's `toolsets:`."""
+    def file(self) -> AgentFile:
+        """What the file of the agent says."""
         ...
 
     @property
     def path_filter(self) -> PathFilter:
         """Which paths exist for the file tools of the agent, beside what a toolset keeps back itself."""
-        ...
-
-    @property
-    def show_git(self) -> bool:
-        """Whether `.git` exists for the file tools of the agent, where a toolset does not declare it itself."""
         ...
 
     def filesystem(self, folder: Path) -> HostFilesystem:

@@ -14,7 +14,7 @@ from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.exports.registry import ResolvedAgent, resolve
-from handrail.agents.project import Project, as_one, duplicate_tools, problems_of_agent, project_folder_of
+from handrail.agents.project import Project, as_one, problems_of_agent, project_folder_of
 from handrail.agents.run.executors import ToolReport
 from handrail.agents.run.inspection import Inspection, inspect_run
 from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
@@ -22,8 +22,9 @@ from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
 from handrail.agents.run.run_command import check_resumed
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
+from handrail.agents.toolsets.labelled_toolset import static_conflicts
 from handrail.agents.unmatched_rules import check_rules_match, unmatched_rules
-from handrail.errors import AgentError, ProjectError, ResolutionError
+from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
@@ -134,15 +135,26 @@ class LoadedAgent:
         return (await self.inspection(options)).tools
 
     @asynchronous_entry
-    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS) -> Inspection:
+    async def inspection(self, options: RunOptions = DEFAULT_OPTIONS, *, settles: bool = False) -> Inspection:
         """The same with what is known of all its toolsets, as the check of approval rules needs it.
+
+        Args:
+            options: what the program chooses.
+            settles: whether the open calls of its tools are settled.
 
         Raises:
             AgentError: as for `inspect`.
             OverridesError: as for `inspect`.
             BaseException: as for `inspect`.
         """
-        return await self._inspected(options)
+        tree = await self._group(options)
+        try:
+            # No model is asked during an inspection, so none has to be configured.
+            await read_ahead(tree.session, DynamicAgent)
+            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            return await inspect_run(run, settles=settles)
+        finally:
+            await tree.close()
 
     @asynchronous_entry
     async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
@@ -152,17 +164,7 @@ class LoadedAgent:
             DeveloperMistake: a reconciler or an `apply` is at fault.
             Exception: as for `inspect`.
         """
-        await self._inspected(options, settles=True)
-
-    async def _inspected(self, options: RunOptions, *, settles: bool = False) -> Inspection:
-        tree = await self._group(options)
-        try:
-            # No model is asked during an inspection, so none has to be configured.
-            await read_ahead(tree.session, DynamicAgent)
-            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
-            return await inspect_run(run, settles=settles)
-        finally:
-            await tree.close()
+        await self.inspection(options, settles=True)
 
     async def _group(self, options: RunOptions) -> RunGroup:
         """What the runs share; rules are read from their file, and what earlier runs have decided from the store."""
@@ -206,9 +208,8 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     file = Path(path)
     own = read_agent_file(file)
     folder = project_folder_of(file)
-    project, found = Project.survey(folder)
-    problems = tuple(each for each in found if not isinstance(each, ResolutionError))  # its own are raised below
-    if project is not None and problems:
+    project, problems = Project.survey(folder)
+    if project is not None:
         problems = problems_of_agent(project, own, problems)
     if project is None or problems:
         raise as_one(folder, problems)
@@ -221,7 +222,6 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
             f"called {own.name!r}: {other.path}; give one another name"
         )
     agent = resolve(own, project.registry)
-    conflict = duplicate_tools(agent)
-    if conflict is not None:
+    if (conflict := static_conflicts(agent)) is not None:
         raise conflict
     return LoadedAgent(project, agent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
 from handrail.agents.exports.modules import discover, forget_modules, import_modules, package_offers
-from handrail.agents.exports.registry import PackageExport, Registry, ResolvedAgent, resolve
+from handrail.agents.exports.registry import Registry, ResolvedAgent, resolve
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.agents.toolsets.labelled_toolset import static_conflicts
@@ -24,7 +24,6 @@ from handrail.errors import (
     ProjectError,
     RegistryError,
     ResolutionError,
-    ToolConflictError,
 )
 from handrail.errors.developer import check_argument
 from handrail.serde.formatting import enumerated, nearest, shorten
@@ -51,14 +50,13 @@ class Project:
     registry: Registry
 
     @classmethod
-    def load(  # noqa: PLR0913 - the options, each with a default
+    def load(
         cls,
         folder: str | PathLike[str],
         *,
         built_ins: Sequence[Entry] = BUILT_INS,
         entries: Sequence[Entry] = (),
         packages: bool = True,
-        resolve_all: bool = True,
         reload: bool = False,
     ) -> Project:
         """Load a project: read its agent files, and import its modules unless they are imported already.
@@ -68,8 +66,6 @@ class Project:
             built_ins: entries that every project has.
             entries: more of them, from the program.
             packages: whether the tools and toolsets of installed packages can be named.
-            resolve_all: whether all that its agents name is looked up, and tools of one name are refused. Without,
-                `resolve` does that for one agent.
             reload: whether its modules are executed again. A project that was loaded before keeps what it has.
 
         Raises:
@@ -81,10 +77,10 @@ class Project:
         if reload:
             # Before the survey, which executes only modules that are not imported.
             forget_modules(Path(folder))
-        found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
-        project, problems = found.project, found.problems
-        if project is not None and not problems and resolve_all:
-            problems = tuple(_unresolved(project)) or tuple(_conflicts(project))
+        project, problems = cls.survey(folder, built_ins=built_ins, entries=entries, packages=packages)
+        if project is not None and not problems:
+            named = map(project.resolve, project.agents.values())
+            problems = tuple(each for each in map(static_conflicts, named) if each is not None)
         if project is None or problems:
             raise as_one(Path(folder), problems)
         return project
@@ -109,10 +105,31 @@ class Project:
             entries: as for `load`.
             packages: as for `load`.
         """
-        found = _survey(Path(folder), [*built_ins, *entries], packages=packages)
-        if found.project is None or found.problems:
-            return found.project, found.problems
-        return found.project, tuple(_unresolved(found.project))
+        fault = _fault_of(Path(folder))
+        if fault is not None:
+            return None, (fault,)
+        # Under one name from here on: patterns, modules and agents are compared by their paths below it.
+        folder = Path(folder).resolve()
+        reading = read_config(folder)
+        problems: list[HandrailError] = [*reading.problems]
+        agents = _agents(folder, reading.config, problems)
+        files = [path for path in matching_files(folder, reading.config.python) if path.name not in _NO_MODULES]
+        modules, of_imports = import_modules(folder, files)
+        exported, of_exports = discover(modules)
+        problems += [*of_imports, *of_exports]
+        # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
+        references = [
+            Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
+        ]
+        try:
+            offers = package_offers() if packages else ()
+            registry = Registry.of([*built_ins, *entries, *exported, *references], offers=offers)
+        except RegistryError as problem:
+            return None, (*problems, problem)
+        # The project is returned even if there are problems: it shows what is sound.
+        by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
+        project = cls(folder, reading.config, by_name, registry)
+        return project, tuple(problems) or tuple(_unresolved(project))
 
     def resolve(self, agent: AgentFile | str) -> ResolvedAgent:
         """What an agent names.
@@ -138,40 +155,6 @@ class Project:
 def project_folder_of(agent_file: Path) -> Path:
     """The folder of the project that an agent file belongs to: the one that it is in."""
     return agent_file.absolute().parent
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A project as far as it is sound, and every problem."""
-
-    project: Project | None
-    problems: tuple[HandrailError, ...]
-
-
-def _survey(folder: Path, entries: list[Entry], *, packages: bool) -> _Found:
-    fault = _fault_of(folder)
-    if fault is not None:
-        return _Found(None, (fault,))
-    # Under one name from here on: patterns, modules and agents are compared by their paths below it.
-    folder = folder.resolve()
-    reading = read_config(folder)
-    problems: list[HandrailError] = [*reading.problems]
-    agents = _agents(folder, reading.config, problems)
-    files = [path for path in matching_files(folder, reading.config.python) if path.name not in _NO_MODULES]
-    modules, of_imports = import_modules(folder, files)
-    exported, of_exports = discover(modules)
-    problems += [*of_imports, *of_exports]
-    # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
-    references = [
-        Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
-    ]
-    offers = package_offers() if packages else ()
-    registry = _registry([*entries, *exported, *references], offers, problems)
-    if registry is None:
-        return _Found(None, tuple(problems))
-    # The project is returned even if there are problems: `survey` shows what is sound.
-    by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
-    return _Found(Project(folder, reading.config, by_name, registry), tuple(problems))
 
 
 def _fault_of(folder: Path) -> ProjectError | None:
@@ -214,34 +197,12 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
     return agents
 
 
-def _registry(
-    entries: Iterable[Entry], offers: Iterable[PackageExport], problems: list[HandrailError]
-) -> Registry | None:
-    try:
-        return Registry.of(entries, offers=offers)
-    except RegistryError as problem:
-        problems.append(problem)
-        return None
-
-
 def _unresolved(project: Project) -> Iterator[ResolutionError]:
     for file in project.agents.values():
         try:
             project.resolve(file)
         except ResolutionError as problem:
             yield problem
-
-
-def _conflicts(project: Project) -> Iterator[ToolConflictError]:
-    for file in project.agents.values():
-        conflict = duplicate_tools(project.resolve(file))
-        if conflict is not None:
-            yield conflict
-
-
-def duplicate_tools(agent: ResolvedAgent) -> ToolConflictError | None:
-    """The error about names that several tools of an agent have, as far as they are known before it runs."""
-    return static_conflicts((*agent.tools, *agent.toolsets), agent=f"agent {agent.file.name}")
 
 
 def reached_agents(project: Project, file: AgentFile) -> list[AgentFile]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote
 
 from cyclopts import CycloptsError, Group, Parameter, validators
@@ -104,6 +104,11 @@ class StoreOptions:
 
 AS_SET = StoreOptions()
 """The defaults."""
+
+
+def typed_options(choice: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass of options
+    """The options of a group that differ from their defaults, as they are typed."""
+    return tuple(f"--{each.name}" for each in fields(choice) if getattr(choice, each.name) != each.default)
 
 
 def check_there(url: str) -> None:

@@ -2,8 +2,8 @@ r"""The output of commands: tables, notes and JSON on standard output, remarks a
 
 rich lays out what a person reads on a terminal, in its width. A table leaves columns out if necessary, and reports
 which. In a pipe it is plain text, aligned, without colours, and nothing is cut: a very long cell stands out of its
-column, and does not widen it. An error is one line also on a
-terminal, which wraps it itself, so that a command in it can be copied.
+column, and does not widen it. An error is one line also on a terminal, which wraps it itself, so that a command in it
+can be copied.
 
 Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction. So what is
 printed for people has an escape such as `\x1b` for each control character. Secrets are masked in all that is printed.
@@ -115,22 +115,20 @@ class Screen:
             heading = [column.name for column in columns]
             widths = [min(width, _WIDEST) for width in _widths(columns, cells)]
             for row in (heading, *cells):
-                self.raw(_line(columns, row, widths))
+                padded = [
+                    text.rjust(width) if column.right else text + " " * (width - cell_len(text))
+                    for column, text, width in zip(columns, row, widths, strict=True)
+                ]
+                self.raw((" " * _GAP).join(padded).rstrip(" "))
         if len(rows) > len(shown):
             self.note(f"And {len(rows) - len(shown):,} more.")
 
     def _grid(self, columns: Sequence[Column[T]], cells: list[list[str]]) -> None:
         """Print a table in the width of the terminal; a cell that may not be cut is folded at half of it, or at 40."""
         widest = max(self.out.width // 2, _LEAST_OF_FOLDED)
-        cells = [
-            [
-                text if column.cut or len(text) <= _MOST_OF_CELL else f"{text[: _MOST_OF_CELL - 1]}…"
-                for column, text in zip(columns, row, strict=True)
-            ]
-            for row in cells
-        ]
-        widths = _widths(columns, cells)
-        widths = [width if column.cut else min(width, widest) for column, width in zip(columns, widths, strict=True)]
+        cells = [[_cut(text, _MOST_OF_CELL) for text in row] for row in cells]
+        lengths = zip(columns, _widths(columns, cells), strict=True)
+        widths = [length if column.cut else min(length, widest) for column, length in lengths]
         places = _fit(columns, widths, self.out.width)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
         for place in places:
@@ -141,7 +139,7 @@ class Screen:
                 overflow="ellipsis" if column.cut else "fold",
                 no_wrap=column.cut,
                 width=widths[place] if column.cut else None,
-                max_width=None if column.cut else widths[place],
+                max_width=widths[place],
             )
         for row in cells:
             table.add_row(*(Text(row[place], columns[place].styles.get(row[place], "")) for place in places))
@@ -265,15 +263,6 @@ def _widths(columns: Sequence[Column[Any]], cells: list[list[str]]) -> list[int]
     return [max(map(cell_len, (column.name, *(row[at] for row in cells)))) for at, column in enumerate(columns)]
 
 
-def _line(columns: Sequence[Column[Any]], row: list[str], widths: list[int]) -> str:
-    """A row of a table in a pipe; a cell that is wider than its column moves those after it."""
-    padded: list[str] = []
-    for column, text, width in zip(columns, row, widths, strict=True):
-        blanks = " " * (width - cell_len(text))
-        padded.append(blanks + text if column.right else text + blanks)
-    return (" " * _GAP).join(padded).rstrip(" ")
-
-
 def _fit(columns: Sequence[Column[Any]], widths: list[int], room: int) -> list[int]:
     """The places of the columns that fit on a terminal; the widths of those that may be cut become what is left."""
     least = [min(width, _LEAST_OF_CUT) if column.cut else width for column, width in zip(columns, widths, strict=True)]
@@ -316,12 +305,15 @@ def _escaped(control: re.Match[str]) -> str:
     return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - a byte
 
 
+def _cut(text: str, most: int) -> str:
+    # Here, because `handrail --help` does not load `handrail.serde`.
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def format_call(tool: str, arguments: Mapping[str, Any]) -> str:
     """A call on one line, with each of its arguments as JSON, cut to 60 characters: `pay(order="A-17", cents=4990)`."""
     values = ((name, json.dumps(value, ensure_ascii=False, default=repr)) for name, value in arguments.items())
-    written = (
-        f"{name}={text if len(text) <= _MOST_OF_VALUE else text[: _MOST_OF_VALUE - 1] + '…'}" for name, text in values
-    )
+    written = (f"{name}={_cut(text, _MOST_OF_VALUE)}" for name, text in values)
     return clean(f"{tool}({', '.join(written)})")
 
 

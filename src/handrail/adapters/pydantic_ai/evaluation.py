@@ -43,9 +43,8 @@ from pydantic_ai import (
     UserError,
 )
 from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, infer_model
 
-from handrail.adapters.pydantic_ai.model_names import made_model
 from handrail.errors import (
     BudgetExceededError,
     ModelUnreachableError,
@@ -138,7 +137,7 @@ async def open_model(model: Model | str) -> AsyncGenerator[Model]:
     if isinstance(model, Model):
         yield model
     else:
-        async with made_model(model) as made:
+        async with infer_model(model) as made:
             yield made
 
 

@@ -1,11 +1,10 @@
-"""Checks whether PydanticAI supports a model name, without a request, package or key; and makes models of names.
+"""Checks whether PydanticAI supports a model name, without a request, package or key.
 
 A name is `provider:model`. The list of providers is fixed, that of their models is not: new ones appear every week.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from difflib import get_close_matches
@@ -14,7 +13,7 @@ from typing import get_args
 
 import pydantic_ai.providers
 from pydantic_ai import UserError
-from pydantic_ai.models import KnownModelName, Model, infer_model
+from pydantic_ai.models import KnownModelName
 from pydantic_ai.providers import infer_provider_class
 
 from handrail.errors import UnknownModelError
@@ -22,7 +21,6 @@ from handrail.serde.formatting import shorten
 
 _FOR_TESTS = "test"
 _LONGEST_SHOWN = 100
-_SECRET = re.compile(r"(KEY|TOKEN)$")
 
 
 def check_model_name(name: str, *, source: str = "") -> None:
@@ -51,24 +49,6 @@ def check_model_name(name: str, *, source: str = "") -> None:
         name=name,
         nearest=near,
     )
-
-
-def made_model(name: str) -> Model:
-    """The model of a name, without a request; a key in the environment that is empty counts as one that is not set.
-
-    Raises:
-        UserError: a key is not set.
-        ImportError: a package is missing.
-        ValueError: the name is none.
-    """
-    # The libraries of some providers fail at an empty key with an exception of their own, others send it.
-    empty = {key: value for key, value in os.environ.items() if _SECRET.search(key) and not value.strip()}
-    for key in empty:
-        os.environ.pop(key, None)
-    try:
-        return infer_model(name)
-    finally:
-        os.environ.update(empty)
 
 
 def _is_provider(name: str) -> bool:

@@ -467,24 +467,17 @@ class GatePolicy:
 class GatedPrompt(Prompt[str]):
     """A prompt whose calls the policies of the run judge first, however it is rendered."""
 
-    __slots__ = ("_has_text", "_policies")
+    __slots__ = ("_policies",)
 
     def __init__(
-        self,
-        template: PromptTemplate[str],
-        resources: ResourceRegistry,
-        policies: tuple[ToolPolicy, ...],
-        *,
-        has_text: bool,
+        self, template: PromptTemplate[str], resources: ResourceRegistry, policies: tuple[ToolPolicy, ...]
     ) -> None:
         super().__init__(template, resources=resources)
         self._policies = policies
-        self._has_text = has_text
 
     @override
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
-        """The prompt with the policies of the run before all others, and without text if it is to have none."""
+        """The prompt with the policies of the run before all others."""
         rendered = super().render(open=open)
         policies = {name: (*self._policies, *others) for name, others in rendered.policies.items()}
-        rendered = replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))
-        return rendered if self._has_text else replace(rendered, text="")
+        return replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))

@@ -1,6 +1,6 @@
 """The registry: tools and toolsets by name, in two namespaces, each with where it comes from.
 
-A registry never changes; `merged` makes another one. Names are known before what stands behind them is: the offer of an
+A registry never changes. Names are known before what stands behind them is: the offer of an
 installed package is imported when its name is asked for, so a broken package affects only agents that use it. Nor does
 one that offers a name which is taken: an entry wins over the offers of its name, and a name that nothing but several
 offers have is at fault when it is asked for.
@@ -165,14 +165,6 @@ class Registry:
     def offers(self) -> tuple[PackageExport, ...]:
         """What installed packages offer."""
         return tuple(item for item in self.held if isinstance(item, PackageExport))
-
-    def merged(self, other: Registry) -> Registry:
-        """The entries of both. What is the very same entry in both is there once.
-
-        Raises:
-            RegistryError: two of one kind have one name; the message has all of them.
-        """
-        return Registry(_once((*self.held, *other.held)))
 
     def __repr__(self) -> str:
         return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"

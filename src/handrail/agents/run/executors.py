@@ -36,7 +36,6 @@ from handrail.agents.run.folder_paths import (
     behind_filter,
     bound_resources,
     given_filesystem,
-    root_binding,
     takes_files,
 )
 from handrail.agents.run.run_group import RunGroup
@@ -47,6 +46,7 @@ from handrail.errors import AgentError, DumpError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
+from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolPolicy
 from handrail.prompt.effect import Effect, effect_hints
 from handrail.prompt.hooks import RunFilesystem
@@ -54,6 +54,7 @@ from handrail.prompt.section import section_registry
 from handrail.prompt.template import unbound_resources
 from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
+from handrail.resources.binding import Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
@@ -190,7 +191,10 @@ class RunExecutors:
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One tool as a toolset of this run; see `CurrentRun.tool_toolset`."""
         section = Section[None](title="Tools", key="tools", tools=(tool,))
-        return self._toolset(id, _Own(self._executor((section,), without_text=True), {}, shows_section=False))
+        executor = self._executor((section,))
+        without_text = replace(executor.environment.rendered_prompt, text="")
+        executor.environment = executor.environment.with_rendered(without_text)
+        return self._toolset(id, _Own(executor, {}, shows_section=False))
 
     async def describe_ahead(
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
@@ -310,7 +314,7 @@ class RunExecutors:
             arguments={},
             digest="",
             default=default,
-            own_tool=_other_name(name, definition.name),
+            own_tool="" if name in {None, definition.name} else str(name),
         )
         found = self._tree.gate.judge(call)
         return ToolReport(
@@ -342,13 +346,11 @@ class RunExecutors:
         Raises:
             FilesystemError: it cannot be opened, or another process works on it.
         """
-        tools = [tool for each in self._of_root for tool, _ in each.environment.prompt.template.placed_tools()]
-        if any(map(takes_files, tools)):
-            await self._tree.open_filesystem(self._tree.root)
-        if self._tree.has_open(self._tree.root):
-            for executor in self._of_root:
-                executor.environment.resources.get(Filesystem)
-            self._of_root.clear()
+        root = self._tree.root
+        if any(executor in self._with_files for executor in self._of_root):
+            await self._tree.open_filesystem(root)
+        while self._of_root and self._tree.has_open(root):
+            self._of_root.pop().environment.resources.get(Filesystem)
 
     def own_executors(self) -> tuple[ToolExecutor, ...]:
         """The executors of Handrail's tools, of the toolsets that have been made."""
@@ -370,7 +372,7 @@ class RunExecutors:
         if masking.masks_in(written):
             return None
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
-        gated = self._gated(ref, call.tool_name, said.effect, looks, _hidden(written, looks))
+        gated = self._gated(ref, call.tool_name, said.effect, looks, written)
         judged = JudgedArguments(looks.arguments, definition.parameters_json_schema)
         asks = await self._asked_about_taint(call.tool_name, judged, may_act=said.may_act)
         return replace(gated, asks=asks, default=said.approval, description=definition.description or "")
@@ -397,21 +399,22 @@ class RunExecutors:
         written = _written(call)
         looks = _Looks.of(_arguments(foreseen.params), written, foreseen.tool.masking)
         looks = looks._replace(reached=foreseen.reached)
-        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks, _hidden(written, looks))
+        gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks, written)
         return replace(
             gated,
             asks=foreseen.questions,
             default=own.defaults.get(name),
-            own_tool=_other_name(name, call.tool_name),
+            own_tool="" if name == call.tool_name else name,
             description=definition.description or "",
         )
 
     def _gated(
-        self, ref: CallRef, name: str, effect: Effect, looks: _Looks, hidden: Mapping[str, Any] | None = None
+        self, ref: CallRef, name: str, effect: Effect, looks: _Looks, written: Mapping[str, Any] | None = None
     ) -> GatedCall:
         origin = self._origins.get(name, "")
         # A decision is about this tool, and about what the model wrote, secrets included, which are not shown.
-        written = looks.written if hidden is None else hidden
+        has_secrets = written is not None and written != looks.written
+        written = written if has_secrets else looks.written
         decided = {"tool": name, "origin": origin, "arguments": looks.arguments, "written": written}
         if looks.reached is not None:  # what was decided before links were looked at still holds where there are none
             decided["reached"] = looks.reached
@@ -423,7 +426,7 @@ class RunExecutors:
             effect=effect,
             arguments=looks.arguments,
             # With the key of the store, a short secret cannot be found out from the digest.
-            digest=digest(decided, key=None if hidden is None else self._tree.ledger.store.hash_key()),
+            digest=digest(decided, key=self._tree.ledger.store.hash_key() if has_secrets else None),
             origin=origin,
             written=looks.written,
             reply=ref.reply,
@@ -439,9 +442,7 @@ class RunExecutors:
         self._own[unique] = own
         return HandrailToolset(own.executor, id=unique, in_capability=True)
 
-    def _executor(
-        self, sections: tuple[Section[Any], ...], *, without_text: bool = False, prefix: str = ""
-    ) -> ToolExecutor:
+    def _executor(self, sections: tuple[Section[Any], ...], *, prefix: str = "") -> ToolExecutor:
         tree, options = self._tree, self._tree.options
         template = PromptTemplate[str](
             ns="agents",
@@ -452,15 +453,15 @@ class RunExecutors:
             completion=options.completion if len(self._path) == 1 else None,
         )
         given = section_registry(options.resources)
-        tools = [tool for tool, _ in template.placed_tools()]
         bound = bound_resources(template, given)
+        tools = [tool for tool, _ in template.placed_tools()]
         of_root = bool(tools) and Filesystem not in bound and HostFilesystem not in bound
         if of_root:
-            given = given.merge(root_binding(partial(tree.filesystem, tree.root), show_git=self._show_git))
-        bound = bound_resources(template, given)
+            given = given.merge(ResourceRegistry.of(Binding(Filesystem, synchronous_entry(self._root))))
+            bound = bound_resources(template, given)
         self._folders.note(template, given_filesystem(bound), prefix)
         resources = self._resources(template, given, bound, prefix)
-        prompt = GatedPrompt(template, resources, self.policies, has_text=not without_text)
+        prompt = GatedPrompt(template, resources, self.policies)
         self._stack.enter_context(prompt.resources)
         ids = RunContext(run_id="/".join(self._path), session_id=self._session.session_id)
         executor = ToolExecutor(
@@ -503,6 +504,10 @@ class RunExecutors:
             resources = resources.merge(section_registry(stand_ins))
         return resources
 
+    def _root(self, _resolver: Resolver) -> Filesystem:
+        """The files of the folder of the run, which are not closed with what this is bound in."""
+        return self._tree.filesystem(self._tree.root).filtered(excluding((), show_git=self._show_git))
+
     def _filesystem(self) -> Filesystem | None:
         """The files of the first toolset of the run that has files."""
         found = next(iter(self._with_files), None)
@@ -517,11 +522,6 @@ def _own_name(definition: ToolDefinition) -> str | None:
     """What a tool of Handrail's is called in its prompt, whatever a prefix has made of it; `None` for other tools."""
     name = (definition.metadata or {}).get(PIPELINE_METADATA_KEY)
     return None if name is None else str(name)
-
-
-def _other_name(own: str | None, called: str) -> str:
-    """The name that a tool has in its section, if that is not the one that is called; empty otherwise."""
-    return "" if own is None or own == called else own
 
 
 def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
@@ -545,11 +545,6 @@ def _written(call: ToolCallPart) -> dict[str, Any] | None:
         except ValueError:
             return None
     return plain_arguments(cast("object", given)) if isinstance(given, dict) else None
-
-
-def _hidden(written: Mapping[str, Any] | None, looks: _Looks) -> Mapping[str, Any] | None:
-    """What the model wrote, if it has secrets; `None` for any other call."""
-    return None if written == looks.written else written
 
 
 def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:

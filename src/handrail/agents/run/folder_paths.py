@@ -17,8 +17,7 @@ provider makes under another type than `Filesystem` is the program's own affair.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
@@ -29,7 +28,6 @@ from handrail.agents.approval.rules import ApprovalRules
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, PathSet, excluding
-from handrail.loop_guard import loop_is_running
 from handrail.prompt import PromptTemplate, Tool
 from handrail.resources import Binding, ResourceRegistry
 from handrail.resources.binding import GivenInstance, Resolver
@@ -58,20 +56,6 @@ def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
     given = (each.provider for each in bound if each.protocol is Filesystem)
     found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
     return found if isinstance(found, Filesystem) else None
-
-
-def root_binding(opening: Callable[[], HostFilesystem], *, show_git: bool) -> ResourceRegistry:
-    """Binds `Filesystem` to the files of the folder of a run, which is opened when a call first asks for it."""
-
-    def provide(_resolver: object) -> Filesystem:
-        if loop_is_running():  # an `async` handler asks for `context.filesystem`
-            with ThreadPoolExecutor(1) as thread:
-                files = thread.submit(opening).result()
-        else:
-            files = opening()
-        return files.shared().filtered(excluding((), show_git=show_git))
-
-    return ResourceRegistry.of(Binding(Filesystem, cast("Callable[[Resolver], Filesystem]", provide)))
 
 
 def takes_files(tool: Tool[Any, Any]) -> bool:
@@ -116,11 +100,8 @@ Files: TypeAlias = Path | Turn
 _SETS: Final = tuple(each.name for each in fields(PathFilter))
 
 
-@dataclass(slots=True)
-class PrefixedToolsets:
-    """The prefixes of the toolsets that the runs of a tree have made, by their files. It only grows."""
-
-    by_files: dict[Files, tuple[str, ...]] = field(default_factory=dict[Files, tuple[str, ...]])
+PrefixedToolsets: TypeAlias = dict[Files, tuple[str, ...]]
+"""The prefixes of the toolsets that the runs of a tree have made, by their files. It only grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +153,10 @@ class FolderPaths:
             and filesystem is not None
             and any(tool.name in FILE_TOOLS for each in sections for tool in each.tools)
         ):
-            made = self._toolsets.by_files.get(_files_of(filesystem), ())
+            made = self._toolsets.get(_files_of(filesystem), ())
             # Toolsets are made anew at each run, so the same one comes again.
             if prefix not in made:
-                self._toolsets.by_files[_files_of(filesystem)] = (*made, prefix)
+                self._toolsets[_files_of(filesystem)] = (*made, prefix)
         for section in sections:
             if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
                 excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file excludes .git
@@ -197,7 +178,7 @@ class FolderPaths:
 
     def kept(self, files: Files, prefix: str) -> PathFilter:
         """What toolsets of other prefixes keep back of some files."""
-        made = self._toolsets.by_files.get(files, ())
+        made = self._toolsets.get(files, ())
         known = self._known.get((files, prefix))
         # Compared by identity: the tuple is replaced whenever a toolset is added.
         if known is None or known[0] is not made:

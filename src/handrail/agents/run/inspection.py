@@ -57,25 +57,27 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
         BaseException: what a toolset raises when it is entered.
     """
     ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
-    run.permit_unbound()
+    executors = run.executors
+    executors.permits_unbound = True
     with run.opened():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:
             of_step = await toolset.for_run_step(ctx)
             tools = (await of_step.get_tools(ctx)).values()
             if settles:
-                await run.settle()
+                for executor in executors.own_executors():
+                    await executor.settle_before_run_async()
             closed_characters = 0
             if run.may_open:
                 at_start = await _request_size(of_step, ctx) + run.disclosure_size
-                run.open_all()
+                executors.open_all()
                 tools = (await of_step.get_tools(ctx)).values()
                 closed_characters = await _request_size(of_step, ctx) - at_start
             listings = run.listings()
             known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
-            reports = [_narrowed(run.describe(tool.tool_def), known) for tool in tools]
+            reports = [_narrowed(executors.report(tool.tool_def), known) for tool in tools]
             warnings = run.texts.new_warnings(all_seen=True)
-            return Inspection(tuple(reports), listings, closed_characters, warnings, tuple(run.unbound))
+            return Inspection(tuple(reports), listings, closed_characters, warnings, tuple(executors.unbound))
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:

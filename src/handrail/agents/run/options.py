@@ -99,14 +99,9 @@ class RunOptions:
                 check_model_name(model, source=f"RunOptions({name}=...)")
         checked_providers(self.feedback)
         completion_of(self.completion)
-        if self.max_depth < 1:
-            raise ValueError(f"max_depth is {self.max_depth}; the agent that is started is at depth 1 already")
-        if self.request_limit is not None and self.request_limit < 1:
-            raise ValueError(f"request_limit is {self.request_limit}; it is 1 or more, or None for any number")
-        if self.retries is not None and self.retries < 0:
-            raise ValueError(
-                f"retries is {self.retries}; it is 0 or more, or None for what the provider's library does"
-            )
+        for name, least in (("max_depth", 1), ("request_limit", 1), ("retries", 0)):
+            if (number := getattr(self, name)) is not None and number < least:
+                raise ValueError(f"{name} is {number}, and it must be {_KINDS[name][1]}")
 
 
 _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {

@@ -48,7 +48,7 @@ from handrail.agents.project_config import ShellConfig
 from handrail.agents.run.agent_texts import AgentTexts
 from handrail.agents.run.capability import AgentCapability
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
-from handrail.agents.run.executors import RunExecutors, ToolReport
+from handrail.agents.run.executors import RunExecutors
 from handrail.agents.run.run_group import RunGroup, open_child_session
 from handrail.agents.toolsets.build import build_toolsets
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
@@ -124,6 +124,7 @@ class AgentRun:
         path: the agents that called each other, this one last.
         model: the model, or its name.
         texts: the texts of the agent, with its overrides applied.
+        executors: those of its tools.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class AgentRun:
         # Before anything is opened that would have to be closed.
         self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
         self._stack = ExitStack()
-        self._doors = RunExecutors(tree, session, path, self._stack, agent)
+        self.executors: RunExecutors = RunExecutors(tree, session, path, self._stack, agent)
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._unsettled: set[CallRef] = set()
@@ -189,14 +190,9 @@ class AgentRun:
         return {**self.tree.project.agents, **bound}
 
     @property
-    def tool_names(self) -> tuple[str, ...]:
-        """The names in the agent's `tools:`."""
-        return self.agent.file.tools
-
-    @property
-    def toolset_names(self) -> tuple[str, ...]:
-        """The names in the agent's `toolsets:`."""
-        return self.agent.file.toolsets
+    def file(self) -> AgentFile:
+        """What the file of the agent says."""
+        return self.agent.file
 
     @property
     def shell(self) -> ShellConfig:
@@ -206,12 +202,7 @@ class AgentRun:
     @property
     def path_filter(self) -> PathFilter:
         """Which paths exist for the tools of the run; see `CurrentRun.path_filter`."""
-        return self._doors.path_filter
-
-    @property
-    def show_git(self) -> bool:
-        """Whether `.git` exists for the agent's file tools; see `CurrentRun.show_git`."""
-        return self.agent.file.show_git
+        return self.executors.path_filter
 
     @synchronous_entry  # for the factories of the program, which call it by themselves
     def filesystem(self, folder: Path) -> HostFilesystem:
@@ -224,11 +215,11 @@ class AgentRun:
 
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
         """A section as a toolset of this run."""
-        return self._doors.section_toolset(section, id=id, prefix=prefix)
+        return self.executors.section_toolset(section, id=id, prefix=prefix)
 
     def tool_toolset(self, tool: Tool[Any, Any], *, id: str) -> HandrailToolset:
         """One of Handrail's tools as a toolset of this run."""
-        return self._doors.tool_toolset(tool, id=id)
+        return self.executors.tool_toolset(tool, id=id)
 
     @contextmanager
     def opened(self) -> Generator[None]:
@@ -246,31 +237,17 @@ class AgentRun:
         checked = self.tree.options.check_names
         entries = (*self.agent.tools, *self.agent.toolsets)
         # Where some names are known only when the run has made their toolsets, the first step reports all of them.
-        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(entries)) is not None:
+        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(self.agent)) is not None:
             raise conflict
-        rendering = self._doors.foreign.environment.rendering
+        rendering = self.executors.foreign.environment.rendering
         return LabelledToolset(
-            build_toolsets(self.agent, self.tree.project.agents, self._doors.is_open),
+            build_toolsets(self.agent, self.tree.project.agents, self.executors.is_open),
             # The toolsets of sections, which are made later, may add tools that open sections.
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
             check=checked,
             notify=self._note_listed,
             shown=self.texts.definition,
         )
-
-    def permit_unbound(self) -> None:
-        """Offer also the tools whose resources nothing binds; for a run that calls none."""
-        self._doors.permits_unbound = True
-
-    @property
-    def unbound(self) -> Sequence[str]:
-        """Which resources of such tools nothing binds, in words."""
-        return self._doors.unbound
-
-    async def settle(self) -> None:
-        """Settle the open calls of the tools of Handrail whose toolsets have been made."""
-        for executor in self._doors.own_executors():
-            await executor.settle_before_run_async()
 
     def listings(self) -> Listings:
         """The tools of the toolsets that have been made, as far as they are known at this step."""
@@ -282,23 +259,15 @@ class AgentRun:
     @property
     def may_open(self) -> bool:
         """Whether a section or a toolset of the run is closed."""
-        return self._doors.foreign.environment.rendering.all_open() is not None
+        return self.executors.foreign.environment.rendering.all_open() is not None
 
     @property
     def disclosure_size(self) -> int:
         """The characters that a request has for opening: of the summaries of toolsets, and of the tools that open."""
-        foreign = self._doors.foreign
+        foreign = self.executors.foreign
         tools = foreign.environment.rendering.tools
         sizes = [definition_size(each.name, each.description, each.parameters_schema) for each in tools]
         return len(foreign.text) + sum(sizes)
-
-    def open_all(self) -> None:
-        """Open all sections and toolsets that are closed."""
-        self._doors.open_all()
-
-    def describe(self, definition: ToolDefinition) -> ToolReport:
-        """A tool of this run, for people."""
-        return self._doors.report(definition)
 
     async def go(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carry the run out, or resume the one that the session holds.
@@ -319,7 +288,7 @@ class AgentRun:
             conversation = await ASYNC.write_to(self.session.store, load)
             self._check_start(input, conversation)
             # A record means that the call has ended, so its decision must not answer a new call of the same id.
-            await ASYNC.write_to(self.session.store, self._doors.forget_ended)
+            await ASYNC.write_to(self.session.store, self.executors.forget_ended)
             self.tree.notify(
                 RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
             )
@@ -449,14 +418,14 @@ class AgentRun:
 
     def _capability(self, conversation: StoredHistory, output_names: dict[str, str]) -> AgentCapability:
         return AgentCapability(
-            self._doors.foreign,
-            policies=self._doors.policies,
+            self.executors.foreign,
+            policies=self.executors.policies,
             gate=self.tree.gate,
             conversation=conversation,
-            describe=self._doors.describe_ahead,
-            admit=self._doors.admit,
+            describe=self.executors.describe_ahead,
+            admit=self.executors.admit,
             tools_known=self._tools_known,
-            executors=self._doors.own_executors,
+            executors=self.executors.own_executors,
             count=self._count,
             notify=self.tree.notify,
             output_names=output_names,
@@ -464,16 +433,16 @@ class AgentRun:
         )
 
     def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
-        return self._doors.own_tool(definition)
+        return self.executors.own_tool(definition)
 
     def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
-        self._doors.note_origins({name: source.label for source, tools in listed for name in tools})
-        self._doors.note_hidden(hidden_tools(source for source, _ in listed))
+        self.executors.note_origins({name: source.label for source, tools in listed for name in tools})
+        self.executors.note_hidden(hidden_tools(source for source, _ in listed))
 
     async def _tools_known(self) -> None:
         """Check what is said of tools, once those of a step are known; open the folder of the run if they need it."""
-        await self._doors.open_root()
+        await self.executors.open_root()
         self._check_rules()
         # While a section is closed, its tools have not been seen.
         self.tree.warn(self.path, self.texts.new_warnings(all_seen=not self.may_open))
@@ -512,7 +481,7 @@ class AgentRun:
 
     def _call_ended(self, event: ToolInvoked) -> None:
         # The next call of this id is another one; see `RunExecutors.forget`.
-        self._doors.forget(event.ref, event.name)
+        self.executors.forget(event.ref, event.name)
         raised_at, unsettled = self._raised_at.pop(event.ref, ""), event.ref in self._unsettled
         self._unsettled.discard(event.ref)
         if self.tree.options.listener is None:  # its text need not be written

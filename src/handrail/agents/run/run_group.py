@@ -33,7 +33,7 @@ from handrail.agents.approval.records import (
     record_grants,
 )
 from handrail.agents.approval.rules import ApprovalRules
-from handrail.agents.project import Project
+from handrail.agents.project import Project, reached_agents
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
 from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
@@ -160,7 +160,7 @@ class RunGroup:
         # Before the first question: what earlier runs have answered is not asked again.
         self.gate.resume(load_decisions(self.session), load_grants(self.session))
         self._grants_kept = len(self.gate.grants)
-        self.prefixed: PrefixedToolsets = PrefixedToolsets()
+        self.prefixed: PrefixedToolsets = {}
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
         self._opening = threading.Lock()
@@ -207,14 +207,9 @@ class RunGroup:
         """
         if self.options.model is not None:  # which counts for all of them
             return
-        agents = self.project.agents
-        reached = [file]
-        for each in reached:  # grows while it is walked
+        for each in reached_agents(self.project, file):
             if each.model is not None:
                 check_model_name(each.model, source=f"for agent {each.name}")
-            called = [agents[name] for name in each.toolsets if name in agents]
-            # Agents may call each other in a circle, so each is visited once.
-            reached += [other for other in called if other not in reached]
 
     def has_open(self, folder: Path) -> bool:
         """Whether a run of the group has opened a folder."""

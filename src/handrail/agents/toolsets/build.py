@@ -63,21 +63,11 @@ def _toolset(entry: Entry, agents: Mapping[str, AgentFile]) -> AbstractToolset[A
     if isinstance(value, AbstractToolset):
         return value
     # Tools and sections of Handrail are made for each run too, because their calls run on the session of the run.
-    factory = value if isinstance(value, ToolsetFactory) else ToolsetFactory(_Of(value, entry.name))
+    if isinstance(value, Tool):
+        factory = ToolsetFactory(lambda _ctx: current_run().tool_toolset(value, id=entry.name))
+    else:
+        factory = ToolsetFactory(lambda _ctx: value) if isinstance(value, Section) else value
     return FactoryToolset(factory, name=entry.name, origin=entry.origin, kind=entry.kind)
-
-
-class _Of:
-    """Makes a toolset of one of Handrail's tools or sections, on the session of the run that begins."""
-
-    def __init__(self, value: Tool[Any, Any] | Section[Any], name: str) -> None:
-        self._value = value
-        self._name = name
-
-    def __call__(self, _ctx: RunContext[Any]) -> AbstractToolset[Any] | Section[Any]:
-        """The toolset, for this run."""
-        value = self._value
-        return current_run().tool_toolset(value, id=self._name) if isinstance(value, Tool) else value
 
 
 class Task(BaseModel):

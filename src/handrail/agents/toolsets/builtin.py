@@ -12,9 +12,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,7 +44,6 @@ from handrail.contrib.tools.sandbox.section import sandbox_tool
 from handrail.contrib.tools.shell.rules import rules_of
 from handrail.contrib.tools.shell.section import PROGRAM_PATH
 from handrail.errors import AgentError, PathEscapeError, ToolValidationError
-from handrail.filesystem import InMemoryFilesystem
 from handrail.filesystem.path_filters import exclude_patterns, excluding
 from handrail.prompt import MarkdownSection, Section
 from handrail.serde.formatting import enumerated, nearest, shorten
@@ -62,6 +62,9 @@ ToolsetNames = Annotated[list[str], Field(default_factory=list[str])]
 
 FolderOf = Callable[[CurrentRun], Path]
 """Which folder a run works on."""
+
+_root: FolderOf = attrgetter("root")
+_project_folder: FolderOf = attrgetter("project_folder")
 
 # At most 24 characters, because providers take names of tools of at most 64.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
@@ -144,7 +147,7 @@ async def _create(
     """
     run = current_run()
     # A dynamic agent never has more than its maker, or a model could widen its own rights.
-    faults = [*_not_held("tools", tools, run.tool_names), *_not_held("toolsets", toolsets, run.toolset_names)]
+    faults = [*_not_held("tools", tools, run.file.tools), *_not_held("toolsets", toolsets, run.file.toolsets)]
     if name in run.agents:
         faults.append(f"there is an agent {name} already; choose another name.")
     if faults:
@@ -178,7 +181,7 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
 
 def _within_reach(run: CurrentRun) -> list[str]:
     """The agents that a run has made, and those among its toolsets."""
-    return [*session_agents(run.session), *(name for name in run.toolset_names if name in run.agents)]
+    return [*session_agents(run.session), *(name for name in run.file.toolsets if name in run.agents)]
 
 
 def _not_held(field: str, wanted: Sequence[str], held: Sequence[str]) -> list[str]:
@@ -210,10 +213,8 @@ def built_ins() -> tuple[Entry, ...]:
         "files_ro": _files(_root, _Shown(read_only=True)),
         "project_files": _files(_project_folder, _Shown()),
         "project_files_ro": _files(_project_folder, _Shown(read_only=True)),
-        "planning": ToolsetFactory(
-            _planning, known_tools=cache(lambda: _UNPREFIXED.known(PlanningToolsSection(session=Session())))
-        ),
-        "shell": ToolsetFactory(_shell, known_tools=cache(lambda: _UNPREFIXED.known(ShellToolsSection("/")))),
+        "planning": ToolsetFactory(_planning, known_tools=cache(_planning_tools)),
+        "shell": _over(_root, "Programs", _shell, _shell_tools),
         "sandbox": _sandbox(_root, SandboxOptions()),
         "python": _python(_root, PythonOptions()),
     }
@@ -278,24 +279,12 @@ def shell_toolset(
         AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
         PromptValidationError: a rule is none.
     """
-    where, names, rules = _folder_of(folder), _Names(_checked_prefix(prefix)), rules_of(allow)
+    rules = rules_of(allow)
 
-    # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
-    async def make_shell(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
-        run = current_run()
-        section = ShellToolsSection(
-            await run.open_filesystem(where(run)),
-            allow=rules,
-            timeout=timeout,
-            environment=environment or {},
-            title=names.title("Programs"),
-            children=names.note,
-            accepts_overrides=True,
-        )
-        return names.given_to(section, run)
+    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        return ShellToolsSection(files, allow=rules, timeout=timeout, environment=environment or {}, **texts)
 
-    # The tools have the same names and parameters over any folder, so `/`, which always exists, stands for it.
-    return ToolsetFactory(make_shell, known_tools=cache(lambda: names.known(ShellToolsSection("/"))))
+    return _over(_folder_of(folder), "Programs", make, _shell_tools, prefix=_checked_prefix(prefix))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,16 +387,9 @@ class _Names:
         toolset = run.section_toolset(section, id=f"{self.prefix}_{section.key}", prefix=f"{self.prefix}_")
         return toolset.prefixed(self.prefix)
 
-    def known(self, section: Section[Any]) -> Mapping[str, ToolDef]:
-        """The tools of a section by the names that they have with the prefix."""
-        return self.named(*section.tools)
-
     def named(self, *tools: ToolDef) -> Mapping[str, ToolDef]:
         """Tools by the names that they have with the prefix."""
         return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in tools}
-
-
-_UNPREFIXED = _Names("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,97 +401,81 @@ class _Shown:
     show_git: bool = False
 
 
-def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
+def _over(
+    folder: FolderOf | None,
+    title: str,
+    make: Callable[..., Section[Any]],
+    tools: Callable[[], Sequence[ToolDef]],
+    *,
+    prefix: str = "",
+) -> ToolsetFactory:
+    """A toolset over a folder, opened for each run.
+
+    Args:
+        folder: the folder; `None` for a toolset without files.
+        title: the title of its section.
+        make: makes the section of a run and its files, with its title, the sections below it, and `accepts_overrides`.
+        tools: its tools, in any run; asked at most once, and only if rules are checked.
+        prefix: stands before the names of the tools.
+    """
     names = _Names(prefix)
 
-    async def make_files(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
+    # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
+    async def make_toolset(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
-        section = VfsToolsSection(
-            await run.open_filesystem(folder(run)),
-            read_only=shown.read_only,
-            exclude=shown.exclude,
-            # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
-            show_git=shown.show_git or run.show_git,
-            title=names.title("Files"),
-            children=names.note,
-            accepts_overrides=True,
-        )
+        files = None if folder is None else await run.open_filesystem(folder(run))
+        section = make(run, files, title=names.title(title), children=names.note, accepts_overrides=True)
         return names.given_to(section, run)
 
-    # Built at most once, and only if rules are checked.
-    @cache
-    def known_tools() -> Mapping[str, ToolDef]:
-        return names.known(VfsToolsSection(InMemoryFilesystem(), read_only=shown.read_only))
+    return ToolsetFactory(make_toolset, known_tools=cache(lambda: names.named(*tools())))
 
-    return ToolsetFactory(make_files, known_tools=known_tools)
+
+def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
+    def make(run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
+        show_git = shown.show_git or run.file.show_git
+        return VfsToolsSection(files, read_only=shown.read_only, exclude=shown.exclude, show_git=show_git, **texts)
+
+    return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=shown.read_only).tools, prefix=prefix)
 
 
 def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
-    names = _Names(prefix)
-
-    async def make_python(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
-        run = current_run()
-        section = AstevalSection(
-            await run.open_filesystem(folder(run)) if options.files else None,
-            timeout=options.timeout,
-            memory_bytes=options.memory_bytes,
-            files=options.files,
-            title=names.title("Python"),
-            children=names.note,
-            accepts_overrides=True,
+    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        return AstevalSection(
+            files, timeout=options.timeout, memory_bytes=options.memory_bytes, files=options.files, **texts
         )
-        return names.given_to(section, run)
 
-    # Made without a section, so that the interpreter need not be installed to know the name of its tool.
-    return ToolsetFactory(make_python, known_tools=cache(lambda: names.named(python_tool(PythonSettings()))))
+    where = folder if options.files else None
+    # Known without a section, so that the interpreter need not be installed to know the name of its tool.
+    return _over(where, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix)
 
 
 def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
-    names = _Names(prefix)
+    def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
+        chosen = {each.name: getattr(options, each.name) for each in fields(options)}
+        return SandboxSection(files, file_tools=False, **chosen, **texts)
 
-    async def make_sandbox(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
-        run = current_run()
-        section = SandboxSection(
-            await run.open_filesystem(folder(run)),
-            engine=options.engine,
-            limits=options.limits,
-            commit_on=options.commit_on,
-            environment=options.environment,
-            reads_everything=options.reads_everything,
-            file_tools=False,
-            title=names.title("Sandbox"),
-            children=names.note,
-            accepts_overrides=True,
-        )
-        return names.given_to(section, run)
-
-    # Made without a section, so that nothing need be installed to know the name of the tool.
-    return ToolsetFactory(make_sandbox, known_tools=cache(lambda: names.named(sandbox_tool(SandboxLimits()))))
+    # Known without a section, so that nothing need be installed to know the name of the tool.
+    return _over(folder, "Sandbox", make, lambda: (sandbox_tool(SandboxLimits()),), prefix=prefix)
 
 
 def _planning(_ctx: RunContext[Any]) -> Section[Any]:
     return PlanningToolsSection(session=current_run().session, accepts_overrides=True)
 
 
-async def _shell(_ctx: RunContext[Any]) -> Section[Any]:
-    run = current_run()
+def _planning_tools() -> Mapping[str, ToolDef]:
+    return {tool.name: tool for tool in PlanningToolsSection(session=Session()).tools}
+
+
+def _shell(run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
     shell = run.shell
-    path = os.pathsep.join((*shell.path, PROGRAM_PATH))
-    return ShellToolsSection(
-        await run.open_filesystem(run.root),
-        allow=shell.allow,
-        timeout=shell.timeout,
-        environment={"PATH": path},
-        accepts_overrides=True,
-    )
+    path = {"PATH": os.pathsep.join((*shell.path, PROGRAM_PATH))}
+    return ShellToolsSection(files, allow=shell.allow, timeout=shell.timeout, environment=path, **texts)
 
 
-def _root(run: CurrentRun) -> Path:
-    return run.root
-
-
-def _project_folder(run: CurrentRun) -> Path:
-    return run.project_folder
+def _shell_tools() -> Sequence[ToolDef]:
+    # The tools have the same names and parameters over any folder, so `/`, which always exists, stands for it.
+    return ShellToolsSection("/").tools
 
 
 def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:

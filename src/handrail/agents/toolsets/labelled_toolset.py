@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Self
 
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
@@ -36,6 +35,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionTools
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
+from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.errors import AgentError, HandrailError, ToolConflictError
 from handrail.prompt import Section, Tool
@@ -76,8 +76,6 @@ class DisclosedToolset(WrapperToolset[Any]):
 Reserved = Callable[[], Mapping[str, str]]
 """Gives names that no tool of a toolset may have, each with what has it, in words."""
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class LabelledSource:
@@ -99,17 +97,8 @@ NotifyConflict = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTo
 """Called with the toolsets of a step, each with its tools by name."""
 
 
-def _ignore_listed(_listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
-    """Ignores the toolsets."""
-
-
 ShownDefinition = Callable[[ToolDefinition], ToolDefinition]
 """What the model gets of a tool; its name is the same."""
-
-
-def _as_it_is(definition: ToolDefinition) -> ToolDefinition:
-    """The definition itself."""
-    return definition
 
 
 class LabelledToolset(CombinedToolset[Any]):
@@ -130,8 +119,8 @@ class LabelledToolset(CombinedToolset[Any]):
         *,
         reserved: Reserved = dict,
         check: bool = True,
-        notify: NotifyConflict = _ignore_listed,
-        shown: ShownDefinition = _as_it_is,
+        notify: NotifyConflict = lambda _listed: None,
+        shown: ShownDefinition = lambda definition: definition,
     ) -> None:
         """Combine toolsets; nothing is checked before a run asks for tools."""
         # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
@@ -321,17 +310,10 @@ def name_conflict(
     )
 
 
-def static_conflicts(
-    entries: Sequence[Entry], *, reserved: Mapping[str, str] = _NOTHING, agent: str = "an agent"
-) -> ToolConflictError | None:
-    """The error about tool names that several entries of one agent certainly have; `None` if there are none.
-
-    Args:
-        entries: the tools and toolsets that the agent names.
-        reserved: names that are taken by others, each with what has it, in words.
-        agent: the agent, in words.
-    """
-    return name_conflict(((entry.label, static_names(entry)) for entry in entries), reserved, agent=agent)
+def static_conflicts(agent: ResolvedAgent) -> ToolConflictError | None:
+    """The error about tool names that several entries of an agent certainly have; `None` if there are none."""
+    entries = (*agent.tools, *agent.toolsets)
+    return name_conflict(((each.label, static_names(each)) for each in entries), {}, agent=f"agent {agent.file.name}")
 
 
 def static_names(entry: Entry) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from handrail.cli.screen import Column, Screen
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,
-    DiscoveryError,
     DocumentError,
     HandrailError,
     ResolutionError,
@@ -173,9 +172,8 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     project, problems = Project.survey(folder, built_ins=built_ins())
     if project is not None and findings.file is not None:
         own = problems_of_agent(project, findings.file, problems)
-        findings.warnings += [
-            f"not needed here: {each}" for each in once(problems) if str(each) not in set(map(str, own))
-        ]
+        needed = set(map(str, own))
+        findings.warnings += [f"not needed here: {each}" for each in once(problems) if str(each) not in needed]
         problems = own
     findings.note(*problems)
     if project is None:
@@ -183,8 +181,10 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     if findings.file is not None:
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
     _note_settings(findings, project)
-    files = [] if findings.file is None else reached_agents(project, findings.file)
-    resolved = {file.name: agent for file in files if (agent := _resolved(findings, file, project))}
+    resolved: dict[str, ResolvedAgent] = {}
+    for file in () if findings.file is None else reached_agents(project, findings.file):
+        with suppress(ResolutionError):  # which is among the problems
+            resolved[file.name] = resolve(file, project.registry)
     if findings.file is not None and findings.file.name in resolved:
         is_sound = all(isinstance(problem, ResolutionError) for problem in problems)
         loaded = LoadedAgent(project, resolved[findings.file.name])
@@ -209,24 +209,11 @@ def _check_rules(findings: Findings, unmatched: Sequence[Unmatched]) -> None:
 
 def _note_settings(findings: Findings, project: Project) -> None:
     """Check only the names of model and store, without a request to a provider or opening a store."""
-    try:
-        check_name(findings.model)
-    except CycloptsError as error:
-        findings.note(AgentError(str(error)))
+    _note_model(findings, findings.model)
     try:
         check_url(chosen_store(None, project.config.store, project.folder, os.environ))
     except StoreError as error:
         findings.note(AgentError(f"store: {error}"))
-
-
-def _resolved(findings: Findings, file: AgentFile, project: Project) -> ResolvedAgent | None:
-    try:
-        return resolve(file, project.registry)
-    except AgentError as error:
-        # If a module cannot be used, its names are missing everywhere: that is reported already.
-        if not any(isinstance(problem, DiscoveryError) for problem in findings.problems):
-            findings.note(error)
-        return None
 
 
 async def _make_tools(
@@ -238,7 +225,8 @@ async def _make_tools(
     for called in resolved:
         agent = LoadedAgent(project, resolved[called])
         if called != name:
-            _note_model(findings, agent.file)
+            model = agent.file.model
+            _note_model(findings, None if model is None else NamedModel(model, f"for agent {called}"))
         try:
             inspection = await _inspect(agent, rules)
         except (AgentError, DocumentError) as error:
@@ -273,10 +261,9 @@ async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
         raise AgentError(f"the tools of {agent.name} cannot be made: {problem}") from error
 
 
-def _note_model(findings: Findings, file: AgentFile) -> None:
-    """Check the name of the model of an agent that can be called."""
+def _note_model(findings: Findings, named: NamedModel | None) -> None:
     try:
-        check_name(None if file.model is None else NamedModel(file.model, f"for agent {file.name}"))
+        check_name(named)
     except CycloptsError as error:
         findings.note(AgentError(str(error)))
 

@@ -48,6 +48,7 @@ from handrail.cli.agents.settings import (
     chosen_store,
     opened_model,
     opened_session,
+    unset_empty_keys,
 )
 from handrail.cli.output_streams import OutputError
 from handrail.cli.process_exit import DONE, FAILED, TRY_AGAIN, USAGE, WAITING, interruptible, wake_on_signals
@@ -136,6 +137,7 @@ def execute_run(agent_file: Path, given: str | None, choices: RunChoices) -> int
     """
     pydantic_ai.BANNER_ENABLED = False
     choices.check()
+    unset_empty_keys()
     screen = Screen()
     # Standard output is only for the answer: what modules, factories and tools print goes to standard error.
     with redirect_stdout(sys.stderr):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Generator, Mapping
@@ -13,11 +14,11 @@ from urllib.parse import quote, unquote
 
 from cyclopts import CycloptsError
 from pydantic_ai import UserError
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, infer_model
 
 from handrail import store as stores
 from handrail import testing
-from handrail.adapters.pydantic_ai.model_names import check_model_name, made_model
+from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
 from handrail.agents.run.run_command import SCRIPT_PREFIX
 from handrail.cli.agents.options import RunChoices
@@ -31,6 +32,7 @@ from handrail.store.urls import harmless_text
 MODEL_OPTION, FALLBACK_OPTION = "--model", "--fallback-model"
 """The options that name a model, or a script."""
 
+_SECRET = re.compile(r"(KEY|TOKEN)$")
 _KEY = re.compile(r"^Set the `(\w+)` environment variable")
 _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _OUR_EXTRAS = ("openai", "anthropic")
@@ -85,9 +87,18 @@ def opened_model(named: NamedModel | None) -> Model:
     if named.name.startswith(SCRIPT_PREFIX):
         return _scripted(named)
     try:
-        return made_model(named.name)
+        return infer_model(named.name)
     except (UserError, ImportError, ValueError) as error:
         raise _cannot(named, _why(error)) from error
+
+
+def unset_empty_keys() -> None:
+    """Take the keys that are empty out of the environment of this process, as if they were not set.
+
+    The libraries of some providers fail at an empty key with an exception of their own, others send it.
+    """
+    for name in [name for name, value in os.environ.items() if _SECRET.search(name) and not value.strip()]:
+        del os.environ[name]
 
 
 def check_name(named: NamedModel | None) -> None:

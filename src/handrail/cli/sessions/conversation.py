@@ -83,12 +83,6 @@ class ConversationOptions:
         if self.last is not None and self.last < 1:
             raise CycloptsError(msg=f"--last is {self.last}; it must be 1 or more")
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The options that are given."""
-        values = {"--last": self.last, "--speaker": self.speaker, "--agent": self.agent, "--follow": self.follow}
-        return tuple(name for name, value in values.items() if value not in {None, False})
-
     def wants(self, item: TranscriptItem) -> bool:
         """Whether an item belongs to a conversation that is shown."""
         speaker, name = item.conversation or (None, None)

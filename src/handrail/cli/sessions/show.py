@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, NamedTuple
@@ -14,7 +14,7 @@ from cyclopts import CycloptsError, Parameter
 
 from handrail.cli.entities import Entity
 from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions
+from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions, typed_options
 from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
 from handrail.cli.sessions.conversation import ALL_OF_IT, ConversationOptions, session_json, show_conversation
 from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, states_in_store
@@ -199,11 +199,6 @@ class EntryChoice:
     limit: Limit = None
     type: Annotated[str | None, Parameter(metavar="NAME")] = None
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """The options that are given."""
-        return tuple(f"--{each.name}" for each in fields(self) if getattr(self, each.name) != each.default)
-
 
 ANY_ENTRY = EntryChoice()
 """The defaults."""
@@ -253,11 +248,9 @@ def show_session(
         options: The store and the output format.
     """
     how.check()
-    if entries != ANY_ENTRY and how.named:
-        raise CycloptsError(
-            msg=f"{', '.join(how.named)} and {', '.join(entries.named)} contradict each other: the conversation is "
-            "shown, or the entries"
-        )
+    if entries != ANY_ENTRY and how != ALL_OF_IT:
+        both = " and ".join(", ".join(typed_options(each)) for each in (how, entries))
+        raise CycloptsError(msg=f"{both} contradict each other: the conversation is shown, or the entries")
     with options.open() as store:
         row = find_session(store, session)
         if entries == ANY_ENTRY:

@@ -274,19 +274,12 @@ class HostFilesystem:
         """The same files behind a filter; see `Filesystem.filtered`. Closing it closes nothing: close this one."""
         held = self._view.path_filter
         together = held.plus(path_filter)
-        if together == held:
-            return self
         behind = copy(self)  # shares the root, the changes, and what a subclass adds
         # One participant for all filtered ones: a call that uses two of them takes one snapshot and one turn.
         behind._origin = self._origin or self  # noqa: SLF001 - its own class, so below
-        behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
+        if together != held:  # else the same files are seen, which the view stands for
+            behind._view = TreeReader(self._root, self._disk, together)  # noqa: SLF001
         return behind
-
-    def shared(self) -> Self:
-        """The same files for one of several users; closing it closes nothing: close this one."""
-        other = copy(self)
-        other._origin = self._origin or self  # noqa: SLF001 - its own class
-        return other
 
     def view_for_call(self, call: Transaction, /) -> Self:
         """The same files for the handler of a call; see `HasCallViews`. A view is equal to what it is a view of."""

@@ -138,7 +138,8 @@ def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_
     folder = tmp_path / "project"
     write(folder, {"desk.agent": agent("desk", toolsets="[files, desk]"), "b.agent": agent("b", toolsets="[twice]")})
     files = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
-    project = Project.load(folder, built_ins=[files], resolve_all=False)
+    project, _ = Project.survey(folder, built_ins=[files])
+    assert project is not None
     assert [entry.label for entry in project.resolve("desk").toolsets] == wording
     with pytest.raises(ResolutionError) as caught:
         project.resolve("b")

@@ -54,17 +54,6 @@ def test_a_name_that_nobody_can_write_is_refused(name: str, wording: Wording) ->
     assert caught.value.names == (name,)
 
 
-def test_registries_are_merged_without_doubling_what_is_in_both(wording: Wording) -> None:
-    """The very same entry is no collision; both registries stay as they are."""
-    shared, one, other = entry("shared"), entry("one"), entry("other")
-    first, second = Registry.of([shared, one]), Registry.of([other, shared])
-    assert first.merged(second).entries == (shared, one, other)
-    assert first.entries == (shared, one)
-    with pytest.raises(RegistryError) as raised:
-        first.merged(Registry.of([entry("one", Origin("module", "tools.py"))]))
-    assert str(raised.value) == wording
-
-
 @pytest.mark.requirement("A-18")
 def test_a_program_registers_what_it_has_at_hand(wording: Wording) -> None:
     """Functions become tools; tools and toolsets stay the objects that they are."""

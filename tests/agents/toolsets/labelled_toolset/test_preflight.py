@@ -9,7 +9,9 @@ import pytest
 from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
+from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
+from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.toolsets.labelled_toolset import static_conflicts, static_names
 from handrail.agents.toolsets.shared_toolset import shared
 from handrail.prompt import MarkdownSection, Section
@@ -41,6 +43,11 @@ def section(*children: Section[Any], enabled: bool | Callable[[None], bool] = Tr
 def toolset(value: ToolsetDef, name: str = "desk", origin: Origin = TOOLS_FILE) -> Entry:
     """An entry for a toolset."""
     return Entry(name, "toolset", value, origin)
+
+
+def desk(*toolsets: Entry, tools: tuple[Entry, ...] = ()) -> ResolvedAgent:
+    """An agent with these entries."""
+    return ResolvedAgent(AgentFile(name="desk", instructions="Help."), tools, toolsets)
 
 
 CERTAIN = [
@@ -78,16 +85,16 @@ def test_only_names_that_nothing_can_hide_or_change_are_certain(value: Any, name
 
 @pytest.mark.requirement("A-34")
 def test_conflicts_are_told_before_a_run_with_each_origin(wording: Wording) -> None:
-    """All of them, among entries and with the names that are reserved."""
+    """All of them, among the entries of an agent."""
     entries = [
-        Entry("ping", "tool", Tool(named("ping")), TOOLS_FILE),
         toolset(ping(), origin=BUILT_IN),
         toolset(AgentReference("ping"), "ping", Origin("agent", "ping.agent")),
         toolset(section(), "notes"),
+        toolset(section(), "more"),
     ]
-    error = static_conflicts(entries, reserved={"add_note": "the answer of agent desk"})
+    error = static_conflicts(desk(*entries, tools=(Entry("ping", "tool", Tool(named("ping")), TOOLS_FILE),)))
     assert error is not None
-    assert error.tools == ("add_note", "ping")
+    assert error.tools == ("ping", "add_note")
     assert str(error) == wording
 
 
@@ -95,5 +102,5 @@ def test_conflicts_are_told_before_a_run_with_each_origin(wording: Wording) -> N
 def test_what_need_not_conflict_is_left_to_the_run() -> None:
     """Two tools of one name, of which one may hide, are no error yet."""
     hidden = FunctionToolset([Tool(named("ping"), prepare=as_it_is)])
-    assert static_conflicts([toolset(ping()), toolset(hidden, "other")]) is None
-    assert static_conflicts([]) is None
+    assert static_conflicts(desk(toolset(ping()), toolset(hidden, "other"))) is None
+    assert static_conflicts(desk()) is None
