@@ -72,10 +72,10 @@ async def _run(run: Invocation, tool: Tool[Any, Any], body: partial[Any], *, is_
         await run_to_end(run.mode, body, is_async=is_async, seconds=seconds)
     except ExecutionTimeoutError as overrun:
         if by_deadline:
-            msg = "the deadline passed while the result was applied; its changes were undone"
+            msg = "the deadline passed while the result was applied; its changes to session and files were undone"
             raise DeadlineExceededError(msg) from overrun
         limit = (tool.timeout or timedelta(0)).total_seconds()
         raise CallRefusedError(
-            f"applying the result of {tool.name} was stopped after its timeout of {limit:g} s, and its changes were "
-            "undone."
+            f"applying the result of {tool.name} was stopped after its timeout of {limit:g} s, and its changes to "
+            "session and files were undone."
         ) from overrun

@@ -120,7 +120,8 @@ class HandlerTimeoutError(CallRefusedError):
 
     def __init__(self, tool: Tool[Any, Any], timeout: timedelta) -> None:
         super().__init__(
-            f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes were undone."
+            f"{tool.name} was stopped after its timeout of {timeout.total_seconds():g} s, and its changes to session "
+            "and files were undone."
         )
 
 

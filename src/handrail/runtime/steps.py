@@ -301,16 +301,15 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
     else:
         claim.returned(returned)
     if not is_result(returned):
-        raise _no_result(tool, returned)
+        drop_unawaited(returned)
+        raise _invalid_result(tool, f"returned a value of type {type(returned).__name__} instead of a ToolResult")
     # The fast path: nearly all results are so.
     fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
     fits = fits and type(returned.message) is str and type(returned.success) is bool
     fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
     if fault:
         drop_unawaited(returned.value)
-        raise CallRefusedError(
-            f"{tool.name} returned an invalid result: its handler {fault}. Its changes were undone; do without it."
-        )
+        raise _invalid_result(tool, fault)
     return returned
 
 
@@ -348,16 +347,15 @@ async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, cont
         return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
         if by_deadline:
-            msg = "the deadline passed while the handler ran; its changes were undone"
+            msg = "the deadline passed while the handler ran; its changes to session and files were undone"
             raise DeadlineExceededError(msg) from overrun
         raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
 
 
-def _no_result(tool: Tool[Any, Any], returned: object) -> CallRefusedError:
-    drop_unawaited(returned)
+def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:
     return CallRefusedError(
-        f"{tool.name} returned an invalid result: its handler returned a value of type "
-        f"{type(returned).__name__} instead of a ToolResult. Its changes were undone; do without it."
+        f"{tool.name} returned an invalid result: its handler {fault}. Its changes to session and files were undone; "
+        "do without it."
     )
 
 
