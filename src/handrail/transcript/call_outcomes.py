@@ -61,6 +61,7 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         content=result.render(),
         seconds=float(item["total_seconds"]),
         replayed=replayed,
+        has_effect=item["effect_key"] is not None,
         at=datetime.fromisoformat(item["at"]),
     )
     return CallReport(call, bool(item["final"]), item["refused_at"] == Step.APPROVAL)

@@ -115,6 +115,7 @@ class TranscriptCall:
         wait: what it waited for, if it needed an approval of a person; else `None`.
         owner: the process that has claimed its effect, in words; empty unless `"running"`.
         key: the key of its effect, as long as the ledger has not settled it; else empty.
+        has_effect: whether it has claimed an effect: of that nothing is rolled back, and a person may have settled it.
         child: the session of the agent that it calls; empty if it calls none.
         nested: the calls that its handler has made, in the order in which they ended.
     """
@@ -131,6 +132,7 @@ class TranscriptCall:
     wait: ApprovalWait | None = None
     owner: str = ""
     key: str = ""
+    has_effect: bool = False
     child: str = ""
     nested: Sequence[TranscriptCall] = ()
 

@@ -113,6 +113,18 @@ def test_the_reason_of_an_unknown_outcome_is_whole(
     ]
 
 
+def test_effect_is_never_said_to_be_rolled_back(held: Desk, handrail: Command) -> None:
+    """Neither while it is unknown, nor when a person has found out that it did not happen."""
+    held.conversation.append({"role": "assistant"}, calls=[ToolCall("c", "doubt", order("A-8"))], reply="r7")
+    held.executor.answer()
+    unknown = handrail("sessions", "show", "desk").out
+    assert handrail("ledger", "reconcile", "call:r7/c", "--not-happened", "--why", "the bank says so").code == 0
+    settled = handrail("sessions", "show", "desk").out
+    lines = [line for shown in (unknown, settled) for line in shown.splitlines() if "A-8" in line and "doubt(" in line]
+    assert [line.split(") ")[1].split(",")[0] for line in lines] == ["outcome unknown", "failed"]
+    assert not any("rolled back" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -253,8 +253,9 @@ def _label(call: TranscriptCall) -> str:
 def _outcome_text(call: TranscriptCall) -> str:
     """The outcome of a call, how long it took, and what it waited for."""
     wait = "" if call.wait is None else _wait_text(call.wait)
+    said = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
     # One that waits says so once, with since when.
-    parts = [wait if call.outcome == "waiting" and wait else _OUTCOMES[call.outcome][0]]
+    parts = [wait if call.outcome == "waiting" and wait else said]
     parts += [f"claimed by {call.owner}"] if call.outcome == "running" and call.owner else []
     parts += ["replayed"] if call.replayed else []
     parts += [] if call.seconds is None else [f"{call.seconds:.1f} s"]
