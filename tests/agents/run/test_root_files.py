@@ -11,6 +11,7 @@ import pytest
 from handrail import store as stores
 from handrail import tool
 from handrail.agents import ApprovalRules, Rule
+from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Section, ToolContext
@@ -107,6 +108,21 @@ async def test_filesystem_of_the_program_precedes_the_root(tmp_path: Path, root:
     await play(agent, [Reply(calls=[Call("note", {"text": "b"})]), DONE], root=root)
     assert own.read_text("notes.txt") == "b"
     assert not (root / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("binds", [False, True], ids=["suite alone", "suite with files"])
+async def test_root_precedes_the_files_that_the_suite_brings_by_default(
+    tmp_path: Path, root: Path, *, binds: bool
+) -> None:
+    """`VfsToolsSection()` in memory is for who binds nothing; what it is given is the user's choice."""
+    own = InMemoryFilesystem()
+    suite = VfsToolsSection(own) if binds else VfsToolsSection()
+    section = Section[None](title="Desk", tools=[tool(name="note")(note_by_parameter)], children=[suite])
+    agent = desk(tmp_path / "project", toolsets={"notes": section})
+    calls = [Call("write_file", {"path": "a.txt", "content": "a"}), Call("note", {"text": "b"})]
+    await play(agent, [Reply(calls=calls), DONE], root=root)
+    assert [own.exists("a.txt"), (root / "a.txt").exists()] == [binds, not binds]
+    assert (root / "notes.txt").exists() is not binds
 
 
 async def test_folder_is_locked_only_by_runs_that_need_it(tmp_path: Path, root: Path) -> None:

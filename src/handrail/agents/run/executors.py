@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_ai import RunContext as PydanticRunContext
@@ -34,7 +34,6 @@ from handrail.agents.run.folder_paths import (
     FolderPaths,
     RunRules,
     behind_filter,
-    bound_resources,
     given_filesystem,
     takes_files,
 )
@@ -453,12 +452,16 @@ class RunExecutors:
             completion=options.completion if len(self._path) == 1 else None,
         )
         given = section_registry(options.resources)
-        bound = bound_resources(template, given)
         tools = [tool for tool, _ in template.placed_tools()]
-        of_root = bool(tools) and Filesystem not in bound and HostFilesystem not in bound
+        # What sections bring, and before that what the program binds; the files of the run precede only what a suite
+        # brings where nothing is bound.
+        chosen = reduce(
+            ResourceRegistry.merge, [*(each.section.registry for each in template.placed_sections()), given]
+        )
+        of_root = bool(tools) and Filesystem not in chosen and HostFilesystem not in chosen
         if of_root:
             given = given.merge(ResourceRegistry.of(Binding(Filesystem, synchronous_entry(self._root))))
-            bound = bound_resources(template, given)
+        bound = template.registry.merge(chosen).merge(given)
         self._folders.note(template, given_filesystem(bound), prefix)
         resources = self._resources(template, given, bound, prefix)
         prompt = GatedPrompt(template, resources, self.policies)

@@ -42,15 +42,6 @@ class _Unfiltered(Filesystem, Protocol):
     """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
 
 
-def bound_resources(template: PromptTemplate[Any], given: ResourceRegistry) -> ResourceRegistry:
-    """All that the tools of a template find: what its sections bring, and before that what the program binds."""
-    registry = template.registry
-    for root in template.tree:
-        for placed in root.walk():
-            registry = registry.merge(placed.section.registry)
-    return registry.merge(given)
-
-
 def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
     """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
     given = (each.provider for each in bound if each.protocol is Filesystem)
