@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from pydantic_ai import RunUsage, UsageLimits
 
@@ -30,6 +31,7 @@ from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.read_ahead import read_ahead
+from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask
 from handrail.waiting import run_on_new_loop
 
@@ -68,7 +70,7 @@ class LoadedAgent:
         path = self.project.config.approval
         return ApprovalRules() if path is None else read_rules(self.project.folder / path)
 
-    def run(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
+    def run(self, input: object = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
         """Run the agent, and wait for its answer; see `run_async`.
 
         Raises:
@@ -81,11 +83,12 @@ class LoadedAgent:
         return run_on_new_loop(self.run_async(input, options))
 
     @asynchronous_entry
-    async def run_async(self, input: str | None = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
+    async def run_async(self, input: object = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
         """Run the agent to its answer.
 
         Args:
-            input: what it is asked. Without one it resumes the unfinished run of `options.session`: calls that
+            input: what it is asked, a text; of an agent with `input_model_ref` a value of that type, or its JSON.
+                Without one it resumes the unfinished run of `options.session`: calls that
                 have a final record are answered from it, and questions that were left open are asked again.
             options: what the program chooses.
 
@@ -100,6 +103,8 @@ class LoadedAgent:
             BaseException: what a toolset raises when it is entered, and what a call ends the run with.
         """
         check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
+        is_value = self.name in self.project.inputs and not isinstance(input, str | None)
+        asked = canonical_json(dump(input)).decode() if is_value else cast("str | None", input)
         tree = await self._group(options)
         try:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
@@ -119,7 +124,7 @@ class LoadedAgent:
                 await read_ahead(tree.session, DynamicAgent)
                 run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
-                return await run.go(input, spent, output_type=options.output_type)
+                return await run.go(asked, spent, output_type=options.output_type)
         finally:
             await tree.close()
 
@@ -220,6 +225,10 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
         raise ProjectError(
             f"{file} is not an agent of its project, whose patterns leave it out, and the project has another agent "
             f"called {own.name!r}: {other.path}; give one another name"
+        )
+    if own.input_model_ref is not None and own.name not in project.inputs:
+        raise ProjectError(
+            f"{file} has an input_model_ref, and the patterns of its project leave it out; name it there"
         )
     agent = resolve(own, project.registry)
     if (conflict := static_conflicts(agent)) is not None:

@@ -9,6 +9,7 @@ toolsets: [filesystem_cwd_ro]  # names of toolsets, among them the other agents
 disclose: {filesystem_cwd_ro: Reads files.}  # toolsets that are shown by this text until the model opens them
 exclude: [.env, "secrets/**"]  # paths that do not exist for its file tools
 overrides: texts/desk.json     # the file of the overrides of its texts, from the project folder
+input_model_ref: tools.py:Ticket  # the type of its input, a class in a file beside this one
 ---
 You work at the refund desk.
 
@@ -47,7 +48,10 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """How the names of agent files end, unless a project says otherwise."""
 
-AGENT_FILE_KEYS = ("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git", "overrides")
+AGENT_FILE_KEYS = (
+    *("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git", "overrides"),
+    "input_model_ref",
+)
 """The keys of the front matter."""
 
 OWN_SUMMARY = "summary"
@@ -87,6 +91,8 @@ class AgentFile:
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
         overrides: the file of the overrides of its texts, from the project folder; `None` for none.
+        input_model_ref: the type of its input, `tools.py:Ticket` from the folder of the file, or `tools.Ticket`; `None`
+            for text.
         instructions: the body.
         path: the file; `None` for an agent that was made without one.
     """
@@ -101,6 +107,7 @@ class AgentFile:
     exclude: tuple[str, ...] = ()
     show_git: bool = False
     overrides: str | None = None
+    input_model_ref: str | None = None
     path: Path | None = None
 
 
@@ -205,6 +212,7 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         exclude=values.read("exclude", _patterns) or (),
         show_git=values.read("show_git", _switch) or False,
         overrides=values.read("overrides", _file),
+        input_model_ref=values.read("input_model_ref", _file),
         instructions="",
     )
 
@@ -332,7 +340,7 @@ def _switch(reader: DocumentReader, tree: YamlNode, field: str) -> bool:
 def _file(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     file = _text(reader, tree, field)
     if not file:
-        reader.fail(tree, f"{field} is blank; write the path of a file, or remove the key")
+        reader.fail(tree, f"{field} is blank; name a file, or remove the key")
     return file
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.exports.entries import AgentReference, Entry, Origin
@@ -24,8 +25,10 @@ from handrail.errors import (
     ProjectError,
     RegistryError,
     ResolutionError,
+    SchemaError,
 )
 from handrail.errors.developer import check_argument
+from handrail.serde import codec
 from handrail.serde.formatting import enumerated, nearest, shorten
 
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
@@ -42,12 +45,14 @@ class Project:
         config: what its `pyproject.toml` says of it.
         agents: its agents, by name.
         registry: all tools and toolsets that its agents can name, the agents among them.
+        inputs: the types of the inputs of the agents that name one.
     """
 
     folder: Path
     config: ProjectConfig
     agents: Mapping[str, AgentFile]
     registry: Registry
+    inputs: Mapping[str, type[Any]] = field(default_factory=dict[str, type[Any]])
 
     @classmethod
     def load(
@@ -118,8 +123,10 @@ class Project:
         exported, of_exports = discover(modules)
         problems += [*of_imports, *of_exports]
         # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
+        inputs = _inputs(folder, agents, problems)
         references = [
-            Entry(name, "toolset", AgentReference(name), Origin("agent", where)) for name, (where, _) in agents.items()
+            Entry(name, "toolset", AgentReference(name, inputs.get(name)), Origin("agent", where))
+            for name, (where, _) in agents.items()
         ]
         try:
             offers = package_offers() if packages else ()
@@ -128,7 +135,7 @@ class Project:
             return None, (*problems, problem)
         # The project is returned even if there are problems: it shows what is sound.
         by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
-        project = cls(folder, reading.config, by_name, registry)
+        project = cls(folder, reading.config, by_name, registry, inputs)
         return project, tuple(problems) or tuple(_unresolved(project))
 
     def resolve(self, agent: AgentFile | str) -> ResolvedAgent:
@@ -197,6 +204,28 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
     return agents
 
 
+def _inputs(
+    folder: Path, agents: Mapping[str, tuple[str, AgentFile]], problems: list[HandrailError]
+) -> Mapping[str, type[Any]]:
+    """The types of the inputs of agents, by name."""
+    inputs: dict[str, type[Any]] = {}
+    refs = {name: (where, file.input_model_ref) for name, (where, file) in agents.items() if file.input_model_ref}
+    for name, (where, ref) in refs.items():
+        place, separator, kind = ref.rpartition(":" if ":" in ref else ".")
+        module = place if separator == ":" else f"{place.replace('.', '/')}.py"
+        imported, faults = import_modules(folder, [Path(os.path.normpath(Path(where).parent / module))])
+        # The fault of a module that exports tools, too, has been found already.
+        problems += [each for each in faults if str(each) not in set(map(str, problems))]
+        try:
+            for each in imported:
+                inputs[name] = codec(getattr(each.module, kind)).kind
+        except (AttributeError, SchemaError) as error:
+            why = f"{module} has no {kind}" if isinstance(error, AttributeError) else error
+            text = f"input_model_ref: {ref} is not the type of an input, such as tools.py:Ticket: {why}"
+            problems.append(AgentFileError(text, file=where, field="input_model_ref"))
+    return inputs
+
+
 def _unresolved(project: Project) -> Iterator[ResolutionError]:
     for file in project.agents.values():
         try:
@@ -232,7 +261,8 @@ def problems_of_agent(
             missing.append(error)
             continue
         # A module that cannot be used may have had what a package now offers in its place.
-        if any(entry.origin.kind == "package" for entry in (*named.tools, *named.toolsets)):
+        of_package = any(entry.origin.kind == "package" for entry in (*named.tools, *named.toolsets))
+        if of_package or (each.input_model_ref is not None and each.name not in project.inputs):
             own = faults
     if not missing:
         return tuple(own)

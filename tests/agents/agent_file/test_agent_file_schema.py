@@ -34,6 +34,7 @@ VALID = st.fixed_dictionaries(
         "exclude": st.lists(st.sampled_from([".env", "*.key", "secrets/**", "a b"]), max_size=3),
         "show_git": st.booleans(),
         "overrides": TEXTS,
+        "input_model_ref": TEXTS,
     },
 )
 BROKEN = st.fixed_dictionaries(
@@ -49,6 +50,7 @@ BROKEN = st.fixed_dictionaries(
         "exclude": st.lists(WORDS, max_size=3) | SCALARS | st.dictionaries(WORDS, SCALARS, max_size=2),
         "show_git": ANYTHING,
         "overrides": ANYTHING,
+        "input_model_ref": ANYTHING,
         "toolz": ANYTHING,
         "per_run_step": st.booleans(),
     },

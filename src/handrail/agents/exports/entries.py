@@ -91,9 +91,11 @@ class AgentReference:
 
     Attributes:
         name: the agent.
+        input_type: the type of its input; `None` for text.
     """
 
     name: str
+    input_type: type[Any] | None = None
 
 
 ToolsetDef = AbstractToolset[Any] | Section[Any] | ToolsetFactory | AgentReference

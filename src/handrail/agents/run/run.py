@@ -63,7 +63,7 @@ from handrail.agents.toolsets.labelled_toolset import (
 from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
 from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.errors import AgentDepthError, AgentError, CallPostponed, StoreError
+from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage
 from handrail.loop_guard import synchronous_entry
@@ -73,6 +73,7 @@ from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRa
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import READER, cut_text
 from handrail.runtime.read_ahead import read_ahead
+from handrail.serde import codec
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -465,6 +466,12 @@ class AgentRun:
         session = self.session.session_id
         if input is not None and not (isinstance(cast("object", input), str) and input.strip()):
             raise AgentError(f"the input of {self.agent.file.name} is {input!r}; it is a text that says what to do")
+        kind = self.tree.project.inputs.get(self.agent.file.name)
+        if input is not None and kind is not None:
+            try:
+                codec(kind).parse_json(input)
+            except ParseError as error:
+                raise AgentError(f"the input of {self.agent.file.name} is JSON of {kind.__name__}: {error}") from error
         if input is None and not conversation.unfinished:
             raise AgentError(
                 f"session {session!r} holds no unfinished run of {self.agent.file.name}, so there is nothing to resume "

@@ -10,12 +10,13 @@ requires_approval=...)` and its like write into the very tool that they are give
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
 from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
+from pydantic_core import to_json
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.active_run import current_run
@@ -25,6 +26,7 @@ from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import DisclosedToolset, LabelledSource
 from handrail.prompt import Section, Tool
+from handrail.serde import canonical_json, codec
 
 _LONGEST_DESCRIPTION = 1000
 """Characters that a model reads of an agent; providers take 1024."""
@@ -59,7 +61,7 @@ def _toolset(entry: Entry, agents: Mapping[str, AgentFile]) -> AbstractToolset[A
     if isinstance(value, PydanticTool):
         return FunctionToolset[Any]([value], id=entry.name)
     if isinstance(value, AgentReference):
-        return AgentToolset(agents[value.name])
+        return AgentToolset(agents[value.name], value.input_type)
     if isinstance(value, AbstractToolset):
         return value
     # Tools and sections of Handrail are made for each run too, because their calls run on the session of the run.
@@ -78,29 +80,40 @@ class Task(BaseModel):
     input: str = Field(min_length=1, description="The task, with everything that the agent must know to do it.")
 
 
-class _TaskValidator:
-    """Validates a task, and hands it on as the fields that it has, as PydanticAI expects it."""
+class _InputValidator:
+    """Validates the input of an agent, and hands it on as the fields that it has in JSON, as PydanticAI expects it."""
 
-    def validate_json(self, input: str | bytes | bytearray, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        # Strict, as the arguments of all calls are: a number is not a text.
-        return dict(Task.model_validate_json(input, strict=True))
+    def __init__(self, kind: type[Any]) -> None:
+        self._adapter = TypeAdapter[Any](kind)
 
     def validate_python(self, input: Any, **_options: Any) -> dict[str, Any]:  # noqa: ANN401 - PydanticAI's
-        return dict(Task.model_validate(input, strict=True))
+        # Strict, as the arguments of all calls are: a number is not a text.
+        text = input if isinstance(input, str | bytes | bytearray) else to_json(input)
+        value = self._adapter.validate_json(text, strict=True, extra="forbid")
+        return cast("dict[str, Any]", self._adapter.dump_python(value, mode="json", by_alias=True))
+
+    validate_json = validate_python
+
+
+def input_schema(kind: type[Any] | None) -> dict[str, Any]:
+    """The JSON Schema of what an agent is asked; `kind` is the type of its input."""
+    return Task.model_json_schema() if kind is None else codec(kind).schema
 
 
 class AgentToolset(AbstractToolset[Any]):
     """An agent as a tool of the agents that name it. It runs beside other agents that the same reply calls."""
 
-    def __init__(self, file: AgentFile) -> None:
-        """Offer the agent of that file, by its name."""
+    def __init__(self, file: AgentFile, input_type: type[Any] | None = None) -> None:
+        """Offer the agent of that file, by its name; its input is a text, or of a type."""
         # An agent without a description still needs one: the model chooses a tool by it.
         text = " ".join((file.description or file.instructions).split())
         self._name = file.name
-        self._definition = ToolDefinition(
+        self._is_text = input_type is None
+        self._validator = _InputValidator(input_type or Task)
+        self.definition: ToolDefinition = ToolDefinition(
             name=file.name,
             description=text if len(text) <= _LONGEST_DESCRIPTION else f"{text[: _LONGEST_DESCRIPTION - 1]}…",
-            parameters_json_schema=Task.model_json_schema(),
+            parameters_json_schema=input_schema(input_type),
             # What the agent itself does is asked about when it does it.
             metadata={"effect": "state", "concurrent": True, "approval": "allow"},
         )
@@ -114,7 +127,7 @@ class AgentToolset(AbstractToolset[Any]):
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The one tool."""
-        tool = ToolsetTool[Any](toolset=self, tool_def=self._definition, max_retries=0, args_validator=_TaskValidator())
+        tool = ToolsetTool[Any](toolset=self, tool_def=self.definition, max_retries=0, args_validator=self._validator)
         return {self._name: tool}
 
     @override
@@ -127,4 +140,5 @@ class AgentToolset(AbstractToolset[Any]):
             AgentDepthError: it would be too deep.
             CallPostponed: one of its calls waits for an approval.
         """
-        return await current_run().call_agent(self._name, tool_args["input"], ctx)
+        task = tool_args["input"] if self._is_text else canonical_json(tool_args).decode()
+        return await current_run().call_agent(self._name, task, ctx)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from pydantic_ai import Tool as PydanticTool
@@ -31,7 +32,7 @@ from pydantic_ai.toolsets import (
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
-from handrail.agents.toolsets.build import AgentToolset, Task
+from handrail.agents.toolsets.build import AgentToolset, input_schema
 from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import DisclosedToolset
 from handrail.agents.toolsets.shared_toolset import SharedToolset
@@ -107,7 +108,7 @@ def listing_of_entry(entry: Entry) -> Listing:
     if isinstance(value, Tool):
         return Listing((_of_own(value),))
     if isinstance(value, AgentReference):
-        return Listing((KnownTool(value.name, Task.model_json_schema),))
+        return Listing((KnownTool(value.name, partial(input_schema, value.input_type)),))
     if isinstance(value, ToolsetFactory):
         return _of_factory(value)
     return listing_of(value)
@@ -131,7 +132,7 @@ def _of_plain(toolset: AbstractToolset[Any]) -> Listing:
         sections = [placed.section for root in tree for placed in root.walk()]
         return Listing(tuple(_of_own(tool) for section in sections for tool in section.tools))
     if isinstance(toolset, AgentToolset):
-        return Listing((KnownTool(toolset.id, Task.model_json_schema),))
+        return Listing((_of_definition(toolset.definition),))
     if isinstance(toolset, FunctionToolset):
         tools = tuple(_of_tool(name, tool) for name, tool in toolset.tools.items())
         return Listing(tools, complete=type(toolset) is FunctionToolset)
