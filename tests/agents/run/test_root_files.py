@@ -65,8 +65,9 @@ async def test_run_binds_filesystem_to_its_root(
     """By parameter and by context; a failed call is rolled back, and files and session are in one store."""
     made = tool(name="note")(function)
     calls = Reply(calls=[Call("note", {"text": text}) for text in ("milk", "boom")])
-    options = {"toolsets": {"notes": Section(title="Notes", tools=[made])}} if in_section else {"tools": [made]}
-    agent = desk(tmp_path / "project", **options)
+    section = Section[None](title="Notes", tools=[made])
+    own, sections = ((), {"notes": section}) if in_section else ([made], {})
+    agent = desk(tmp_path / "project", tools=own, toolsets=sections)
     if is_stored:
         with stores.open(f"sqlite:///{tmp_path}/desk.db") as store, Session.open(store, "s") as session:
             result = await play(agent, [calls, DONE], root=root, session=session)
