@@ -30,13 +30,7 @@ from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.run.disclosed_sections import disclosed_sections, section_of
-from handrail.agents.run.folder_paths import (
-    FolderPaths,
-    RunRules,
-    behind_filter,
-    given_filesystem,
-    takes_files,
-)
+from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filter, given_filesystem, takes_files
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.live_output import ToolNames
