@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.extent import FULL, SHORT
 
-# Before Handrail is imported, which reads it once; processes that tests start inherit it.
+# Before Handrail is imported, which reads them once; processes that tests start inherit it.
 os.environ["HANDRAIL_LOOP_GUARD"] = "1"
+os.environ["HANDRAIL_CHECK_STORED"] = "1"
 
 pytest_plugins = [
     "tests.cases",

@@ -90,7 +90,7 @@ FACES = {
     """,
     "handrail.serde": """
         Codec Extra MASK Masking canonical_json codec digest dump is_secret masked_json masking_of parse
-        result_codec result_masking schema schema_masking stored_codec tag_fields
+        result_codec result_masking schema schema_masking stored_codec
     """,
     "handrail.session": """
         Append CallRef Change DatabaseConnection OpenCall Reducer Replace Session SessionSnapshot SessionStore

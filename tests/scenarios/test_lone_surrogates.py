@@ -36,13 +36,6 @@ def _logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @dataclass(frozen=True)
-class Line:
-    """Shown as JSON."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Spoken:
     """Speaks for itself."""
 
@@ -53,7 +46,7 @@ class Spoken:
         return self.text
 
 
-Value = Line | dict[str, Any] | list[Spoken] | str
+Value = dict[str, Any] | list[Spoken] | str
 Act = Callable[[], ToolResult[Any]]
 
 
@@ -71,7 +64,7 @@ ACTS: Mapping[str, tuple[Act, str]] = {
     "refusal": (raising(ToolValidationError(BAD)), SHOWN),
     "message": (lambda: ToolResult.ok({}, BAD), f"{SHOWN}\n{{}}"),
     "failure": (lambda: ToolResult.error(BAD), SHOWN),
-    "failure with a value": (lambda: ToolResult.error("No.", Line(BAD)), r'{"text":"a smile: \\ud83d"}'),
+    "failure with a value": (lambda: ToolResult.error("No.", {"text": BAD}), r'{"text":"a smile: \\ud83d"}'),
     "text": (lambda: ToolResult.ok(BAD), SHOWN),
     "mapping": (lambda: ToolResult.ok({BAD: [BAD]}), r'{"a smile: \\ud83d":["a smile: \\ud83d"]}'),
     "sequence": (lambda: ToolResult.ok([Spoken(BAD)]), r'[{"text":"a smile: \\ud83d"}]'),

@@ -76,18 +76,23 @@ class Node:
 
 @dataclass(frozen=True)
 class Section:
-    """Holds itself, and what is told apart from it."""
+    """Holds itself, and what a discriminator tells apart from it."""
 
+    kind: Literal["section"]
     title: str
-    inside: list[Section | Notes] = field(default_factory=list["Section | Notes"])
+    inside: list[SectionOrNotes] = field(default_factory=list["SectionOrNotes"])
 
 
 @dataclass(frozen=True)
 class Notes:
     """Holds sections too."""
 
+    kind: Literal["notes"]
     texts: list[str | State]
     more: Section | None = None
+
+
+SectionOrNotes = Annotated[Section | Notes, Field(discriminator="kind")]
 
 
 # Untyped, because type checkers want to know what stands in brackets before the program runs.
@@ -156,7 +161,7 @@ UNIONS: Final[list[Any]] = [
     *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
     *(PurePosixPath | State, State | str, float | Literal[0], Decimal | Literal[1, 2], Literal[0] | float | None),
     *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[bool, int] | dict[int, int]),
-    *(list[Circle | Square], list[Circle] | list[Square], dict[str, Circle | int], Section | Notes),
+    *(list[Circle | Square], list[Circle] | list[Square], dict[str, Circle | int], SectionOrNotes),
     *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
 ]
 DATACLASSES: Final[list[Any]] = [

@@ -1,4 +1,4 @@
-"""Types of which JSON does not say which member of a union a value is of."""
+"""Unions: those whose members JSON tells apart, and others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import datetime as dt
 import enum
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from uuid import UUID
 
-from handrail.session.persistence.stored_types import stored_as
+from typing_extensions import TypedDict
+
+from tests.serde.shapes import Circle, Page, Square
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,54 @@ class Defer:
     days: int = 1
 
 
-@stored_as("tests.renamed")
 @dataclass(frozen=True)
-class Renamed:
-    """Has another name in stores."""
+class Disc:
+    """Marked by a field that a model may leave out."""
 
-    why: str
+    why: str = ""
+    kind: Literal["disc"] = "disc"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Marked likewise."""
+
+    why: str = ""
+    kind: Literal["tile"] = "tile"
+
+
+@dataclass(frozen=True)
+class Count:
+    """Has a field of the name that `Name` has, of another type."""
+
+    of: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """Has a field of the name that `Count` has, of another type."""
+
+    of: str
+
+
+@dataclass(frozen=True)
+class MaybeCount:
+    """As `Count`, or nothing."""
+
+    of: int | None
+
+
+@dataclass(frozen=True)
+class MaybeName:
+    """As `Name`, or nothing."""
+
+    of: str | None
+
+
+class Row(TypedDict, total=False):
+    """Fields that may be missing in what is written."""
+
+    of: int
 
 
 class Word(enum.Enum):
@@ -78,12 +122,42 @@ class Digit(enum.IntEnum):
     ONE = 1
 
 
-@dataclass(frozen=True)
-class Decision:
-    """A union of dataclasses, alone and in collections."""
+NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 
-    outcome: Approve | Reject | Defer | None
-    others: tuple[Approve | Reject, ...] = ()
+_MOMENTS: Any = dt.datetime | dt.date | dt.time | dt.timedelta | UUID | int
+
+APART: list[tuple[Any, list[Any]]] = [
+    (int | float | bool | str | None, [1, 1.0, True, "1", None]),
+    (_MOMENTS, [NOON, NOON.date(), dt.time(12), dt.timedelta(1), UUID(int=1), 1]),
+    (Decimal | int | float, [Decimal("1.5"), 1, 1.5]),
+    (Decimal | dt.date, [Decimal("1.5"), NOON.date()]),
+    (list[int] | list[str] | dict[str, int] | str, [[1], ["a"], [], {"a": 1}, "a"]),
+    (Literal["a", "b"] | int, ["a", "b", 1]),
+    (Word | Digit | State, [Word.A, Digit.ONE, State.DONE]),
+    (float | Literal[0], [0.5, 0]),
+    (tuple[int, str] | tuple[int, int] | tuple[int], [(1, "a"), (1, 1), (1,)]),
+    (Circle | Square, [Circle("circle", 1.0), Square("square", 1.0)]),
+    (Disc | Tile, [Disc("a"), Tile("a")]),
+    (Count | Name, [Count(1), Name("a")]),
+    (list[Disc] | list[Tile], [[Disc()], [Tile()]]),
+    (Page[int] | Page[str], [Page([1]), Page(["a"], Page([]))]),
+    (Approve | list[Reject], [Approve("a"), [Reject("a")]]),
+    (PurePosixPath | int, [PurePosixPath("a"), 1]),
+]
+"""Types with values of each member."""
+
+ALIKE_CLASSES: list[Any] = [
+    *(Approve | Reject, Approve | Defer, Approve | Disc, MaybeCount | MaybeName, list[Approve] | list[Reject]),
+    *(Page[Approve] | Page[Reject], tuple[int, Approve] | tuple[int, Reject]),
+]
+"""Types that hold two classes that JSON does not tell apart."""
+
+ALIKE: list[Any] = [
+    *(Approve | dict[str, str], Count | Row, tuple[int, ...] | list[int], set[int] | frozenset[int]),
+    *(dt.datetime | str, Decimal | str, UUID | str, bytes | str, Word | str, Word | Other, Digit | int),
+    *(dict[int, str] | dict[str, str], PurePosixPath | Path, Any | dt.date),
+]
+"""Other types whose members JSON does not tell apart."""
 
 
 @dataclass(frozen=True)
@@ -95,39 +169,11 @@ class When:
 
 
 @dataclass(frozen=True)
-class Clear:
-    """Unions whose members JSON tells apart."""
+class Decision:
+    """A union of dataclasses, alone and in collections."""
 
-    number: int | float | bool | str | None = None
-    moment: dt.datetime | dt.date | dt.time | dt.timedelta | UUID | int | None = None
-    exact: Decimal | int | float | None = None
-    rows: list[int] | list[str] | dict[str, int] | str | None = None
-    tables: dict[bool, int] | dict[int, int] | dict[dt.date, int] | dict[Literal["a"], int] | None = None
-
-
-NOON = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
-
-
-PAIRS: list[tuple[Any, list[Any]]] = [
-    (Approve | Reject, [Approve("a"), Reject("a")]),
-    (Approve | dict[str, str], [Approve("a"), {"why": "a"}, {"$type": "Approve", "value": "a"}]),
-    (dt.datetime | str, [NOON, "2026-01-31T12:00:00Z", "a"]),
-    (dt.time | str, [dt.time(12), "12:00:00"]),
-    (Decimal | str, [Decimal("1.50"), "1.50"]),
-    (UUID | str, [UUID(int=1), str(UUID(int=1))]),
-    (Word | str, [Word.A, "a"]),
-    (Word | Other, [Word.A, Other.A, Other.B]),
-    (Digit | int, [Digit.ONE, 1]),
-    (tuple[int, ...] | list[int], [(1,), [1], (), []]),
-    (set[int] | list[int] | frozenset[int], [{1}, [1], frozenset({1}), set(), []]),
-    (list[Approve] | list[Reject], [[Approve("a")], [Reject("a")]]),
-    (list[Approve | Reject], [[Reject("a"), Approve("a")]]),
-    (list[Approve | int] | list[Reject | str], [[Approve("a")], [Reject("a")], [1], ["a"]]),
-    (dict[int, str] | dict[str, str], [{1: "a"}, {"1": "a"}, {"a": "b"}]),
-    (float | Literal[0] | None, [0, 0.0, 1.5, None]),
-    (PurePosixPath | State, [PurePosixPath("done"), State.DONE]),
-]
-"""Types of fields with values that JSON alone does not tell apart."""
+    outcome: Approve | Reject | Defer | None
+    others: tuple[Approve | Reject, ...] = ()
 
 
 def held(kind: Any, **metadata: Any) -> Any:

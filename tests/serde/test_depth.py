@@ -11,8 +11,8 @@ import pytest
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec
-from handrail.serde.exact import MOST_LEVELS
 from handrail.serde.json_values import MAX_JSON_DEPTH, MOST_WRITTEN
+from handrail.serde.stored_values import MOST_LEVELS
 from tests.wording import Wording
 
 LONGEST: Final = 2_000
@@ -32,20 +32,6 @@ class Folder:
 
     name: str
     inside: list[Folder] = field(default_factory=list["Folder"])
-
-
-@dataclass
-class Left:
-    """Differs from `Right` in its class alone, so that each is stored with a tag."""
-
-    next: Left | Right | None = None
-
-
-@dataclass
-class Right:
-    """Equal in its fields to `Left`."""
-
-    next: Left | Right | None = None
 
 
 @dataclass
@@ -71,14 +57,6 @@ def folders(levels: int) -> Folder:
     return made
 
 
-def sides(levels: int) -> Left:
-    """Two levels for each but the first, because of its tag."""
-    made: Left | Right | None = None
-    for number in range((levels - 1) // 2):
-        made = (Left if number % 2 else Right)(made)
-    return Left(made)
-
-
 def nested(levels: int) -> Loose:
     """A list in a list."""
     made: list[Any] = []
@@ -90,7 +68,6 @@ def nested(levels: int) -> Loose:
 DEEP: Final[dict[str, tuple[type[Any], Callable[[int], Any]]]] = {
     "links": (Link, links),
     "folders": (Folder, folders),
-    "sides": (Left, sides),
     "lists": (Loose, nested),
 }
 LIMITS: Final = {MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN}
@@ -110,7 +87,7 @@ def levels_of(data: bytes) -> int:
 def test_the_deepest_value_is_stored_and_one_level_more_is_refused(
     kind: type[Any], made: Callable[[int], Any], wording: Wording
 ) -> None:
-    """Levels are those of the JSON, of which a tag is one."""
+    """Levels are those of the JSON."""
     stored = stored_codec(kind)
     for levels in range(MOST_LEVELS - 3, MOST_LEVELS + 1):
         value = made(levels)
@@ -124,17 +101,6 @@ def test_the_deepest_value_is_stored_and_one_level_more_is_refused(
         stored.dump_json(made(MOST_LEVELS + 3))
     ((_, text),) = raised.value.faults
     assert str(MOST_LEVELS) in text
-    assert text == wording
-
-
-def test_a_tag_is_a_level(wording: Wording) -> None:
-    """As docs/reference/values.md counts them."""
-    stored = stored_codec(Left)
-    value = sides(2 * 95 + 1)
-    assert stored.parse_json(stored.dump_json(value)) == value
-    with pytest.raises(DumpError) as raised:
-        stored.dump_json(Left(value))
-    ((_, text),) = raised.value.faults
     assert text == wording
 
 
@@ -167,7 +133,7 @@ def test_values_that_nest_too_deeply_are_refused_with_the_limit_in_few_words(
 def in_itself(kind: type[Any]) -> Any:
     """A value in a cycle."""
     value: Any = Folder("a") if kind is Folder else kind()
-    if kind in {Link, Left}:
+    if kind is Link:
         value.next = value
     elif kind is Loose:
         inner: list[Any] = []
@@ -178,11 +144,11 @@ def in_itself(kind: type[Any]) -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", [Link, Folder, Left, Loose])
+@pytest.mark.parametrize("kind", [Link, Folder, Loose])
 def test_a_cycle_is_named_with_its_place(kind: type[Any], wording: Wording) -> None:
     """The first place that holds what it stands in."""
     value = in_itself(kind)
-    places = {Link: "$.next", Left: "$.next", Loose: "$.value[0][0]"}
+    places = {Link: "$.next", Loose: "$.value[0][0]"}
     for way in (stored_codec(kind).dump_json, result_codec(kind).dump, dump):
         with pytest.raises(DumpError) as caught:
             way(value)

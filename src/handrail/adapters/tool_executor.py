@@ -28,7 +28,7 @@ from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, OpenQuestions, check_one_store, session_ledger
+from handrail.runtime.environment import Environment, OpenQuestions, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
@@ -151,6 +151,7 @@ class ToolExecutor:
                 are both tools and a prompt, or neither.
             PromptRenderError: the prompt lacks parameters that its sections need.
             UnboundResourceError: a tool, or a policy that judges it, needs a resource that nothing binds.
+            SchemaError: JSON does not distinguish the members of a union in the result of a tool, which is stored.
             SecondStoreError: a tool has `External(apply=...)`, and session and ledger are not in one store.
         """
         prompt = prompt_over("ToolExecutor", tools, prompt, resources)
@@ -175,8 +176,7 @@ class ToolExecutor:
         check_approver("ToolExecutor", approver)
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
             session.call_masking.add(tool.name, tool.masking)
-            if tool.apply is not None:
-                check_one_store(tool.name, session, self.environment.effect_ledger)
+            check_tool(tool, session, self.environment.effect_ledger)
         rendered = self.environment.rendered_prompt
         offered = {tool.name for tool in rendered.tools}.union(*(section.tools for section in rendered.sections))
         check_bound(prompt.template, offered, self.environment.resources)

@@ -38,7 +38,7 @@ from handrail.prompt.signature import AnyCallable, annotation_names, callable_si
 from handrail.prompt.tool_declaration import description_fault, name_fault, near_name
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
-from handrail.serde import codec, stored_codec
+from handrail.serde import codec, result_codec
 from handrail.serde.annotations import is_union, known_type, options_around
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import type_name
@@ -317,7 +317,7 @@ class _Reading:
         kind = _union_of([*kinds, None] if has_files else kinds)
         if kind is not None:
             try:
-                stored_codec(kind)
+                result_codec(kind)
             except SchemaError as error:
                 self._add(_RETURN, f"{type_name(kind)} cannot be the result: {_without_root(error)}")
         return kind, has_files or kind is Any

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
 from handrail.prompt.signature import calling_fault
-from handrail.serde import digest, masking_of, tag_fields
+from handrail.serde import digest, masking_of
 from handrail.serde.annotations import is_record
 from handrail.serde.supported_types import record_types
 from handrail.session.call_ref import CallRef
@@ -245,9 +245,7 @@ class IdempotencyConfig:
                 f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
             )
         named = {name: getattr(params, name) if given is None else given[name] for name in there}
-        # The fields have left their dataclass, so that `digest` can no longer find the members of their unions.
-        distinguished = tag_fields(type(params), named) if given is None else named
-        return _digest(tool_name, distinguished, hash_key)
+        return _digest(tool_name, named, hash_key)
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction

@@ -113,7 +113,8 @@ class Declaration(NamedTuple):
         if self.result_type is None:
             return None
         try:
-            return stored_codec(self.result_type)
+            # A tool may never meet a store or a ledger; an executor that has one checks the type.
+            return stored_codec(self.result_type, unambiguous=False)
         except SchemaError as error:
             self.refuse(
                 f"{annotation_name(self.result_type)} cannot be the result; declare a type that JSON can say, such as "

@@ -137,11 +137,9 @@ def dump_tool_invoked(event: Any) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, w
         head = to_json(plain)
     except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
         head = json.dumps(plain, default=_spelled).encode()
-    written = _tagged(result.value)
-    if event.value_read is not None and not is_dataclass(result.value):
-        written = b'%s,"read":%s}' % (written[:-1], to_json(event.value_read))
     # Parts that are JSON already are appended to the object as bytes, in place of its closing brace.
-    return b'%s,"params":%s,"value":%s}' % (head[:-1], _params(event.params, arguments), written)
+    params, value = _params(event.params, arguments), _tagged(result.value)
+    return b'%s,"params":%s,"value":%s}' % (head[:-1], params, value)
 
 
 def load_tool_invoked(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,9 +255,7 @@ def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decod
 
 def _to_be_read(data: Any) -> Any:  # noqa: ANN401 - decoded JSON
     """The JSON from which the tool loads a value that the record shows as JSON; `None` if there is no value."""
-    if data is None or "value" not in data or "type" in data:
-        return None
-    return data.get("read", data["value"])
+    return None if data is None or "type" in data else data.get("value")
 
 
 def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of any type out
@@ -333,8 +329,8 @@ class ToolInvoked:
             request is invalid, if a policy or an approver denied it, or if the handler refused it by a failed result or
             `ToolValidationError`. Otherwise the repeat goes through the pipeline: after any other exception of the
             handler, and if a policy or an approver raised, or no approver exists.
-        value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store; see
-            `value_with_tags`. `None` if the value has its original type.
+        value_read: decoded JSON from which the tool loads the value of the result, for records loaded from a store;
+            `None` if the value has its original type.
         arguments_digest: distinguishes what the model wrote from the same with other secrets; `None` if it has no
             secrets, or there is no key for it. See `handrail.runtime.masked_records`.
     """
@@ -552,16 +548,6 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
     return CallIdReusedError(
         msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name
     )
-
-
-def value_with_tags(tool: Tool[Any, Any] | None, value: object) -> Any:  # noqa: ANN401 - decoded JSON
-    """A value as decoded JSON with tags; `None` if it can be loaded without them, as nearly all can."""
-    if value is None or tool is None or tool.result_type is None or tool.value_codec is None:
-        return None
-    if not tool.value_codec.differs_from_shown or is_dataclass(value):
-        return None
-    written = tool.dump_value(value)
-    return None if written is None else from_json(written)
 
 
 def declared_result(tool: Tool[Any, Any] | None, event: ToolInvoked) -> ToolResult[Any]:

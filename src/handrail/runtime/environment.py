@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import SecondStoreError
+from handrail.errors import SchemaError, SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
 from handrail.prompt.prompt import free_name
@@ -22,6 +22,7 @@ from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.hooks import FeedbackHook, check_answer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
+from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.call_ref import ToolCall
@@ -67,6 +68,24 @@ def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> N
     store: object = session.store
     if store is not ledger.units:
         raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
+
+
+def check_tool(tool: Tool[Any, Any], session: Session, ledger: EffectLedger) -> None:
+    """Check that what a tool applies is committed with its effect, and that what is stored of its result can be read.
+
+    Raises:
+        SecondStoreError: as `check_one_store`.
+        SchemaError: JSON does not distinguish the members of a union in the result; the error names the tool.
+    """
+    if tool.apply is not None:
+        check_one_store(tool.name, session, ledger)
+    if tool.result_type is None or not (tool.claims or session.store is not None):
+        return
+    try:
+        stored_codec(tool.result_type)
+    except SchemaError as error:
+        fault = f"the result of tool {tool.name} is stored, in the session or in the ledger: {error}"
+        raise SchemaError(fault, type=error.type, path=error.path) from error
 
 
 def no_answer(_request: ApprovalRequest) -> None:

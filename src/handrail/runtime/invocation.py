@@ -45,7 +45,6 @@ from handrail.runtime.calls import (
     declared_result,
     is_same_call,
     reused_id,
-    value_with_tags,
 )
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
@@ -441,7 +440,7 @@ class Invocation:
             environment.clock.now(),
             self.ref[0],
             self.is_final and not self.claim.unsettled,
-            value_with_tags(tool, result.value) if self.is_stored else None,
+            None,
             arguments_digest,
         )
 

@@ -54,7 +54,11 @@ def masked_record(call: ToolCall, params: object, masking: Masking, environment:
     """
     shown = params
     if params is not None and masking.hides_plain:
-        shown = masking.mask(params) if is_object(params) else _masked(params, stored_codec(type(params)))
+        shown = (
+            masking.mask(params)
+            if is_object(params)
+            else _masked(params, stored_codec(type(params), unambiguous=False))
+        )
     return MaskedCall(masked_call(call, masking), shown, _digest(call, environment))
 
 

@@ -10,7 +10,6 @@ from handrail.redaction import MASK
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.secret_types import is_secret
 from handrail.serde.secrets import Masking, masked_json, masking_of, result_masking, schema_masking
-from handrail.serde.tagging import tag_fields
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
@@ -31,5 +30,4 @@ __all__ = [
     "schema",
     "schema_masking",
     "stored_codec",
-    "tag_fields",
 ]

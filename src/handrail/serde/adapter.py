@@ -56,7 +56,9 @@ from handrail.serde.core_schemas import (
     choices_of,
     core_definitions,
     innermost,
+    is_labelled,
     kinds_in,
+    label_of,
     rebuilt,
     replacing,
     serializer_of,
@@ -65,8 +67,6 @@ from handrail.serde.core_schemas import (
 )
 from handrail.serde.formatting import quote
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
-from handrail.serde.member_names import is_labelled, label_of
-from handrail.serde.recursive_unions import bounded, deciding, is_bounded
 
 BYTES_AS: Final = "base64"
 """How `bytes` are written in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
@@ -187,7 +187,6 @@ class Adapter(NamedTuple):
         kinds: the types of the parts of `core`, by which most that is to be done to a part is known not to be needed.
         validator: reads values, as the JSON Schema says.
         serializer: writes them.
-        bounded: whether the attempts of recursive unions are to be counted while it reads.
     """
 
     made: TypeAdapter[Any]
@@ -195,12 +194,9 @@ class Adapter(NamedTuple):
     kinds: frozenset[str]
     validator: SchemaValidator
     serializer: SchemaSerializer
-    bounded: bool = False
 
     def guarded(self, validate: Callable[..., Any]) -> Callable[..., Any]:
-        """A `validate_json` of the type with the bound on attempts and the digits of numbers, where it needs them."""
-        if self.bounded:
-            validate = bounded(validate)
+        """A `validate_json` of the type with the digits of numbers, where it needs them."""
         return validate if self.kinds.isdisjoint(_NUMBERS) else with_digits(validate)
 
 
@@ -226,14 +222,7 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
     validator = made.validator if agreed == was else validator_of(agreed, core_config(recheck=recheck))
     written = made.serializer if kinds.isdisjoint({"model", "union"}) else _serializer(made, core)
-    return Adapter(
-        made,
-        core,
-        kinds,
-        cast("SchemaValidator", validator),
-        written,
-        bounded="union" in kinds and is_bounded(agreed),
-    )
+    return Adapter(made, core, kinds, cast("SchemaValidator", validator), written)
 
 
 def _with_closed_models(core: Core, config: CoreConfig) -> Core:
@@ -292,8 +281,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
         if part["type"] == "union":
-            tried = {**part, "choices": _numbers_first(_labelled(part, was, definitions))}
-            return deciding(part, was=was, tried=tried, definitions=definitions)
+            return {**part, "choices": _numbers_first(_labelled(part, was, definitions))}
         return _agreeing_part(part, config, made=made, published=published)
 
     return rebuilt(core, change)

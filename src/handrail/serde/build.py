@@ -12,7 +12,6 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cache, partial
-from pathlib import PurePath
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 from uuid import UUID
@@ -26,7 +25,15 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import is_record, is_union, quoted_alias, strip_annotated
 from handrail.serde.applicable import CONSTRAINING, check_applicable
 from handrail.serde.constraints import ConstraintFault, joint_fault, option_fault
-from handrail.serde.core_schemas import Core, choices_of, core_definitions, places_of
+from handrail.serde.core_schemas import (
+    Core,
+    choices_of,
+    core_definitions,
+    is_labelled,
+    label_of,
+    places_of,
+    whole,
+)
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import (
     Node,
@@ -40,11 +47,9 @@ from handrail.serde.json_schema import (
     simple_facts,
 )
 from handrail.serde.location import MEMBERS
-from handrail.serde.member_names import is_labelled, label_of
 from handrail.serde.secret_types import masking_adapter
-from handrail.serde.stored_values import stored_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
-from handrail.serde.unions import SameShape, same_name, same_shape, whole
+from handrail.serde.unions import check_read_unions
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
@@ -86,7 +91,6 @@ class Built(NamedTuple):
         facts: what is known of its JSON Schema.
         schemas: its JSON Schemas; those of a simple type are made when they are first asked for.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
-        stored: whether it reads and writes values as they are stored, where that differs from how they are shown.
     """
 
     kind: object
@@ -94,7 +98,6 @@ class Built(NamedTuple):
     facts: SchemaFacts
     schemas: Callable[[], Schemas]
     shapes: Shapes | None
-    stored: bool = False
 
 
 def can_be_deferred(kind: object) -> bool:
@@ -146,15 +149,6 @@ def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:
     return Schemas({**parsed, MEMBERS: {}}, to_json(parsed))
 
 
-def build_stored(shown: Built) -> Built:
-    """How the values of a type are stored; what was built to show them, if they are stored in the same form."""
-    found = stored_adapter(shown.adapter)
-    if found is None:
-        return shown
-    schemas = Schemas(found[1], shown.schemas().shown)
-    return shown._replace(adapter=found[0], schemas=lambda: schemas, stored=True)
-
-
 def _check_root(kind: object, mode: SchemaMode) -> None:
     inner = strip_annotated(kind)
     members: Sequence[object] = get_args(inner) if is_union(inner) else [kind]
@@ -201,7 +195,7 @@ def _fault_within(hint: object) -> ConstraintFault | None:
 
 
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
-    """Refuses what JSON cannot say, and a union of which a model or a store could not say which member is meant."""
+    """Refuses what JSON cannot say, and unions as `check_read_unions` does."""
     if adapter.kinds.isdisjoint({"complex", "json", "union"}):
         return
     definitions = core_definitions(adapter.core)
@@ -215,41 +209,8 @@ def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
                 "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
                 "declare the type of what the text holds; a model writes it as it is",
             )
-        if part["type"] != "union":
-            continue
-        # Of results no model has to say which is meant: what is stored carries a tag instead.
-        if mode == "validation" and (alike := same_shape(part, definitions)) is not None:
-            unsupported_field(kind, path, *_same_shape_fault(alike))
-        if (name := same_name(part, definitions)) is not None:
-            unsupported_field(
-                kind,
-                path,
-                f"two members of this union are called {name}, so that a store could not say of which a value is",
-                "rename one of the classes, or give it a name of its own with @stored_as('...')",
-            )
-
-
-def _same_shape_fault(alike: SameShape) -> tuple[str, str]:
-    """What is wrong with a union of two dataclasses or classes of paths, and what to write instead."""
-    cannot_say = "so that a model cannot say which it means"
-    one, other = alike.one.__name__, alike.other.__name__
-    if issubclass(alike.one, PurePath):
-        return f"the same text can be a path of {one} and of {other}, {cannot_say}", "declare one class of paths"
-    if alike.mark is not None:
-        return (
-            f"a model may leave out {alike.mark}, which has a default in {one} and in {other}, {cannot_say}",
-            f"remove the default of {alike.mark} in both, and write it before the fields that have one",
-        )
-    if one == other:
-        return (
-            f"the same JSON can be a value of {one} with either of its type arguments, {cannot_say}",
-            "declare two classes, each with a field that tells them apart, such as kind: Literal['first']",
-        )
-    marks = f"kind: Literal[{one.lower()!r}] in {one} and kind: Literal[{other.lower()!r}] in {other}"
-    return (
-        f"the same JSON can be a value of {one} and of {other}, {cannot_say}",
-        f"give each a field that tells them apart, such as {marks}",
-    )
+    if "union" in adapter.kinds:
+        check_read_unions(kind, adapter.core, parameters=mode == "validation")
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:

@@ -10,8 +10,6 @@ Two values of one type that are equal have the same text, in every process and o
 * A dataclass is an object of the fields that take part in its equality: one with `compare=False` is left out. The name
   of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
-* A value of a union whose members JSON does not tell apart, in a field of a dataclass, carries the tag that it has in a
-  store: `{"$type": "datetime", "value": ...}` (`handrail.serde.unions`).
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
   they hold: it tells two secrets apart, and they cannot be guessed without the key.
 
@@ -32,7 +30,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -44,8 +42,6 @@ from handrail.serde.formatting import format_path, quote
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
 from handrail.serde.secret_types import is_secret_value
-from handrail.serde.tagging import SetItems, Tagged, Tagger, taggers_of
-from handrail.serde.unions import TYPE, VALUE
 
 _DEEPEST: Final = 200
 _TOO_DEEP: Final = f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
@@ -56,19 +52,8 @@ At = tuple[Any, str | int, int] | None
 """A place, as a chain: what holds it, its key or position there, and how deep it lies. `None` is the root."""
 
 
-class _Root(NamedTuple):
-    """How a value is written, where it differs from how it is written by default.
-
-    Attributes:
-        secrets: whether secrets are written as what they hold.
-        tagged: whether the members of ambiguous unions are told apart.
-    """
-
-    secrets: bool
-    tagged: bool
-
-
-_DEFAULT: Final = _Root(secrets=False, tagged=True)
+_WITH_SECRETS: Final = object()
+"""Stands in the root of a value in which secrets are written as what they hold."""
 
 _encode = json.JSONEncoder(
     ensure_ascii=False,
@@ -90,12 +75,12 @@ def canonical_json(value: object) -> bytes:
 
 
 def json_with_secrets(value: object) -> bytes:
-    """Canonical JSON in which secrets are written as what they hold, and members of unions are not told apart.
+    """Canonical JSON in which secrets are written as what they hold.
 
     Raises:
         DumpError: as `canonical_json`.
     """
-    return _written(value, (_Root(secrets=True, tagged=False), "", 0))
+    return _written(value, (_WITH_SECRETS, "", 0))
 
 
 def digest(value: object, *, key: bytes | None = None) -> str:
@@ -110,14 +95,11 @@ def digest(value: object, *, key: bytes | None = None) -> str:
     """
     if key is None:
         return hashlib.sha256(_written(value, None)).hexdigest()
-    return hmac.digest(key, _written(value, (_Root(secrets=True, tagged=True), "", 0)), "sha256").hex()
+    return hmac.digest(key, json_with_secrets(value), "sha256").hex()
 
 
 def _written(value: object, root: At) -> bytes:
-    try:
-        plain = _plain(value, root)
-    except RecursionError:  # of a value whose tags have used up what Python has for its levels
-        _refuse(None, _TOO_DEEP)
+    plain = _plain(value, root)
     try:
         return _encode(plain).encode()
     except ValueError:  # UnicodeEncodeError is one, and so is what an integer with too many digits raises
@@ -251,30 +233,15 @@ def _set(value: Iterable[object], at: At) -> list[object]:
 def _dataclass(value: object, at: At) -> dict[str, object]:
     cls: Any = type(value)
     depth = _depth(at)
-    # A tag is made where the declared type is known, and that is in a field: the value alone does not say it.
-    names, taggers = _compared(cls)
-    if taggers and _root(at).tagged:
-        return {name: _plain(_tagged_item(value, name, taggers), (at, name, depth)) for name in names}
     return {
         name: item if type(item := getattr(value, name)) in _AS_IT_IS else _plain(item, (at, name, depth))
-        for name in names
+        for name in _compared(cls)
     }
 
 
 def _model(value: BaseModel, at: At) -> dict[str, object]:
     depth = _depth(at)
-    taggers: Mapping[str, Tagger] = taggers_of(type(value)) if _root(at).tagged else {}
-    tagged = {name: taggers[name](item) if name in taggers else item for name, item in field_values(value)}
-    return {name: _plain(item, (at, name, depth)) for name, item in tagged.items()}
-
-
-def _tagged_item(value: object, name: str, taggers: Mapping[str, Tagger]) -> object:
-    item = getattr(value, name)
-    return taggers[name](item) if name in taggers else item
-
-
-def _tagged(value: Tagged, at: At) -> dict[str, object]:
-    return {TYPE: value.name, VALUE: _plain(value.value, at)}
+    return {name: _plain(item, (at, name, depth)) for name, item in field_values(value)}
 
 
 def _mapping(value: Mapping[object, object], at: At) -> dict[str, object]:
@@ -308,7 +275,7 @@ def _key(key: object, at: At) -> str:
 def _other(value: object, at: At) -> object:
     """What pydantic has a form for: paths, addresses, URLs, secrets."""
     # By default pydantic writes asterisks for it below, which hide it.
-    if is_secret_value(value) and _root(at).secrets:
+    if is_secret_value(value) and _shows_secrets(at):
         return _plain(value.get_secret_value(), at)
     try:
         return _plain(from_json(json_of(value)), at)
@@ -338,16 +305,14 @@ _WRITERS: Final[dict[type[Any], Callable[[Any, At], object]]] = {
     Decimal: _decimal,
     bytes: _bytes,
     bytearray: _bytes,
-    Tagged: _tagged,
-    SetItems: _set,
 }
 
 
 @lru_cache(maxsize=1024)
-def _compared(cls: type[Any]) -> tuple[tuple[str, ...], Mapping[str, Tagger]]:
-    """The fields that take part in equality, and what tags those that hold ambiguous unions."""
+def _compared(cls: type[Any]) -> tuple[str, ...]:
+    """The fields that take part in equality."""
     # Kept by class: this is asked for every value that is hashed, and `fields` builds its tuple anew each time.
-    return tuple(field.name for field in fields(cls) if field.compare), taggers_of(cls)
+    return tuple(field.name for field in fields(cls) if field.compare)
 
 
 def _depth(at: At) -> int:
@@ -381,18 +346,17 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _root(at: At) -> _Root:
+def _shows_secrets(at: At) -> bool:
     while at:
-        held = at[0]
-        if type(held) is _Root:
-            return held
-        at = held
-    return _DEFAULT
+        at = at[0]
+        if at is _WITH_SECRETS:
+            return True
+    return False
 
 
 def _refuse(at: At, fault: str) -> NoReturn:
     segments: list[str | int] = []
-    while at and type(at[0]) is not _Root:
+    while at and at[0] is not _WITH_SECRETS:
         segments.append(at[1])
         at = at[0]
     path = format_path(reversed(segments))

@@ -157,6 +157,13 @@ def core_definitions(core: Core) -> Mapping[str, Core]:
     return {part["ref"]: part for part in core.get("definitions", ())}
 
 
+def whole(core: Core, definitions: Mapping[str, Core]) -> Core:
+    """A part of a core schema with the shared parts that it refers to."""
+    if not definitions:
+        return core
+    return {"type": "definitions", "schema": core, "definitions": list(definitions.values())}
+
+
 def referred(core: Core, definitions: Mapping[str, Core]) -> Core:
     """The part that a reference refers to; any other as it is."""
     while core["type"] == "definition-ref" and core["schema_ref"] in definitions:
@@ -168,33 +175,6 @@ def choices_of(union: Core) -> list[Core]:
     """The choices of a union, without their labels."""
     choices: list[Any] = union["choices"]
     return [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
-
-
-def with_flat_unions(core: Core) -> Core:
-    """A whole core schema in which a union holds the choices of those of its choices that are unions.
-
-    A type alias of a union is a shared part: in `A | Alias` the members of the alias are members of the union.
-    """
-    definitions = core_definitions(core)
-
-    def choices(union: Core, above: tuple[str, ...]) -> Iterator[Core]:
-        for choice in choices_of(union):
-            shared = referred(choice, definitions)
-            name = str(choice.get("schema_ref", ""))
-            # A union with a serializer of its own is written as a whole, and one that holds itself has no end.
-            if shared["type"] != "union" or "serialization" in shared or (name and name in above):
-                yield choice
-            else:
-                yield from choices(shared, (*above, name))
-
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was, made
-        if part["type"] != "union" or all(referred(each, definitions)["type"] != "union" for each in choices_of(part)):
-            return part
-        # Without names, because the shared parts still stand where they stood, and no name may be there twice.
-        return {**part, "choices": [without_name(each) for each in choices(part, ())]}
-
-    return rebuilt(core, change)
 
 
 def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
@@ -228,6 +208,62 @@ def python_view(core: Core, definitions: Mapping[str, Core]) -> Core:
             core = core["schema"]
         else:
             return core
+
+
+_NAMED_BY_PYDANTIC: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass", "model"})
+"""Types that pydantic calls in the location of a fault what they are called in Python."""
+
+_NAMES: Final = {
+    **{name.lower(): name for name in ("Decimal", "Fraction", "UUID", "Any", "Url", "None", "Counter")},
+    "ordered-dict": "OrderedDict",
+}
+
+
+def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
+    """Whether a member of a union is called by its label in the location of a fault."""
+    # Not `python_view`: pydantic makes its own label of the outermost part, such as the function that checks a value.
+    return referred(core, definitions)["type"] not in _NAMED_BY_PYDANTIC
+
+
+def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
+    """A type as a message names it, with what it holds; a `Sequence` is named by the list that it is read as."""
+    if core["type"] == "json-or-python" and core["json_schema"]["type"] in {"list", "dict"}:
+        core = core["json_schema"]
+    view = python_view(core, definitions)
+    if view["type"] == "literal":
+        return f"Literal[{', '.join(map(repr, view['expected']))}]"
+    cls = view.get("cls")
+    name = str(view.get("cls_repr", _NAMES.get(view["type"], view["type"])))
+    name = str(view.get("cls_name", cls.__name__)) if isinstance(cls, type) else name
+    if view["type"] in OF_CLASSES or any(view is each for each in above):
+        return name
+    parts = view["choices"] if view["type"] == "union" else [view.get(each, ()) for each in _HELD]
+    inner = [label_of(part, definitions, (*above, view)) for part in _each(parts)]
+    if view["type"] == "union":
+        return " | ".join(inner)
+    return f"{name}[{', '.join(inner)}]" if inner else name
+
+
+_HELD: Final = ("keys_schema", "values_schema", "items_schema")
+
+_BOUNDS_OF: Final = "pydantic._internal._validators"
+
+
+def is_of_the_program(function: object) -> bool:
+    """Whether what checks, converts or writes values is a function of the program, and not of pydantic's or Handrail's.
+
+    Args:
+        function: what a part of a core schema has as `function`.
+    """
+    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
+    module = getattr(getattr(called, "func", called), "__module__", None) or "pydantic"
+    return module.partition(".")[0] not in {"pydantic", "pydantic_core", "handrail", "ipaddress", "operator"}
+
+
+def is_bound(function: object) -> bool:
+    """Whether it is a function by which pydantic holds a value to a bound."""
+    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
+    return getattr(getattr(called, "func", called), "__module__", None) == _BOUNDS_OF
 
 
 def _each(value: object) -> Iterator[Core]:

@@ -25,9 +25,8 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union
-from handrail.serde.core_schemas import Core, parts_of, python_view
+from handrail.serde.core_schemas import Core, parts_of
 from handrail.serde.formatting import type_name
-from handrail.serde.member_names import class_of
 
 SchemaMode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
@@ -85,9 +84,6 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 """How the texts of a format begin."""
 
-CLASS: Final = "$class"
-"""Where a schema that is compared with another names the class of its values; no schema that is shown has it."""
-
 
 def json_schema(core: Core, kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.
@@ -112,11 +108,6 @@ def json_schema(core: Core, kind: object, *, mode: SchemaMode) -> JsonSchemaValu
 def core_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
     """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
     return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
-
-
-def compared_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
-    """The same, with the class of the values of each part; two types may have one JSON and values of two classes."""
-    return _Classed().generate(cast("core_schema.CoreSchema", core), mode=mode)
 
 
 def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
@@ -257,18 +248,6 @@ class _Terse(GenerateJsonSchema):
         if not isinstance(dft, AbstractSet):
             return super().encode_default(dft)
         return super().encode_default(sorted(cast("AbstractSet[object]", dft), key=to_json))
-
-
-class _Classed(_Terse):
-    """Names the class of the values of each part."""
-
-    def generate_inner(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 - pydantic's type for it is private
-        """A part, with what no part of another class has."""
-        node = super().generate_inner(schema)
-        view = python_view(schema, {})
-        # A reference counts by its name, because nothing is resolved here. The id is there for two classes of one name.
-        mark = view.get("schema_ref") or view.get("ref") or class_of(view)
-        return node if mark is None else {**node, CLASS: f"{mark} {id(mark) if isinstance(mark, type) else ''}"}
 
 
 def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:

@@ -23,12 +23,6 @@ _WITHOUT_KEYS = {"array", "integer", "number", "string", "boolean", "null"}
 NO_VALUE_THERE: Final = object()
 """Stands for a value that the data does not hold."""
 
-ALL_MEMBERS: Final = "$members"
-"""Precedes in a location of pydantic's the name of a member, where a union could not decide between several."""
-
-MARKS_ALONE: Final = "$marks"
-"""Stands there where no member was tried, because the `Literal` fields of an object are those of none."""
-
 MEMBERS: Final = "$memberSchemas"
 """Where a schema by which faults are explained has those of the members of unions, by label; none that is shown has."""
 
@@ -114,9 +108,6 @@ def unwrapped(node: Node, root: Node) -> Node:
 def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     around = tuple(unwrapped(node, root) for node in spot.nodes)
     union = next((node for node in around if options_of(node)), None)
-    # Names of Handrail's own tagged unions, which stand in no schema.
-    if union is not None and segment in {ALL_MEMBERS, MARKS_ALONE}:
-        return spot
     # pydantic puts the name of a member behind that of its union, so that this segment is not in the data.
     if union is not None and segment != _KEY:
         branch = SchemaBranch(spot.path, str(segment), union, spot.value)

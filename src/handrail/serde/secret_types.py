@@ -33,7 +33,7 @@ from handrail.serde.annotations import (
     unquoted,
 )
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.core_schemas import Core, rebuilt, serializer_of, validator_of
+from handrail.serde.core_schemas import Core, is_bound, parts_of, rebuilt, serializer_of, validator_of
 from handrail.serde.json_schema import is_object
 from handrail.serde.supported_types import AcceptedType, record_types
 
@@ -263,18 +263,25 @@ def masking_adapter(adapter: Adapter, found: Iterable[AcceptedType]) -> Adapter:
         found: the classes in the type.
 
     Returns:
-        The same, if nothing is marked.
+        The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
     """
     marked = {one.cls: fields for one in found if (fields := marked_fields(one.cls))}
-    if not marked:
+    if not marked and "function-after" not in adapter.kinds:
         return adapter
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del made
+        if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
+            return {**part, "schema": _mask_or(part["schema"])}
+        if was["type"] == "function-after" and _bounds_secret(was):
+            # The mask may be shorter than the least length that the secret is held to.
+            return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
         names = marked.get(was.get("cls", object)) if was["type"] in _WITH_FIELDS else None
         return part if names is None else _with_masked(part, names)
 
     core, config = rebuilt(adapter.core, change), core_config()
+    if core == adapter.core:
+        return adapter
     agreed = agreeing(core, config)
     return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
 
@@ -308,6 +315,41 @@ def _or_mask(held: Core) -> Core:
 def _mask_for(value: object) -> str:
     del value
     return MASK
+
+
+def _makes_secret(function: object) -> bool:
+    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
+    # module and name.
+    own = [each for each in _with_bases(function) if getattr(each, "__module__", None) == _MODULE]
+    names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}
+    return bool(names & {"SecretBytes", "Secret"})
+
+
+def _with_bases(function: object) -> list[object]:
+    return [*getattr(function, "__mro__", ()), function]
+
+
+def _bounds_secret(core: Core) -> bool:
+    """Whether it holds a secret to a bound, such as a length, which the mask may not keep to."""
+    while core["type"] == "function-after" and is_bound(core["function"]):
+        core = core["schema"]
+    if core["type"] != "lax-or-strict":
+        return False
+    parts = [part for part in parts_of(core["strict_schema"]) if part["type"] == "function-after"]
+    return any(_is_secret_class(made) for part in parts if isinstance(made := part["function"]["function"], type))
+
+
+def _mask_through(held: Core) -> core_schema.CoreSchema:
+    """Reads the mask as what is held reads it."""
+    return core_schema.chain_schema([core_schema.literal_schema([MASK]), cast("Any", held)])
+
+
+def _mask_or(held: Core) -> core_schema.CoreSchema:
+    """Reads the mask too, because nothing else is stored of a secret."""
+    made: object = MASK.encode() if held["type"] == "bytes" else MASK
+    mask = core_schema.no_info_after_validator_function(lambda _: made, core_schema.literal_schema([MASK]))
+    return core_schema.union_schema([mask, cast("Any", held)], mode="left_to_right")
 
 
 def _read(value: object, read: Callable[[Any], object]) -> object:

@@ -25,12 +25,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, from_json, to_json
 
 from handrail.errors import DumpError, ParseError
+from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.build import Built, Schemas, build, build_stored, can_be_deferred
-from handrail.serde.exact import MOST_LEVELS, TOO_DEEP, Exact, exact_of
+from handrail.serde.build import Built, Schemas, build, can_be_deferred
+from handrail.serde.core_schemas import Core
 from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
-from handrail.serde.fitting import MOST_DIGITS
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
@@ -52,7 +52,8 @@ from handrail.serde.json_values import (
     size_faults,
 )
 from handrail.serde.location import Path, asked_at, followed_each, locate
-from handrail.serde.stored_values import stored_recheck
+from handrail.serde.stored_values import CHECKS_ALL, MOST_DIGITS, MOST_LEVELS, is_read_back, unreadable
+from handrail.serde.unions import check_stored_unions
 from handrail.serde.unsent import reader_for_keys
 
 T = TypeVar("T")
@@ -76,26 +77,26 @@ class Codec(Generic[T]):
         "_built",
         "_cls",
         "_colons",
-        "_exact",
         "_fields",
         "_finite",
         "_is_settled",
         "_max_bytes",
+        "_reads_back",
         "_shapes",
+        "_stored",
         "_surely_once",
         "_validate",
         "kind",
         "parsed_json",
     )
 
-    def __init__(
-        self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool, exact: Exact | None = None
-    ) -> None:
+    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool, stored: bool = False) -> None:
         self.kind: type[T] = cast("type[T]", built.kind)
         self._built = built
-        self._exact = exact
+        self._stored = stored
+        self._reads_back = stored and is_read_back(built.adapter.core)
         # Whether a value with scalars of exactly their types in all fields is written as it is, if it is not long.
-        self._is_settled = not built.facts.numbers and (exact is None or exact.settles_scalars)
+        self._is_settled = not built.facts.numbers and not self._reads_back
         self._max_bytes = max_bytes
         self._finite = not built.facts.untyped and extra == "forbid"
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
@@ -142,11 +143,6 @@ class Codec(Generic[T]):
         made = copy.copy(self)
         made._validate = read  # noqa: SLF001 - an object of this class
         return made
-
-    @property
-    def differs_from_shown(self) -> bool:
-        """Whether values are stored in another form than that which is shown: with tags, or with checks of `Any`."""
-        return self._built.stored
 
     def parse_json(self, data: Text) -> T:
         """The value that `data` says, strictly: `"7"` is not an integer, and `true` is not a number.
@@ -195,7 +191,7 @@ class Codec(Generic[T]):
 
         Raises:
             DumpError: a part of it is not of its declared type, not finite, not Unicode, or endless; or this is how
-                values are stored, and it would not come back as what it is.
+                values are stored, and it could not be read back.
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
         is_known = type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes
@@ -212,28 +208,26 @@ class Codec(Generic[T]):
                     self._refuse_misfits(value, lambda line: line["input"] is None)
         except PydanticSerializationError:
             data = self._doubted(value)
-        self._check_dumped(value, data, is_known=is_known)
+        self._check_dumped(value, data)
         return data
 
-    def _check_dumped(self, value: T, data: bytes, *, is_known: bool) -> None:
-        """Refuse a value whose JSON is not that of a value, or would not come back as what it is."""
+    def _check_dumped(self, value: T, data: bytes) -> None:
+        """Refuse a value whose JSON is not that of a value, or could not be read back."""
         if self._built.facts.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
             self._refuse_misfits(value, lambda line: line["type"] == "finite_number")
-        if self._exact is not None:
-            if fault := self._exact.misfit(value, is_known=is_known):
-                raise _unsayable([fault], is_mistyped=True)
-            if fault := self._exact.unreadable(value, data):
+        if self._stored:
+            if fault := unreadable(value, data):
                 raise _unsayable([fault])
             # Last, because it parses the whole value once more: the checks above refuse most values for less.
-            if self._exact.read_back:
+            if self._reads_back:
                 self._read_back(value, data)
 
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
-        levels = MOST_WRITTEN if self._exact is None else MOST_LEVELS
+        levels = MOST_LEVELS if self._stored else MOST_WRITTEN
         # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
         if fault := endless(value, levels):
             raise _unsayable([fault]) from None
@@ -243,14 +237,12 @@ class Codec(Generic[T]):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
         try:
             data = self.parsed_json(value, warnings=False)
-            if self._exact is not None and (fault := self._exact.unreadable(value, data)):
+            if self._stored and (fault := unreadable(value, data)):
                 raise _unsayable([fault])
             if self.parse_json(data) == value:
                 return data
         except (PydanticSerializationError, ParseError):
             pass
-        if self._exact is not None and (fault := endless(value, MOST_LEVELS // 2)):  # with its tags twice as deep
-            raise _unsayable([(fault[0], TOO_DEEP)]) from None
         doubt = f"{type(value).__name__} is written as no member of its type, or as another one"
         raise _unsayable([("$", doubt)]) from None
 
@@ -263,9 +255,15 @@ class Codec(Generic[T]):
         # A validator or a `__post_init__` of the program runs here, and may raise anything.
         except Exception as error:
             raise _unsayable([("$", f"it cannot be read back: {type(error).__name__}: {error}")]) from error
-        # Values without `==` are compared by their JSON.
-        if read != value and self.parsed_json(read, warnings=False) != data:
-            fault = "it would come back as another value: a validator or a __post_init__ changes what is read"
+        if read == value:
+            return
+        # Values without `==` are compared by their JSON, and so are those with secrets.
+        has_equality = CHECKS_ALL and MASK.encode() not in data and self.parse_json(data) == read
+        if has_equality or self.parsed_json(read, warnings=False) != data:
+            fault = (
+                "it would come back as another value: its type does not say all of it, or a validator or a "
+                "__post_init__ changes what is read"
+            )
             raise _unsayable([("$", fault)], is_mistyped=True)
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
@@ -318,7 +316,7 @@ class Codec(Generic[T]):
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
         # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
-        recheck = _rechecks.get((self.kind, self._built.stored), self._recheck)
+        recheck = _rechecks.get(self.kind, lambda: closed_adapter(self.kind, recheck=True).validator)
         try:
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
@@ -328,9 +326,6 @@ class Codec(Generic[T]):
         if lines:
             text = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
             raise _unsayable(text, is_mistyped=any(map(_is_of_type, lines))) from None
-
-    def _recheck(self) -> SchemaValidator:
-        return stored_recheck(self.kind) if self._built.stored else closed_adapter(self.kind, recheck=True).validator
 
     def _misfit(self, line: ErrorDetails) -> Fault:
         path = locate(line["loc"], self._built.schemas().parsed, None).path
@@ -388,20 +383,20 @@ def result_codec(kind: object) -> Codec[Any]:
 
 
 @overload
-def stored_codec(kind: type[T]) -> Codec[T]: ...
+def stored_codec(kind: type[T], *, unambiguous: bool = True) -> Codec[T]: ...
 @overload
-def stored_codec(kind: object) -> Codec[Any]: ...
-def stored_codec(kind: object) -> Codec[Any]:
-    """The codec of a type whose values are stored: what it writes comes back as what it was.
+def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]: ...
+def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
+    """The codec of a type whose values are stored: it writes what that of `result_codec` does, if it can be read back.
 
-    Members of unions that JSON does not tell apart are written with a tag, `{"$type": name, "value": ...}`, and are
-    read with or without one. A place of type `Any` may only hold what JSON restores. Where a type has neither, it
-    writes what the codec of `result_codec` does. A value that would not come back as what it is is refused.
+    Args:
+        kind: the type.
+        unambiguous: whether JSON has to tell the members of its unions apart.
 
     Raises:
-        SchemaError: as `result_codec`.
+        SchemaError: as `result_codec`; or JSON does not tell the members of a union apart.
     """
-    return _stored.get(kind, lambda: _made_stored(kind))
+    return _stored.get((kind, unambiguous), lambda: _made_stored(kind, unambiguous=unambiguous))
 
 
 def parse(
@@ -480,7 +475,7 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
 
 def _is_of_type(line: ErrorDetails) -> bool:
     """Whether a fault is one of the type, and not of what a value of the right type holds."""
-    return line["type"].endswith("_type") or line["type"] in {"not_given_back", "is_instance_of"}
+    return line["type"].endswith("_type") or line["type"] == "is_instance_of"
 
 
 _built: Final[BoundedCache[Built]] = BoundedCache()
@@ -505,10 +500,11 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
     return _codecs.get((mode, extra, max_bytes, kind), made)
 
 
-def _made_stored(kind: object) -> Codec[Any]:
-    shown = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
-    exact = exact_of(shown.adapter.core)
-    return Codec(build_stored(shown), extra="forbid", max_bytes=None, once=False, exact=exact)
+def _made_stored(kind: object, *, unambiguous: bool) -> Codec[Any]:
+    built = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
+    if unambiguous and "union" in built.adapter.kinds:
+        check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
+    return Codec(built, extra="forbid", max_bytes=None, once=False, stored=True)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:

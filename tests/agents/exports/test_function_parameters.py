@@ -18,7 +18,7 @@ TYPES = """
 import enum
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from pydantic import BaseModel, Field, Json
 
 @dataclass
@@ -55,7 +55,6 @@ REFUSED = {
     "Approve | Reject": "$.x",
     "One | Two": "$.x",
     "dict[str, list[Approve] | list[Reject]]": "$.x.*",
-    "PurePosixPath | Path": "$.x",
     "Json[int]": "$.x",
     "Annotated[int, Field(gt=5, lt=2)]": "$.x",
     "list[Annotated[str, Field(min_length=2, max_length=1)]]": "$.x",

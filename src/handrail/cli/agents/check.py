@@ -40,6 +40,8 @@ from handrail.errors import (
     StoreError,
 )
 from handrail.serde.formatting import count_noun
+from handrail.session import Session
+from handrail.store.memory import MemoryStore
 from handrail.waiting import run_on_new_loop
 
 _VERDICTS = {"deny": "red", "ask": "yellow", "allow": "green"}
@@ -128,7 +130,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
         *_one_by_one(findings.tools),
     ):
         screen.remark(remark)
-    if saved := _saved_tokens(findings):
+    if saved := findings.closed_characters // _CHARACTERS_OF_TOKEN:
         screen.remark(
             f"closed sections and toolsets save about {count_noun(saved, 'token')} in each request until they are "
             f"opened (an estimate: {_CHARACTERS_OF_TOKEN} characters are one token)."
@@ -138,8 +140,7 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     if findings.problems:
         screen.remark(f"{name} cannot run: {count_noun(len(findings.problems), 'problem')}.")
         return FAILED
-    model = findings.model
-    on = "no model is named yet" if model is None else f"on {model.name} (from {model.source})"
+    on = "no model is named yet" if (model := findings.model) is None else f"on {model.name} (from {model.source})"
     screen.remark(f"{name} can run, with {count_noun(len(findings.tools), 'tool')}; {on}.")
     return DONE
 
@@ -150,10 +151,6 @@ def _one_by_one(tools: Sequence[ToolReport]) -> Iterator[str]:
             f"hint: {', '.join(names)}: calls that act outside run one by one; where they are slow and independent, "
             "concurrent=True lets them run side by side."
         )
-
-
-def _saved_tokens(findings: Findings) -> int:
-    return max(findings.closed_characters, 0) // _CHARACTERS_OF_TOKEN
 
 
 def found(agent_file: Path, rules: Path | None = None) -> Findings:
@@ -238,7 +235,7 @@ async def _make_tools(
         findings.warnings += [f"{called}: {warning}" for warning in inspection.warnings]
         if called == name:
             findings.tools = inspection.tools
-            findings.closed_characters = inspection.closed_characters
+            findings.closed_characters = max(inspection.closed_characters, 0)
     findings.taint = taint_remarks(offered, rules.tainted)
     return made
 
@@ -252,8 +249,10 @@ async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
     """
     try:
         # The folder to work on is a new one: the real one may be in use by a run.
+        # In a store, so that the results of its tools have to be storable.
+        session = Session.open(MemoryStore(), "check")
         with tempfile.TemporaryDirectory(prefix="handrail-check-") as root:
-            return await agent.inspection(RunOptions(root=Path(root), rules=rules))
+            return await agent.inspection(RunOptions(root=Path(root), rules=rules, session=session))
     except (AgentError, DocumentError):
         raise
     except Exception as error:  # factories and servers of tools may raise anything
@@ -280,7 +279,7 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "warnings": list(findings.warnings),
         "taint": list(findings.taint),
         "tools": [_tool_json(tool) for tool in findings.tools],
-        "estimated_tokens_saved": _saved_tokens(findings),
+        "estimated_tokens_saved": findings.closed_characters // _CHARACTERS_OF_TOKEN,
     }
 
 

@@ -111,8 +111,5 @@ def _versioned_types(kind: object) -> Iterator[StoredType]:
 
 
 def _upgraded(item: Any, stored: StoredType, version: int) -> bytes:  # noqa: ANN401 - decoded JSON
-    """The JSON of a value in the present version of its class; the tag of a member of a union stays."""
-    held: dict[str, Any] = item
-    if isinstance(item, dict) and held.keys() == {"$type", "value"}:
-        return to_json({**held, "value": stored.upgrade(held["value"], version)})
-    return to_json(stored.upgrade(held, version))
+    """The JSON of a value in the present version of its class."""
+    return to_json(stored.upgrade(item, version))

@@ -151,7 +151,7 @@ class StoredType:
         try:
             self._dump: Callable[[Any], bytes] = stored_codec(kind).dump_json if mark.form is None else mark.form.dump
         except SchemaError as error:
-            raise SessionUseError(f"{self.name} cannot be stored, because it has no form in JSON: {error}") from error
+            raise SessionUseError(f"{self.name} cannot be stored: {error}") from error
 
     @property
     def has_form(self) -> bool:
