@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from handrail.redaction import MASK
 from handrail.serde.canonical import canonical_json, digest
-from handrail.serde.secret_types import is_secret
-from handrail.serde.secrets import Masking, masked_json, masking_of, result_masking, schema_masking
+from handrail.serde.secrets import Masking, is_secret, masked_json, masking_of, result_masking, schema_masking
 from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [

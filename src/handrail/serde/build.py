@@ -47,12 +47,13 @@ from handrail.serde.json_schema import (
     simple_facts,
 )
 from handrail.serde.location import MEMBERS
-from handrail.serde.secret_types import masking_adapter
+from handrail.serde.secret_types import has_marks, masking_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type, unsupported_field
 from handrail.serde.unions import check_read_unions
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
+_MARKS = (b'"writeOnly"', b'"password"')
 _LONGEST_REASON = 200
 
 
@@ -90,6 +91,8 @@ class Built(NamedTuple):
         adapter: its validator and serializer.
         facts: what is known of its JSON Schema.
         schemas: its JSON Schemas; those of a simple type are made when they are first asked for.
+        hides: whether a place is secret by its type or by a mark.
+        is_marked: whether a field is secret, and pydantic does not know it.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
     """
 
@@ -98,6 +101,8 @@ class Built(NamedTuple):
     facts: SchemaFacts
     schemas: Callable[[], Schemas]
     shapes: Shapes | None
+    hides: bool = False
+    is_marked: bool = False
 
 
 def can_be_deferred(kind: object) -> bool:
@@ -124,7 +129,9 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         if mode == "validation" and (facts := simple_facts(adapter.core, adapter.kinds)):
-            return Built(kind, adapter, facts, cache(partial(_simple_schemas, kind, adapter)), _shapes(kind, found))
+            is_marked = has_marks(adapter.core)
+            schemas_later = cache(partial(_simple_schemas, kind, adapter))
+            return Built(kind, adapter, facts, schemas_later, _shapes(kind, found), is_marked, is_marked)
         # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
         parsed = json_schema(adapter.core, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
@@ -140,8 +147,11 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
     schemas = Schemas({**parsed, MEMBERS: members}, to_json(shown))
     # Only now: pydantic's own type is what the schemas and the checks are made of.
-    held = adapter if mode == "validation" else masking_adapter(adapter, found)
-    return Built(kind, held, facts_of(parsed), lambda: schemas, _shapes(kind, found))
+    held = adapter if mode == "validation" else masking_adapter(adapter)
+    hides = any(mark in schemas.shown for mark in _MARKS)
+    return Built(
+        kind, held, facts_of(parsed), lambda: schemas, _shapes(kind, found), hides, hides and has_marks(adapter.core)
+    )
 
 
 def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:

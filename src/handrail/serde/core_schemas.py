@@ -40,6 +40,10 @@ OF_CLASSES: Final = frozenset({"dataclass", "model"})
 """What is of one class, and has the fields of that in another part."""
 
 
+OF_FIELDS: Final = OF_CLASSES | {"typed-dict"}
+"""What is written as an object of named fields."""
+
+
 class SchemaEdit(Protocol):
     """Makes the replacement of a part of a core schema."""
 
@@ -219,6 +223,16 @@ _NAMES: Final = {
 }
 
 
+def fields_of(part: Core) -> dict[str, Core]:
+    """The parts of the fields of a class or a TypedDict, by their names."""
+    core = part if part["type"] == "typed-dict" else part["schema"]
+    # Validators of the program may stand around the fields of a model.
+    while "fields" not in core:
+        core = core["schema"]
+    fields: Any = core["fields"]
+    return cast("dict[str, Core]", fields) if isinstance(fields, dict) else {field["name"]: field for field in fields}
+
+
 def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
     """Whether a member of a union is called by its label in the location of a fault."""
     # Not `python_view`: pydantic makes its own label of the outermost part, such as the function that checks a value.
@@ -264,6 +278,18 @@ def is_bound(function: object) -> bool:
     """Whether it is a function by which pydantic holds a value to a bound."""
     called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
     return getattr(getattr(called, "func", called), "__module__", None) == _BOUNDS_OF
+
+
+def makes_secret(function: object) -> bool:
+    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
+    # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
+    # module and name.
+    own = [each for each in (*getattr(function, "__mro__", ()), function) if _module_of(each) == "pydantic.types"]
+    return any(getattr(each, "__qualname__", "").partition(".")[0] in {"SecretBytes", "Secret"} for each in own)
+
+
+def _module_of(function: object) -> str | None:
+    return getattr(function, "__module__", None)
 
 
 def _each(value: object) -> Iterator[Core]:

@@ -25,7 +25,7 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union
-from handrail.serde.core_schemas import Core, parts_of
+from handrail.serde.core_schemas import Core, makes_secret, parts_of
 from handrail.serde.formatting import type_name
 
 SchemaMode = Literal["validation", "serialization"]
@@ -169,9 +169,18 @@ class _Terse(GenerateJsonSchema):
         return False
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        """A dataclass without the title that repeats its name."""
+        """A dataclass without the title that repeats its name; fields that are marked as secret are `writeOnly`."""
         node = super().dataclass_schema(schema)
+        for field in fields(schema["cls"]):
+            if field.metadata.get("secret") and field.name in node["properties"]:
+                node["properties"][field.name] = {**node["properties"][field.name], "writeOnly": True}
         return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
+
+    def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
+        """A part that is read from JSON; a secret of pydantic's as such."""
+        node = super().json_or_python_schema(schema)
+        made: Any = schema["json_schema"].get("function", {})
+        return {**node, "writeOnly": True} if makes_secret(made.get("function")) else node
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         """A model without that title; closed, as the validator of one is."""

@@ -1,4 +1,4 @@
-"""Which places of a type are secret: the one predicate, `is_secret`.
+"""Which places of a type are secret, and how those that pydantic does not know are written and read.
 
 | a place is secret | by |
 |---|---|
@@ -15,55 +15,29 @@ asterisks. Only null stays null. Parameters of a tool are read as they are.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import Field, is_dataclass
-from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_args, get_origin
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Protocol, TypeGuard, cast
 
 from pydantic_core import core_schema
 
 from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import Adapter, agreeing, core_config
-from handrail.serde.annotations import (
-    is_model,
-    is_record,
-    is_union,
-    options_around,
-    quoted_alias,
-    strip_annotated,
-    unquoted,
+from handrail.serde.core_schemas import (
+    OF_FIELDS,
+    Core,
+    fields_of,
+    is_bound,
+    makes_secret,
+    parts_of,
+    rebuilt,
+    serializer_of,
+    validator_of,
 )
-from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.core_schemas import Core, is_bound, parts_of, rebuilt, serializer_of, validator_of
 from handrail.serde.json_schema import is_object
-from handrail.serde.supported_types import AcceptedType, record_types
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
 _MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
-_MARKED: Final = object()
-"""Stands for the type of a field that is marked as secret."""
-_UNKNOWN: Final = object()
-"""Stands for a type alias whose text cannot be resolved: it may hold a secret, so it counts as one."""
-
-
-def is_secret(kind: object) -> bool:
-    """Whether the values of a place must not be shown.
-
-    Args:
-        kind: the annotation of the place, or the dataclass field. A secret in a field of a nested dataclass makes that
-            field secret, not this place.
-
-    Raises:
-        TypeError: the annotation of the field is text, as below `from __future__ import annotations`, so that its type
-            is not known. Give the annotation that `typing.get_type_hints` has found, or use `masking_of` on the class.
-    """
-    if isinstance(kind, Field):
-        field = cast("Any", kind)
-        if field.metadata.get("secret") or current_redaction().hides_name(field.name):
-            return True
-        if isinstance(field.type, str):
-            raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
-        return is_secret(field.type)
-    return kind is _MARKED or _is_secret_type(kind, ())
 
 
 def is_secret_schema(node: Mapping[str, Any]) -> bool:
@@ -85,166 +59,28 @@ def is_secret_value(value: object) -> TypeGuard[SecretValue]:
     return _is_secret_class(cls)
 
 
-def marked_fields(kind: object) -> frozenset[str]:
-    """The fields of a dataclass, model or TypedDict that are secret, and of which pydantic does not know it.
-
-    Raises:
-        SchemaError: an annotation cannot be resolved.
-    """
-    return frozenset(name for name, place in fields_of(kind).items() if place is _MARKED)
+def has_marks(core: Core) -> bool:
+    """Whether a field in a type is secret, and pydantic does not know it."""
+    return bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
 
 
-def fields_of(kind: object) -> Mapping[str, object]:
-    """The places of the fields of a dataclass, model or TypedDict.
-
-    Raises:
-        SchemaError: an annotation cannot be resolved.
-    """
-    return _fields.get(kind, lambda: _made_fields(kind))
-
-
-class TypePlaces:
-    """Places of types: annotations, and a mark for a field that is marked as secret."""
-
-    __slots__ = ()
-
-    def is_secret(self, place: object) -> bool:
-        """Whether the values of a place must not be shown."""
-        return is_secret(place)
-
-    def reaches(self, place: object) -> bool:
-        """Whether the place is secret, or one below it."""
-        return _reaches.get((place,), lambda: _Reach(found=_type_reaches(place, []))).found
-
-    def below(self, place: object, name: str | None) -> Iterator[object]:
-        """The places that an item of that name may have; `None` is for the items of an array."""
-        for option in _options(place):
-            cls = _class_of(option)
-            if cls is None:
-                continue
-            if is_record(cls):
-                if name is not None and name in (found := fields_of(option)):
-                    yield found[name]
-            # An object is read by mappings, and an array by the other collections.
-            elif issubclass(cls, Mapping) == (name is not None):
-                yield from _arguments(option)
-
-
-def _is_secret_type(kind: object, aliases: tuple[object, ...], *, marks_only: bool = False) -> bool:
-    # Most types are of these, and all below takes longer.
-    if _is_never_secret(kind):
-        return False
-    quoted = quoted_alias(kind)
-    if quoted is not None:
-        if quoted in aliases:  # it holds itself
-            return False
-        aliases = (*aliases, quoted)
-    if _is_marked(kind):
-        return True
-    return any(_holds_secret(option, aliases, marks_only=marks_only) for option in _options(kind))
-
-
-class _Reach(NamedTuple):
-    """Whether secrets are below a place; a tuple, because `BoundedCache` takes `None` for a value that is missing."""
-
-    found: bool
-
-
-_NEVER_SECRET: Final = (str, int, bool, float, type(None))
-
-_reaches: Final[BoundedCache[_Reach]] = BoundedCache()
-_fields: Final[BoundedCache[Mapping[str, object]]] = BoundedCache()
-
-
-def _made_fields(kind: object) -> Mapping[str, object]:
-    cls = cast("type[Any]", get_origin(kind) or kind)
-    hints = record_types(kind)
-    hides = current_redaction().hides_name
-    marked = {name for name, hint in hints.items() if hides(name) or _is_secret_type(hint, (), marks_only=True)}
-    if is_dataclass(cls):
-        marked.update(field.name for field in dataclasses.fields(cls) if field.metadata.get("secret"))
-    if is_model(cls):
-        marked.update(name for name, field in cls.model_fields.items() if _is_mark(field))
-    return {name: _MARKED if name in marked else hint for name, hint in hints.items()}
-
-
-def _is_marked(hint: object) -> bool:
-    """Whether `Annotated` around a type, or around a member of a union, marks it."""
-    options, plain = options_around(hint)
-    return any(map(_is_mark, options)) or (is_union(plain) and any(map(_is_marked, get_args(plain))))
-
-
-def _is_mark(option: object) -> bool:
-    extra: object = getattr(option, "json_schema_extra", None)
-    return is_object(extra) and is_secret_schema(extra)
-
-
-def _type_reaches(place: object, seen: list[object]) -> bool:
-    if _is_never_secret(place):
-        return False
-    # A list, because an annotation may hold options that have no hash.
-    if place in seen:
-        return False
-    seen.append(place)
-    if is_secret(place):
-        return True
-    inner = (
-        child
-        for option in _options(place)
-        if (cls := _class_of(option)) is not None
-        for child in (fields_of(option).values() if is_record(cls) else _arguments(option))
+def _marked_fields(part: Core) -> frozenset[str]:
+    """The fields of a class or a TypedDict that are secret, and of which pydantic does not know it."""
+    if part["type"] not in OF_FIELDS:
+        return frozenset()
+    hides, cls = current_redaction().hides_name, part.get("cls")
+    own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
+    marked = {field.name for field in own if field.metadata.get("secret")}
+    return frozenset(
+        name for name, field in fields_of(part).items() if name in marked or hides(name) or _has_mark(field)
     )
-    return any(_type_reaches(child, seen) for child in inner)
 
 
-def _is_never_secret(place: object) -> bool:
-    """Whether a place is of scalars without secrets, or of unions and collections of such scalars."""
-    origin = get_origin(place)
-    if origin is None:
-        return any(place is kind for kind in _NEVER_SECRET)
-    if origin is Annotated:
-        kind, *options = get_args(place)
-        return _is_never_secret(kind) and not any(map(_is_mark, options))
-    return (is_union(place) or origin in {list, dict}) and all(map(_is_never_secret, get_args(place)))
-
-
-def _options(kind: object) -> Iterator[object]:
-    """The types that a union may be, without what only decorates or names them; the type itself if it is not one."""
-    plain = strip_annotated(kind)
-    if isinstance(plain, str):
-        try:
-            plain = strip_annotated(unquoted(quoted_alias(kind)))
-        except Exception:  # noqa: BLE001 - a name of the text is not in the module of the alias
-            plain = _UNKNOWN
-    if is_union(plain):
-        for option in get_args(plain):
-            yield from _options(option)
-    else:
-        yield plain
-
-
-def _holds_secret(kind: object, aliases: tuple[object, ...], *, marks_only: bool) -> bool:
-    """Whether a type that is not a union is a secret, or a collection of secrets."""
-    if kind is _UNKNOWN:
-        return not marks_only
-    cls = _class_of(kind)
-    # A dataclass or model is masked field by field, so that one secret in it does not hide the rest.
-    if cls is None or is_record(cls):
-        return False
-    if not marks_only and _is_secret_class(cls):
+def _has_mark(core: Core) -> bool:
+    extra: object = core.get("metadata", {}).get("pydantic_js_extra")
+    if is_object(extra) and is_secret_schema(extra):
         return True
-    return any(_is_secret_type(argument, aliases, marks_only=marks_only) for argument in _arguments(kind))
-
-
-def _arguments(kind: object) -> tuple[object, ...]:
-    """The types that a collection holds."""
-    cls = _class_of(kind)
-    return get_args(kind) if cls is not None and issubclass(cls, Collection) else ()
-
-
-def _class_of(kind: object) -> type[Any] | None:
-    cls = get_origin(kind) or kind
-    return cls if isinstance(cls, type) else None
+    return core["type"] not in OF_FIELDS and any(map(_has_mark, parts_of(core)))
 
 
 def _is_secret_class(cls: type[Any]) -> bool:
@@ -252,33 +88,28 @@ def _is_secret_class(cls: type[Any]) -> bool:
     return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)
 
 
-_WITH_FIELDS: Final = ("dataclass", "model", "typed-dict")
-
-
-def masking_adapter(adapter: Adapter, found: Iterable[AcceptedType]) -> Adapter:
+def masking_adapter(adapter: Adapter) -> Adapter:
     """The adapter of a type that writes the mask for what is marked, and reads it back.
 
     Args:
         adapter: that of the type.
-        found: the classes in the type.
 
     Returns:
         The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
     """
-    marked = {one.cls: fields for one in found if (fields := marked_fields(one.cls))}
-    if not marked and "function-after" not in adapter.kinds:
-        return adapter
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del made
-        if was["type"] == "function-after" and _makes_secret(was["function"]["function"]):
+        if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
             return {**part, "schema": _mask_or(part["schema"])}
         if was["type"] == "function-after" and _bounds_secret(was):
             # The mask may be shorter than the least length that the secret is held to.
             return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
-        names = marked.get(was.get("cls", object)) if was["type"] in _WITH_FIELDS else None
-        return part if names is None else _with_masked(part, names)
+        names = _marked_fields(was)
+        return _with_masked(part, names) if names else part
 
+    if "function-after" not in adapter.kinds and not has_marks(adapter.core):
+        return adapter
     core, config = rebuilt(adapter.core, change), core_config()
     if core == adapter.core:
         return adapter
@@ -315,19 +146,6 @@ def _or_mask(held: Core) -> Core:
 def _mask_for(value: object) -> str:
     del value
     return MASK
-
-
-def _makes_secret(function: object) -> bool:
-    """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
-    # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by
-    # module and name.
-    own = [each for each in _with_bases(function) if getattr(each, "__module__", None) == _MODULE]
-    names = {getattr(each, "__qualname__", "").partition(".")[0] for each in own}
-    return bool(names & {"SecretBytes", "Secret"})
-
-
-def _with_bases(function: object) -> list[object]:
-    return [*getattr(function, "__mro__", ()), function]
 
 
 def _bounds_secret(core: Core) -> bool:

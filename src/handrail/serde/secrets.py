@@ -1,7 +1,8 @@
 """Which parts of a value are secret, and the JSON of a value without them, for people to read.
 
-`handrail.serde.secret_types` says which places of a type are secret. In a JSON Schema, where there are no types,
-`"writeOnly"` and the format `password` mark them; pydantic writes both for `SecretStr` and `SecretBytes`.
+The JSON Schema of a type says which of its places are secret: `"writeOnly"` and the format `password` mark them.
+pydantic writes both for its secrets, and `handrail.serde.json_schema` the first for fields that are marked by
+`field(metadata={"secret": True})`; a `Redaction` lists names of fields. A place is worked out once for each schema.
 
 A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What is beside secrets and
 does not fit the type is masked as well: a field of another name may be a secret whose name was misspelled.
@@ -25,12 +26,12 @@ import base64
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, cast, get_origin
+from typing import Any, Final, NamedTuple, cast, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -38,53 +39,168 @@ from pydantic_core import from_json
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
+from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import field_values, is_model, is_record
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.formatting import format_path
-from handrail.serde.json_schema import is_array, is_object
+from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
 from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value
 from handrail.serde.location import Path
-from handrail.serde.secret_types import TypePlaces, is_secret_schema, is_secret_value, marked_fields
+from handrail.serde.secret_types import is_secret_schema, is_secret_value
 from handrail.serde.supported_types import accept_type
-from handrail.serde.typed import codec, dump
+from handrail.serde.typed import codec, dump, result_codec
 
 
-class SecretPlaces(Protocol):
-    """The places of a type or schema: where secrets are, and what lies below a place."""
+class _Place:
+    """What may stand in a place: nodes of one schema. A reference that leads nowhere is a place without secrets.
 
-    def is_secret(self, place: Any, /) -> bool:  # noqa: ANN401 - an annotation, or a node of a schema
-        """Whether the values of a place must not be shown."""
-        ...
+    Attributes:
+        is_secret: whether what stands there must not be shown.
+        reaches: whether it is secret, or a place below it.
+    """
 
-    def reaches(self, place: Any, /) -> bool:  # noqa: ANN401 - as above
-        """Whether the place is secret, or one below it."""
-        ...
+    __slots__ = ("_below", "_nodes", "_root", "is_secret", "reaches")
 
-    def below(self, place: Any, name: str | None, /) -> Iterable[object]:  # noqa: ANN401 - as above
-        """The places that an item of that name may have; `None` is for the items of an array."""
-        ...
+    def __init__(self, root: Node, nodes: Sequence[object]) -> None:
+        self._root = root
+        # By identity: the nodes are parts of one schema, and have no hash.
+        self._nodes = list({id(each): each for node in nodes for each in _options(root, node, set())}.values())
+        self._below: dict[str | None, _Place | None] = {}
+        self.is_secret: bool = any(_is_secret_node(root, node, set()) for node in self._nodes)
+        self.reaches: bool = self.is_secret or any(_reaches(root, node, set()) for node in self._nodes)
+
+    def below(self, name: str | None) -> _Place | None:
+        """The place of an item of that name; `None` is for the items of an array. `None` if it is not declared."""
+        if name not in self._below:
+            if len(self._below) > _MOST_NAMES:
+                self._below.clear()  # of a mapping, whose keys come from outside
+            nodes = [child for node in self._nodes for child in (_items(node) if name is None else _named(node, name))]
+            self._below[name] = _Place(self._root, nodes) if nodes else None
+        return self._below[name]
 
 
-def secret_texts(value: object, here: Sequence[object], places: SecretPlaces) -> Iterator[str]:
-    """The texts of the secrets in a value, as a program shows them.
+def _is_secret_node(root: Node, node: object, seen: set[int]) -> bool:
+    for option in _options(root, node, seen):
+        if is_secret_schema(option):
+            return True
+        # Beside declared properties the others are fields of their own; without them the object is a collection, and
+        # one secret in it makes all of it secret.
+        inner = _items(option) if "properties" in option else (*_items(option), *_others(option))
+        if any(_is_secret_node(root, child, seen) for child in inner):
+            return True
+    return False
+
+
+def _reaches(root: Node, node: object, seen: set[int]) -> bool:
+    return any(
+        is_secret_schema(option)
+        or any(
+            _reaches(root, child, seen) for child in (*_properties(option).values(), *_others(option), *_items(option))
+        )
+        for option in _options(root, node, seen)
+    )
+
+
+def _options(root: Node, place: object, seen: set[int]) -> Iterator[Node]:
+    """The nodes that a place refers to or is made of, each once."""
+    if not is_object(place) or id(place) in seen:
+        return
+    seen.add(id(place))
+    yield place
+    if isinstance(reference := place.get("$ref"), str):
+        yield from _options(root, _target(root, reference), seen)
+    for word in ("anyOf", "oneOf", "allOf"):
+        for option in _list(place.get(word)):
+            yield from _options(root, option, seen)
+
+
+def _target(root: Node, reference: str) -> object:
+    """What a pointer of the form `#/$defs/Name` leads to; `None` if it leads nowhere."""
+    if not reference.startswith("#"):
+        return None
+    target: object = root
+    for part in reference.removeprefix("#").split("/")[1:]:
+        # In this order (RFC 6901, section 4): the other way round `~01` would become a slash.
+        target = target.get(part.replace("~1", "/").replace("~0", "~")) if is_object(target) else None
+    return target
+
+
+def _properties(node: Node) -> Mapping[str, object]:
+    found: object = node.get("properties")
+    if not is_object(found):
+        return {}
+    hides = current_redaction().hides_name
+    return {name: _SECRET_SCHEMA if hides(name) else schema for name, schema in found.items()}
+
+
+def _others(node: Node) -> tuple[object, ...]:
+    """The schemas of properties that are not named."""
+    patterns: object = node.get("patternProperties")
+    return (*(patterns.values() if is_object(patterns) else ()), node.get("additionalProperties"))
+
+
+def _named(node: Node, name: str) -> tuple[object, ...]:
+    """The schemas that a property may have; none if its name is not declared, and not any name is.
+
+    Patterns of names are not matched: they are untrusted regular expressions. Each of them may apply.
+    """
+    named = _properties(node)
+    if name in named:
+        return tuple(schema for schema in (named[name],) if is_object(schema))
+    *patterns, others = _others(node)
+    return (*patterns, others) if is_object(others) else ()
+
+
+def _items(node: Node) -> tuple[object, ...]:
+    found = (node.get("items"), *_list(node.get("prefixItems")))
+    return tuple(schema for schema in found if is_object(schema))
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if is_array(value) else ()
+
+
+# ------------------------------------------------------------------------------------------------------------ the walk
+
+
+def _walk(value: object, place: _Place | None, path: Path, secrets: list[tuple[Path, object]]) -> object:
+    """A value without its secrets, as decoded JSON; they are added to the list, with their places.
 
     Args:
         value: a value of the type, or decoded JSON.
-        here: the places that it may have; without any its name is not declared, and it counts as secret.
-        places: where secrets are.
-
-    Raises:
-        RecursionError: it is nested too deeply, or in a cycle.
+        place: its place; without one its name is not declared, and it counts as secret.
+        path: where it is.
+        secrets: the list.
     """
-    if not here or is_secret_value(value) or any(map(places.is_secret, here)):
-        yield from _texts_in(value)
-    elif any(map(places.reaches, here)):
-        if not _is_composed(value):  # it may be the member of a union that has no secrets, and is masked all the same
-            yield from _texts_in(value)
-            return
-        for name, item in _parts(value):
-            inner = tuple(below for place in here for below in places.below(place, name))
-            yield from secret_texts(item, inner, places)
+    if value is None:
+        return None
+    if place is not None and not place.reaches:
+        return value  # it is not copied, and an undeclared name in it stays
+    if place is None or place.is_secret or is_secret_value(value) or not _is_composed(value):
+        secrets.append((path, value))
+        return MASK
+    shown = [(name, _walk(item, place.below(name), (*path, at), secrets)) for name, at, item in _parts(value)]
+    is_array_of_them = isinstance(value, Collection) and not isinstance(value, Mapping | BaseModel)
+    return [item for _, item in shown] if is_array_of_them else dict(shown)
+
+
+def _is_composed(value: object) -> bool:
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        return False
+    return isinstance(value, BaseModel | Collection) or is_dataclass(value)
+
+
+def _parts(value: object) -> Iterator[tuple[str | None, str | int, object]]:
+    """The items of a record or a collection, with their names and places; those of an array have no name."""
+    if isinstance(value, Mapping):
+        yield from ((str(name), str(name), item) for name, item in cast("Mapping[object, object]", value).items())
+    elif isinstance(value, BaseModel):
+        yield from ((name, name, item) for name, item in field_values(value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        named = [each.name for each in fields(value) if hasattr(value, each.name)]
+        yield from ((name, name, getattr(value, name)) for name in named)
+    elif isinstance(value, Collection):
+        yield from ((None, at, item) for at, item in enumerate(cast("Collection[object]", value)))
 
 
 def _texts_in(value: object) -> Iterator[str]:
@@ -99,7 +215,7 @@ def _texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, str):
         yield str.__str__(value)  # a subclass may show another text
     elif _is_composed(value):
-        for _name, item in _parts(value):
+        for _, _, item in _parts(value):
             yield from _texts_in(item)
     elif value is not None and not isinstance(value, bool):
         yield from _shown(value)
@@ -137,22 +253,15 @@ def _said(show: Callable[[object], str], value: object) -> str:
         return ""
 
 
-def _is_composed(value: object) -> bool:
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return False
-    return isinstance(value, BaseModel | Collection) or is_dataclass(value)
+def _words(plain: object) -> Iterator[str]:
+    if isinstance(plain, str | int | float) and not isinstance(plain, bool):
+        yield str(plain)
+    elif is_object(plain) or is_array(plain):
+        for _, _, item in _parts(plain):
+            yield from _words(item)
 
 
-def _parts(value: object) -> Iterator[tuple[str | None, object]]:
-    """The items of a record or a collection, with their names; those of an array have none."""
-    if isinstance(value, Mapping):
-        yield from ((str(name), item) for name, item in cast("Mapping[object, object]", value).items())
-    elif isinstance(value, BaseModel):
-        yield from field_values(value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from ((field.name, getattr(value, field.name)) for field in fields(value) if hasattr(value, field.name))
-    elif isinstance(value, Collection):
-        yield from ((None, item) for item in cast("Collection[object]", value))
+# --------------------------------------------------------------------------------------------------------------- types
 
 
 class MaskedJson(NamedTuple):
@@ -168,7 +277,7 @@ class MaskedJson(NamedTuple):
 
 
 class Masking:
-    """Shows the values of one type without their secrets; immutable, and safe to use from any thread.
+    """Shows the values of one type without their secrets; safe to use from any thread.
 
     Attributes:
         hides: whether the type has secrets. If not, nothing is ever masked.
@@ -179,15 +288,12 @@ class Masking:
             changed since.
     """
 
-    __slots__ = ("_places", "_root", "hides", "hides_plain", "json")
+    __slots__ = ("_place", "hides", "hides_plain", "json")
 
-    def __init__(
-        self, root: object, places: SecretPlaces, to_json: Callable[[Any], bytes], *, plain: bool = True
-    ) -> None:
-        """Look at a type once; `masking_of` and `schema_masking` do."""
-        self._root = root
-        self._places = places
-        self.hides: bool = places.reaches(root)
+    def __init__(self, schema: Node, to_json: Callable[[Any], bytes] = json_of, *, plain: bool = True) -> None:
+        """Look at a schema once; `masking_of` and `schema_masking` do."""
+        self._place = _Place(schema, [schema])
+        self.hides: bool = self._place.reaches
         self.hides_plain: bool = self.hides and plain
         self.json: Callable[[Any], bytes] = to_json
         if self.hides:
@@ -195,7 +301,12 @@ class Masking:
 
     def mask(self, plain: object) -> object:
         """Decoded JSON without the secrets that it holds if it is of the type, and without what does not fit."""
-        return _Walk(self._places).masked(plain, (self._root,)) if self.hides else plain
+        return _walk(plain, self._place, (), [])
+
+    def _secrets(self, value: object) -> list[tuple[Path, object]]:
+        secrets: list[tuple[Path, object]] = []
+        _walk(value, self._place, (), secrets)
+        return secrets
 
     def masks_in(self, plain: object) -> tuple[str, ...]:
         """The places of secrets that hold the mask itself, as paths: `$.password`.
@@ -203,8 +314,7 @@ class Masking:
         Args:
             plain: decoded JSON, in which a secret may also be one of pydantic's.
         """
-        found = _masks(self._places, plain, (self._root,), ()) if self.hides else ()
-        return tuple(map(format_path, found))
+        return tuple(format_path(path) for path, secret in self._secrets(plain) if holds_mask(secret))
 
     def secrets_in(self, plain: object) -> Iterator[str]:
         """The texts and numbers that `mask` replaces.
@@ -212,7 +322,8 @@ class Masking:
         Args:
             plain: decoded JSON.
         """
-        return _replaced(plain, self.mask(plain))
+        for _, secret in self._secrets(plain):
+            yield from _words(secret)
 
     def texts_in(self, value: object) -> Iterator[str]:
         """The texts that a program may show of the secrets in a value: `str`, `repr` and more.
@@ -223,30 +334,56 @@ class Masking:
         Raises:
             RecursionError: it is nested too deeply, or in a cycle.
         """
-        return secret_texts(value, (self._root,), self._places)
+        for _, secret in self._secrets(value):
+            yield from _texts_in(secret)
 
     def masked(self, data: bytes) -> MaskedJson:
         """The same for JSON that is not decoded."""
         if not self.hides:
             return MaskedJson(data, masked=False)
-        walk = _Walk(self._places)
-        plain = walk.masked(json.loads(data), (self._root,))
-        return MaskedJson(_encode(plain).encode(), masked=walk.has_masked)
+        secrets: list[tuple[Path, object]] = []
+        plain = _walk(json.loads(data), self._place, (), secrets)
+        return MaskedJson(_encode(plain).encode(), masked=bool(secrets))
+
+
+def is_secret(kind: object) -> bool:
+    """Whether the values of a place must not be shown.
+
+    Args:
+        kind: the annotation of the place, or the dataclass field. A secret in a field of a nested dataclass makes that
+            field secret, not this place.
+
+    Raises:
+        TypeError: the annotation of the field is text, as below `from __future__ import annotations`, so that its type
+            is not known. Give the annotation that `typing.get_type_hints` has found, or use `masking_of` on the class.
+    """
+    if isinstance(kind, Field):
+        field = cast("Any", kind)
+        if field.metadata.get("secret") or current_redaction().hides_name(field.name):
+            return True
+        if isinstance(field.type, str):
+            raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
+        return is_secret(field.type)
+    try:
+        schema = core_json_schema(closed_adapter(kind).core, mode="validation")
+    except BUILD_ERRORS:  # a name in it cannot be resolved: it may hold a secret
+        return True
+    return _Place(schema, [schema]).is_secret
 
 
 def masking_of(kind: object) -> Masking:
     """How values of a type are shown. It is made once for a type."""
-    return _maskings.get(kind, lambda: _masking(kind))
+    return _maskings.get(kind, lambda: _masking(kind, of_results=not is_record(get_origin(kind) or kind)))
 
 
 def result_masking(kind: object) -> Masking:
-    """How values of a type of results are shown; JSON need not tell the members of its unions apart."""
+    """How values of a type of results are shown; JSON need not distinguish the members of its unions."""
     return _result_maskings.get(kind, lambda: _masking(kind, of_results=True))
 
 
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
     """How decoded JSON of a JSON Schema is shown; for parameters of which there is nothing but the schema."""
-    return Masking(schema, _Schemas(schema), json_of)
+    return Masking(schema)
 
 
 def masked_json(value: object) -> MaskedJson:
@@ -257,6 +394,27 @@ def masked_json(value: object) -> MaskedJson:
         SchemaError: it is of a dataclass that Handrail does not take.
     """
     return masking_of(type(value)).masked(_encode(dump(value)).encode())
+
+
+def _masking(kind: object, *, of_results: bool) -> Masking:
+    try:
+        found = accept_type(kind)
+        made = result_codec(kind) if of_results else codec(cast("type[Any]", kind))
+    except SchemaError:  # it is not taken, so nothing is of it
+        return Masking({})
+    names = [name for one in found for name in one.hints]
+    # Of a type without secrets no schema is made for this, and the codec of plain parameters is not built.
+    hides_names = any(map(current_redaction().hides_name, names))
+    schema = made.schema if made.hides or hides_names else {}
+    plain = hides_names or (made.hides and made.is_marked)
+    if of_results:
+        return Masking(schema, plain=plain)
+    # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
+    # written by a type that it does not have.
+    if any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found):
+        return Masking(schema, made.dump_json, plain=plain)
+    # Asked for in the function, because asking for it builds the codec.
+    return Masking(schema, lambda parsed: made.parsed_json(parsed), plain=plain)  # noqa: PLW0108
 
 
 class PartialJson(NamedTuple):
@@ -337,107 +495,11 @@ _LISTS: Final = (list, tuple, set, frozenset, deque)
 _COMPOSED: Final = (Mapping, *_LISTS)
 _MOST_LEVELS: Final = 100
 _MOST_PARTS: Final = 10_000
+_MOST_NAMES: Final = 1_000
+_SECRET_SCHEMA: Final = {"writeOnly": True}
 _maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _result_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-def _masking(kind: object, *, of_results: bool = False) -> Masking:
-    try:
-        found = accept_type(kind)
-    except SchemaError:  # it is not taken, so nothing is of it
-        return Masking(None, TypePlaces(), json_of)
-    plain = any(marked_fields(one.cls) for one in found)
-    # The codec of parameters refuses results whose unions JSON does not tell apart.
-    if of_results or not is_record(get_origin(kind) or kind):
-        return Masking(kind, TypePlaces(), json_of, plain=plain)
-    parsing = codec(cast("type[Any]", kind))
-    # A `__post_init__` may put a value of another type into a field. Without the checks of `dump_json` it would be
-    # written by a type that it does not have.
-    changes_itself = any(hasattr(one.cls, "__post_init__") or is_model(one.cls) for one in found)
-    if changes_itself:
-        return Masking(kind, TypePlaces(), parsing.dump_json, plain=plain)
-
-    def to_json(parsed: Any) -> bytes:  # noqa: ANN401 - a value of the type
-        return parsing.parsed_json(parsed)  # asked for here, because asking for it builds the codec
-
-    return Masking(kind, TypePlaces(), to_json, plain=plain)
-
-
-class _Walk:
-    """One walk through decoded JSON, which notes whether it has masked anything."""
-
-    __slots__ = ("_places", "has_masked")
-
-    def __init__(self, places: SecretPlaces) -> None:
-        self._places = places
-        self.has_masked = False
-
-    def masked(self, plain: object, places: Sequence[object]) -> object:
-        """The value without what is secret at any of the places that it may have."""
-        if plain is None:
-            return None
-        # Without a place the name is not declared, and what it holds may be a secret under a misspelled name.
-        if places and not any(map(self._places.is_secret, places)):
-            if not any(map(self._places.reaches, places)):
-                # Nothing below is secret, so that it is not copied, and an undeclared name in it stays.
-                return plain
-            if is_object(plain):
-                return {name: self.masked(item, self._below(places, name)) for name, item in plain.items()}
-            if is_array(plain):
-                inner = self._below(places, None)
-                return [self.masked(item, inner) for item in plain]
-        self.has_masked = True
-        return MASK
-
-    def _below(self, places: Sequence[object], name: str | None) -> tuple[object, ...]:
-        return tuple(inner for place in places for inner in self._places.below(place, name))
-
-
-def _replaced(plain: object, shown: object) -> Iterator[str]:
-    """The texts and numbers of which the other value has the mask."""
-    if shown == MASK:
-        yield from _words(plain)
-    elif is_object(shown) and is_object(plain):
-        for name, item in shown.items():
-            yield from _replaced(plain[name], item)
-    elif is_array(shown) and is_array(plain):
-        for item, other in zip(plain, shown, strict=True):
-            yield from _replaced(item, other)
-
-
-def _words(plain: object) -> Iterator[str]:
-    if isinstance(plain, str | int | float) and not isinstance(plain, bool):
-        yield str(plain)
-    elif is_object(plain):
-        for item in plain.values():
-            yield from _words(item)
-    elif is_array(plain):
-        for item in plain:
-            yield from _words(item)
-
-
-def _masks(places: SecretPlaces, plain: object, here: Sequence[object], path: Path) -> Iterator[Path]:
-    """The paths of what `_Walk` would mask, and that is or holds a mask."""
-    is_hidden = not here or any(map(places.is_secret, here))
-    if not is_hidden and not any(map(places.reaches, here)):
-        return
-    named = _segments(plain)
-    if is_hidden or named is None:
-        if holds_mask(plain):
-            yield path
-        return
-    for segment, item in named:
-        name = segment if isinstance(segment, str) else None
-        inner = tuple(below for place in here for below in places.below(place, name))
-        yield from _masks(places, item, inner, (*path, segment))
-
-
-def _segments(plain: object) -> Iterable[tuple[str | int, object]] | None:
-    """The items of an object or an array; `None` for anything else."""
-    if is_object(plain):
-        return plain.items()
-    return enumerate(plain) if is_array(plain) else None
 
 
 def mask_places(plain: object) -> tuple[str, ...]:
@@ -446,120 +508,17 @@ def mask_places(plain: object) -> tuple[str, ...]:
 
 
 def _mask_paths(plain: object, path: Path) -> Iterator[Path]:
-    named = _segments(plain)
-    if named is None:
-        if plain == MASK:
-            yield path
-        return
-    for segment, item in named:
-        yield from _mask_paths(item, (*path, segment))
+    if is_object(plain) or is_array(plain):
+        for _, at, item in _parts(plain):
+            yield from _mask_paths(item, (*path, at))
+    elif plain == MASK:
+        yield path
 
 
 def holds_mask(plain: object) -> bool:
     """Whether a value is the mask of a secret, or has one in it."""
     if is_secret_value(plain):
         return plain.get_secret_value() in {MASK, MASK.encode()}
-    if is_object(plain):
-        return any(map(holds_mask, plain.values()))
-    return any(map(holds_mask, plain)) if is_array(plain) else plain == MASK
-
-
-# ------------------------------------------------------------------------------------------------------------- schemas
-
-
-_SECRET_SCHEMA: Final = {"writeOnly": True}
-
-
-class _Schemas:
-    """Places of a JSON Schema: its nodes. A reference that leads nowhere in the schema is a place without secrets."""
-
-    __slots__ = ("_root",)
-
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-
-    def is_secret(self, place: object) -> bool:
-        return self._is_secret(place, set())
-
-    def reaches(self, place: object) -> bool:
-        return self._reaches(place, set())
-
-    def below(self, place: object, name: str | None) -> Iterator[object]:
-        for node in self._options(place, set()):
-            yield from _items(node) if name is None else _named(node, name)
-
-    def _is_secret(self, place: object, seen: set[int]) -> bool:
-        for node in self._options(place, seen):
-            if is_secret_schema(node):
-                return True
-            # Beside declared properties the others are fields of their own; without them the object is a collection,
-            # and one secret in it makes all of it secret.
-            inner = _items(node) if "properties" in node else (*_items(node), *_others(node))
-            if any(self._is_secret(child, seen) for child in inner):
-                return True
-        return False
-
-    def _reaches(self, place: object, seen: set[int]) -> bool:
-        return self.is_secret(place) or any(
-            self._reaches(child, seen)
-            for node in self._options(place, seen)
-            for child in (*_properties(node).values(), *_others(node), *_items(node))
-        )
-
-    def _options(self, place: object, seen: set[int]) -> Iterator[Mapping[str, Any]]:
-        """The nodes that a place refers to or is made of, each once."""
-        if not is_object(place) or id(place) in seen:
-            return
-        # By identity: the nodes are parts of one schema, which is there during the whole walk, and they have no hash.
-        seen.add(id(place))
-        yield place
-        if isinstance(reference := place.get("$ref"), str):
-            yield from self._options(self._target(reference), seen)
-        for word in ("anyOf", "oneOf", "allOf"):
-            for option in _list(place.get(word)):
-                yield from self._options(option, seen)
-
-    def _target(self, reference: str) -> object:
-        """What a pointer of the form `#/$defs/Name` leads to; `None` if it leads nowhere."""
-        if not reference.startswith("#"):
-            return None
-        target: object = self._root
-        for part in reference.removeprefix("#").split("/")[1:]:
-            # In this order (RFC 6901, section 4): the other way round `~01` would become a slash.
-            target = target.get(part.replace("~1", "/").replace("~0", "~")) if is_object(target) else None
-        return target
-
-
-def _properties(node: Mapping[str, Any]) -> Mapping[str, object]:
-    found: object = node.get("properties")
-    if not is_object(found):
-        return {}
-    hides = current_redaction().hides_name
-    return {name: _SECRET_SCHEMA if hides(name) else schema for name, schema in found.items()}
-
-
-def _others(node: Mapping[str, Any]) -> tuple[object, ...]:
-    """The schemas of properties that are not named."""
-    patterns: object = node.get("patternProperties")
-    return (*(patterns.values() if is_object(patterns) else ()), node.get("additionalProperties"))
-
-
-def _named(node: Mapping[str, Any], name: str) -> tuple[object, ...]:
-    """The schemas that a property may have; none if its name is not declared, and not any name is.
-
-    Patterns of names are not matched: they are untrusted regular expressions. Each of them may apply.
-    """
-    named = _properties(node)
-    if name in named:
-        return tuple(schema for schema in (named[name],) if is_object(schema))
-    *patterns, others = _others(node)
-    return (*patterns, others) if is_object(others) else ()
-
-
-def _items(node: Mapping[str, Any]) -> tuple[object, ...]:
-    found = (node.get("items"), *_list(node.get("prefixItems")))
-    return tuple(schema for schema in found if is_object(schema))
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if is_array(value) else ()
+    if is_object(plain) or is_array(plain):
+        return any(holds_mask(item) for _, _, item in _parts(plain))
+    return plain == MASK

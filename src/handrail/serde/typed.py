@@ -135,6 +135,16 @@ class Codec(Generic[T]):
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
         return cast("dict[str, Any]", from_json(self._built.schemas().shown))
 
+    @property
+    def hides(self) -> bool:
+        """Whether a place is secret by its type or by a mark."""
+        return self._built.hides
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a field is secret, and pydantic does not know it."""
+        return self._built.is_marked
+
     def for_keys(self) -> Codec[T] | None:
         """The codec that reads what a key is made of, if that differs: see `handrail.serde.unsent`."""
         read = _key_readers.get(self.kind, lambda: (reader_for_keys(self._built.adapter),))[0]
@@ -342,6 +352,11 @@ class _DeferredCodec(Codec[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
+
+    @property
+    def hides(self) -> bool:
+        """False: it has no marks."""
+        return False
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - one of the attributes of a codec, which are not set yet
         if name not in Codec.__slots__:

@@ -29,9 +29,11 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from handrail.errors import SchemaError
 from handrail.serde.core_schemas import (
     OF_CLASSES,
+    OF_FIELDS,
     Core,
     choices_of,
     core_definitions,
+    fields_of,
     is_of_the_program,
     label_of,
     parts_of,
@@ -64,8 +66,6 @@ _TEXTS: Final[Mapping[str, str]] = {
 
 _RESTORED: Final = frozenset({"none", "bool", "int", "float", "str", "literal", "any"})
 """What JSON restores without a type."""
-
-_OF_FIELDS: Final = OF_CLASSES | {"typed-dict"}
 
 
 class _Fields(NamedTuple):
@@ -152,7 +152,7 @@ class _Comparison:
         if _is_fixed(one) and _is_fixed(other):
             items = one["items_schema"], other["items_schema"]
             return len(items[0]) == len(items[1]) and all(map(self._common, *items))
-        if {one["type"], other["type"]} <= _OF_FIELDS:
+        if {one["type"], other["type"]} <= OF_FIELDS:
             first, second = _fields(one), _fields(other)
             return self._reads(first, second) or self._reads(second, first)
         return bool(kinds)
@@ -212,7 +212,7 @@ def _class_of_values(leaf: Core) -> object:
 
 def _pairs(one: Core, other: Core) -> Iterator[tuple[Core, Core]]:
     """What two values may hold in the same place."""
-    if {one["type"], other["type"]} <= _OF_FIELDS:
+    if {one["type"], other["type"]} <= OF_FIELDS:
         first, second = _fields(one).types, _fields(other).types
         yield from ((first[name], second[name]) for name in first.keys() & second.keys())
     elif _is_fixed(one) and _is_fixed(other):
@@ -223,7 +223,7 @@ def _pairs(one: Core, other: Core) -> Iterator[tuple[Core, Core]]:
 
 def _held(leaf: Core) -> list[Core]:
     """The items of a collection, or the values of an object."""
-    if leaf["type"] in _OF_FIELDS:
+    if leaf["type"] in OF_FIELDS:
         return [*_fields(leaf).types.values()]
     items: Any = leaf.get("items_schema", leaf.get("values_schema", []))
     return cast("list[Core]", items if isinstance(items, list) else [items])
@@ -231,12 +231,7 @@ def _held(leaf: Core) -> list[Core]:
 
 def _fields(leaf: Core) -> _Fields:
     """The fields of a class or a TypedDict."""
-    core = leaf if leaf["type"] == "typed-dict" else leaf["schema"]
-    # Validators of the program may stand around the fields of a model.
-    while "fields" not in core:
-        core = core["schema"]
-    fields: Any = core["fields"]
-    named: dict[str, Core] = fields if isinstance(fields, dict) else {field["name"]: field for field in fields}
+    named = fields_of(leaf)
     types = {name: cast("Core", field["schema"]) for name, field in named.items()}
     # Of a TypedDict a field may be missing in what is written, too.
     required = frozenset(
