@@ -216,14 +216,7 @@ class Impossible:
     value: complex
 
 
-@dataclass(frozen=True)
-class Anything:
-    """A value that JSON may say."""
-
-    value: Any
-
-
-def keep(value: Impossible | Anything) -> None:
+def keep(value: Impossible) -> None:
     """Append a value to a stored session in a call."""
 
     def append(params: Order, *, context: ToolContext) -> ToolResult[None]:
@@ -421,8 +414,6 @@ CALLS = (
     Mistake("a LOG that is to shrink", "`context.session`", errors.SessionUseError, lambda _: call(shrink)),
     Mistake("a slice whose class JSON cannot say, in a store", "the commit", errors.SessionUseError,
             lambda _: keep(Impossible(1j))),
-    Mistake("`Any` that holds what JSON cannot say, in a store", "the commit", errors.SessionUseError,
-            lambda _: keep(Anything({1: 2}))),
     Mistake("a database where there is none", "`context.connection`", errors.SessionUseError,
             lambda _: call(write_rows)),
     Mistake("a session that has been closed", "the pipeline", errors.SessionUseError,

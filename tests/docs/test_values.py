@@ -125,7 +125,7 @@ def test_values_that_would_not_come_back_are_refused(
     kind: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without `HANDRAIL_CHECK_STORED` too."""
-    for module in ("stored_values", "typed"):
+    for module in ("json_values", "typed"):
         monkeypatch.setattr(f"handrail.serde.{module}.CHECKS_ALL", False)
     cls = held(evaluated(code_in(kind)[0]))
     with pytest.raises(DumpError):
@@ -139,7 +139,7 @@ def test_values_that_would_not_come_back_are_refused(
 )
 def test_values_come_back_as_the_page_shows(kind: str, value: str, back: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the type that is declared; without `HANDRAIL_CHECK_STORED`."""
-    for module in ("stored_values", "typed"):
+    for module in ("json_values", "typed"):
         monkeypatch.setattr(f"handrail.serde.{module}.CHECKS_ALL", False)
     cls = held(evaluated(code_in(kind)[0]))
     stored = stored_codec(cls)

@@ -11,8 +11,7 @@ import pytest
 
 from handrail.errors import DumpError, ParseError
 from handrail.serde import canonical_json, codec, dump, result_codec, stored_codec
-from handrail.serde.json_values import MAX_JSON_DEPTH, MOST_WRITTEN
-from handrail.serde.stored_values import MOST_LEVELS
+from handrail.serde.json_values import MAX_JSON_DEPTH, MOST_LEVELS, MOST_WRITTEN
 from tests.wording import Wording
 
 LONGEST: Final = 2_000

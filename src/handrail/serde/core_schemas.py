@@ -260,6 +260,7 @@ def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
 
 _HELD: Final = ("keys_schema", "values_schema", "items_schema")
 
+_LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "handrail", "ipaddress", "operator"})
 _BOUNDS_OF: Final = "pydantic._internal._validators"
 
 
@@ -269,15 +270,12 @@ def is_of_the_program(function: object) -> bool:
     Args:
         function: what a part of a core schema has as `function`.
     """
-    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
-    module = getattr(getattr(called, "func", called), "__module__", None) or "pydantic"
-    return module.partition(".")[0] not in {"pydantic", "pydantic_core", "handrail", "ipaddress", "operator"}
+    return (_module_of(function) or "pydantic").partition(".")[0] not in _LIBRARIES
 
 
 def is_bound(function: object) -> bool:
     """Whether it is a function by which pydantic holds a value to a bound."""
-    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
-    return getattr(getattr(called, "func", called), "__module__", None) == _BOUNDS_OF
+    return _module_of(function) == _BOUNDS_OF
 
 
 def makes_secret(function: object) -> bool:
@@ -289,7 +287,8 @@ def makes_secret(function: object) -> bool:
 
 
 def _module_of(function: object) -> str | None:
-    return getattr(function, "__module__", None)
+    called: object = cast("Core", function).get("function") if isinstance(function, dict) else function
+    return getattr(getattr(called, "func", called), "__module__", None)
 
 
 def _each(value: object) -> Iterator[Core]:

@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
-
-STORED_AS = "__handrail_stored_as__"
-"""The attribute of a class that holds the name which `stored_as` gave it, as that of what it holds."""
 
 _LONGEST_KEY = 60
 _LONGEST_PLACE = 120
@@ -111,12 +107,6 @@ def type_name(kind: object) -> str:
     if isinstance(kind, type):
         return kind.__name__
     return _MODULES.sub("", str(kind))
-
-
-def stable_name(cls: type[Any]) -> str | None:
-    """The name that `stored_as` gave a class; it is not inherited. `None` if it gave none."""
-    # From `vars`, because a subclass is stored under a name of its own.
-    return getattr(vars(cls).get(STORED_AS), "name", None)
 
 
 def format_size(size: int) -> str:

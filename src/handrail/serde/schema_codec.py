@@ -20,6 +20,7 @@ from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
+    Path,
     describe_expected,
     fault_message,
     got_kind,
@@ -39,7 +40,6 @@ from handrail.serde.json_values import (
     repeated_keys,
     size_faults,
 )
-from handrail.serde.location import Path
 from handrail.serde.typed import Codec
 
 try:

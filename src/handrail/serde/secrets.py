@@ -42,10 +42,10 @@ from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import field_values, is_model, is_record
 from handrail.serde.bounded_cache import BoundedCache
+from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
 from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value
-from handrail.serde.location import Path
 from handrail.serde.secret_types import is_secret_schema, is_secret_value
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, dump, result_codec

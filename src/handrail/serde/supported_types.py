@@ -29,7 +29,7 @@ from dataclasses import MISSING, Field, InitVar, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
@@ -51,7 +51,13 @@ from handrail.serde.annotations import (
     typed_dict_hints,
 )
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.constraints import ConstraintFault, joint_fault, metadata_fault, option_fault
+from handrail.serde.constraints import (
+    ConstraintFault,
+    joint_fault,
+    metadata_fault,
+    option_fault,
+    unsupported_field,
+)
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
@@ -280,11 +286,6 @@ def _check_key(kind: object, path: str) -> None:
         unsupported_field(
             kind, path, f"its keys are of type {type_name(kind)}, but a key in JSON is a string", "use str keys"
         )
-
-
-def unsupported_field(kind: object, path: str, fault: str, cure: str) -> NoReturn:
-    """Raises the `SchemaError` that names the place, what is wrong there, and what to write instead."""
-    raise SchemaError(f"{path}: {fault}; {cure}", type=kind, path=path)
 
 
 def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[str, Any]:

@@ -28,13 +28,28 @@ from handrail.errors import DumpError, ParseError
 from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.bounded_cache import BoundedCache
-from handrail.serde.build import Built, Schemas, build, can_be_deferred
+from handrail.serde.build import Built, Schemas, build, can_be_deferred, reader_for_keys
 from handrail.serde.core_schemas import Core
-from handrail.serde.faults import MOST_FAULTS, Fault, fault_message, faults_of, foreign_fault, kinds_asked, reason_of
+from handrail.serde.faults import (
+    MOST_FAULTS,
+    Fault,
+    Path,
+    asked_at,
+    fault_message,
+    faults_of,
+    followed_each,
+    foreign_fault,
+    kinds_asked,
+    locate,
+    reason_of,
+)
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, SchemaMode
 from handrail.serde.json_values import (
+    CHECKS_ALL,
     MAX_JSON_DEPTH,
+    MOST_DIGITS,
+    MOST_LEVELS,
     MOST_WRITTEN,
     TOO_DEEPLY,
     FlatKeys,
@@ -44,17 +59,16 @@ from handrail.serde.json_values import (
     find_unserializable,
     foreign_values,
     is_decoded,
+    is_read_back,
     json_of,
     json_syntax_fault,
     lone_surrogate,
     number_faults,
     repeated_keys,
     size_faults,
+    unreadable,
 )
-from handrail.serde.location import Path, asked_at, followed_each, locate
-from handrail.serde.stored_values import CHECKS_ALL, MOST_DIGITS, MOST_LEVELS, is_read_back, unreadable
 from handrail.serde.unions import check_stored_unions
-from handrail.serde.unsent import reader_for_keys
 
 T = TypeVar("T")
 
@@ -146,7 +160,7 @@ class Codec(Generic[T]):
         return self._built.is_marked
 
     def for_keys(self) -> Codec[T] | None:
-        """The codec that reads what a key is made of, if that differs: see `handrail.serde.unsent`."""
+        """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
         read = _key_readers.get(self.kind, lambda: (reader_for_keys(self._built.adapter),))[0]
         if read is None:
             return None

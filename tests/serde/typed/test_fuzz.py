@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from handrail.errors import ParseError
 from handrail.serde import Codec, codec, dump
+from handrail.serde.faults import Path
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.location import Path
 from tests.serde.shapes import Drawing, Everything, Json, Loose, Page, Plan, Tree, everything
 
 CODECS: list[Codec[Any]] = [

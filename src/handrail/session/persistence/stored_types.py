@@ -21,7 +21,6 @@ from pydantic_core import from_json
 from handrail.errors import DumpError, ParseError, SchemaError, SessionError, SessionUseError, UnknownTypeError
 from handrail.errors.developer import check_argument
 from handrail.serde import Codec, stored_codec
-from handrail.serde.formatting import STORED_AS
 
 C = TypeVar("C", bound=type[Any])
 
@@ -30,6 +29,8 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 PROJECT_PACKAGE = "handrail_project_"
 """How the names of the packages begin in which the modules of project folders are imported: each has its path in it."""
+
+_STORED_AS = "__handrail_stored_as__"  # the attribute of a class that holds what `stored_as` says of it
 
 _NAME = re.compile(r"[\w.:<>/-]{1,200}")
 _NAMED: dict[str, type[Any]] = {}
@@ -98,7 +99,7 @@ def stored_as(
                 f"{_placed(cls)} and {_placed(other)} would both be stored as {name!r}, and these names are one "
                 "namespace for all of a process; give one of them another name with @stored_as"
             )
-        setattr(cls, STORED_AS, _Mark(name, version, ways, form))
+        setattr(cls, _STORED_AS, _Mark(name, version, ways, form))
         _NAMED[name] = cls
         return cls
 
@@ -141,7 +142,8 @@ class StoredType:
         """
         if not is_dataclass(kind):
             raise SessionUseError(f"{_derived(kind)} cannot be stored, because it is not a dataclass")
-        mark: _Mark = vars(kind).get(STORED_AS) or _Mark(_derived(kind), 1)  # not inherited: a subclass is another type
+        # Not inherited: a subclass is another type.
+        mark: _Mark = vars(kind).get(_STORED_AS) or _Mark(_derived(kind), 1)
         self.kind: type[Any] = kind
         self.name: str = name or mark.name
         self.version: int = mark.version
@@ -246,7 +248,7 @@ class StoredType:
 
 def is_versioned(kind: object) -> bool:
     """Whether `stored_as` gave a class a version after the first, so that older values of it are upgraded."""
-    return isinstance(kind, type) and getattr(vars(kind).get(STORED_AS), "version", 1) > 1
+    return isinstance(kind, type) and getattr(vars(kind).get(_STORED_AS), "version", 1) > 1
 
 
 _TYPES: dict[type[Any], StoredType] = {}
