@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import SchemaError, SessionUseError
 from handrail.prompt import Tool, ToolContext, ToolResult
-from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.store import MemoryStore
 from tests.kit import executor
 from tests.serde.members import Approve, Disc, Reject, Tile, held
@@ -69,7 +69,7 @@ def test_a_slice_is_refused_when_it_is_stored(wording: Wording) -> None:
 def test_members_with_a_literal_field_come_back_from_a_store(effect: Kind) -> None:
     """As what they were."""
     store, tool = MemoryStore(), deciding(Disc | Tile, Tile("a"), effect)
-    messages = []
+    messages: list[ToolMessage] = []
     for _ in range(2):
         with Session.open(store, "s") as session:
             messages.append(executor(tool, session=session).execute(ToolCall("1", "decide"), reply="r"))

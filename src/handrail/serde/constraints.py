@@ -479,7 +479,7 @@ def check_applicable(kind: object, core: Core) -> None:
 def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, object]]:
     """The constraints of a part that cannot be applied, each with a value that it cannot be applied to."""
     if part["type"] == "function-after" and isinstance(apply := part["function"]["function"], partial):
-        if is_bound(apply) and apply.keywords:
+        if is_bound(cast("object", apply)) and apply.keywords:
             # pydantic's functions for bounds take the value and one keyword, which is called as the constraint is.
             word = next(iter(apply.keywords))
             yield from (

@@ -496,7 +496,7 @@ def _first(value: object, is_at_fault: Callable[[object], bool], path: Path) -> 
 
 
 def _is_too_long(value: object) -> bool:
-    numbers = [value, *cast("Mapping[object, object]", value)] if isinstance(value, Mapping) else [value]
+    numbers: list[object] = [value, *cast("Mapping[object, object]", value)] if isinstance(value, Mapping) else [value]
     return any(isinstance(each, int) and abs(each) >= _LEAST_TOO_LONG for each in numbers)
 
 

@@ -136,7 +136,7 @@ class _Comparison:
 
     def _kinds(self, leaf: Core) -> set[str]:
         if (choices := _choices(leaf)) is not None:
-            return {_KINDS_OF_CHOICES.get(type(each), "string") for each in choices}
+            return {_KINDS_OF_CHOICES.get(cast("Any", type(each)), "string") for each in choices}
         if leaf["type"] in _NUMBERS and not self.stored:
             return {"integer", "number"} if leaf["type"] in {"int", "float"} else {"integer", "number", "string"}
         return {_KINDS[leaf["type"]]} if leaf["type"] in _KINDS else {*_KINDS.values()}
