@@ -69,7 +69,8 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.filesystem", "handrail.prompt.hooks", "handrail.prompt.known_files", "handrail.prompt.overrides"),
     *("handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
     *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
-    *("asyncio", "handrail.runtime.handler_loop", "difflib"),
+    *("asyncio", "handrail.runtime.handler_loop", "difflib", "hashlib", "hmac", "random", "secrets"),
+    *("handrail.runtime.hooks", "handrail.runtime.settlement", "handrail.taint.policy"),
 )
 """What a synchronous call in memory, of a prompt with nothing but tools, does not use."""
 

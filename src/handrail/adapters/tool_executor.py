@@ -31,7 +31,6 @@ from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
-from handrail.runtime.settlement import SettledCall, settle_before_run, settle_open
 from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
@@ -39,6 +38,8 @@ from handrail.transaction import current
 
 if TYPE_CHECKING:
     import asyncio
+
+    from handrail.runtime.settlement import SettledCall
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
@@ -387,6 +388,8 @@ class ToolExecutor:
             RunAbortedError: the run is over; the calls after that one have not been settled.
             StoreError: the store cannot be read.
         """
+        from handrail.runtime.settlement import settle_open  # noqa: PLC0415
+
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
     @asynchronous_entry
@@ -394,10 +397,10 @@ class ToolExecutor:
         """As `settle_open`, without blocking the event loop.
 
         Raises:
-            DeveloperMistake: as for `settle_open`.
-            RunAbortedError: as for `settle_open`.
-            StoreError: as for `settle_open`.
+            Exception: as `settle_open`.
         """
+        from handrail.runtime.settlement import settle_open  # noqa: PLC0415
+
         return await settle_open(self.environment, ASYNC)
 
     @asynchronous_entry
@@ -405,10 +408,10 @@ class ToolExecutor:
         """Settle the calls of tools with `apply` or `reconcile`, and log what still waits; the adapters call it.
 
         Raises:
-            DeveloperMistake: as for `settle_open`.
-            RunAbortedError: as for `settle_open`.
-            StoreError: as for `settle_open`.
+            Exception: as `settle_open`.
         """
+        from handrail.runtime.settlement import settle_before_run  # noqa: PLC0415
+
         await settle_before_run(self.environment, ASYNC)
 
     @synchronous_entry
@@ -425,8 +428,7 @@ class ToolExecutor:
             What is missing is sent back a limited number of times, and not past the deadline or the budget.
 
         Raises:
-            CompletionCheckError: a `DeveloperMistake`: the checker failed.
-            DeveloperMistake: another mistake of the program in the checker: a resource is not bound.
+            DeveloperMistake: the checker failed (`CompletionCheckError`), or uses a resource that is not bound.
             SessionError: the session is closed, or has passed to another process.
             ValueError: `reply` cannot name a reply.
         """
@@ -438,9 +440,7 @@ class ToolExecutor:
         """As `completion`; the checker runs on a thread of its own.
 
         Raises:
-            DeveloperMistake: as for `completion`.
-            SessionError: as for `completion`.
-            ValueError: as for `completion`.
+            Exception: as `completion`.
         """
         return await self.environment.check_answer(answer, ASYNC, None if reply is None else checked_reply(reply))
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import ClassVar, ParamSpec, TypeVar, cast
+from typing import ClassVar, NamedTuple, ParamSpec, TypeVar, cast
 
 from handrail.errors.outcomes import HandrailError
 
@@ -282,8 +281,7 @@ class PromptValidationError(HandrailError, ValueError):
         self.dataclass = dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureFault:
+class SignatureFault(NamedTuple):
     """A fault of the signature of a function.
 
     Attributes:

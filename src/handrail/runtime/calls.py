@@ -480,7 +480,7 @@ class ToolRaised:
 
 
 _FIELDS = tuple(each.name for each in fields(ToolInvoked))
-_DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True)
+_DRAFT: Any = make_dataclass("_Draft", _FIELDS, slots=True, repr=False, eq=False)
 """A `ToolInvoked` that is not frozen, with the same slots."""
 
 

@@ -19,7 +19,6 @@ from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import PromptRendering
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.hooks import FeedbackHook, check_answer
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.serde import stored_codec
@@ -27,12 +26,22 @@ from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.call_ref import ToolCall
 from handrail.session.persistence.protocol import SessionStore
+from handrail.session.persistence.stored_types import name_late
 from handrail.store.protocol import EffectRow, LedgerStore
 from handrail.taint.state import Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
 
 if TYPE_CHECKING:
     from handrail.prompt.hooks import RunView
+    from handrail.runtime.hooks import FeedbackHook
+
+name_late(
+    {
+        "handrail.prompt.known_files": "handrail.files_known",
+        "handrail.runtime.hooks": "handrail.feedback_given handrail.sent_back",
+        "handrail.taint.policy": "handrail.sanitized",
+    }
+)
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
@@ -242,6 +251,8 @@ class Environment:
             object.__setattr__(self, "session", self.session.unbound)
         object.__setattr__(self, "taints", TaintIndex(self.session))
         if self.feedback is None and self.prompt.template.feedback:
+            from handrail.runtime.hooks import FeedbackHook  # noqa: PLC0415
+
             object.__setattr__(self, "feedback", FeedbackHook(self.run_view(), self.prompt.template.feedback))
         if not self.reader_name:
             # Also beside the tools of closed sections, which may be opened later.
@@ -275,7 +286,11 @@ class Environment:
             reply: the name of the answer, by which it counts once when it is checked again.
         """
         accepts = self.prompt.template.accepts
-        return None if accepts is None else await check_answer(self.run_view(), accepts, answer, mode, reply=reply)
+        if accepts is None:
+            return None
+        from handrail.runtime.hooks import check_answer  # noqa: PLC0415
+
+        return await check_answer(self.run_view(), accepts, answer, mode, reply=reply)
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

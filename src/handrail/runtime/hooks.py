@@ -114,8 +114,7 @@ class SentBack:
     reply: str | None = None
 
 
-def with_feedback(message: ToolMessage, text: str) -> ToolMessage:
-    """The message with feedback at its end; as it is if there is none."""
+def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
     if not text:
         return message
     parts = (*message.parts, TextPart(text)) if message.parts else ()
@@ -136,29 +135,29 @@ class FeedbackHook:
         self._view = view
         self._providers = tuple(providers)
 
-    def given_to(self, ref: CallRef) -> str:
-        """The feedback that the message of a call has been given; empty for none."""
+    def with_given(self, message: ToolMessage, ref: CallRef) -> ToolMessage:
+        """The message of a call that is made again, with the feedback that it has been given."""
         items = (each for each in self._view.session[FeedbackGiven] if each.ref == ref)
-        return "\n\n".join(each.text for each in items if each.prompt == self._view.prompt)
+        return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self._view.prompt))
 
-    async def after_call(self, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool) -> str:
-        """The feedback for the message of a call that has just been recorded; empty for none.
+    async def with_new(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
+        """The message of a call that has just been recorded, with the feedback that is due.
 
         It does not fail: what goes wrong is logged.
 
         Args:
+            message: the message.
             call: the call.
             ref: its identity.
             mode: how to wait and to run what may take long.
-            success: whether it succeeded.
         """
         texts: list[str] = []
         for provider in self._providers:
             try:
-                texts.append(await self._ask(provider, call, ref, mode, success=success))
+                texts.append(await self._ask(provider, call, ref, mode, success=message.success))
             except Exception:  # noqa: BLE001 - logged, because the call is over
                 _log.exception("the message of %s has no feedback of %s", call.name, provider.name)
-        return "\n\n".join(filter(None, texts))
+        return _with_feedback(message, "\n\n".join(filter(None, texts)))
 
     async def _ask(
         self, provider: FeedbackProvider, call: ToolCall, ref: CallRef, mode: ExecutionMode, *, success: bool

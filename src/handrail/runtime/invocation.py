@@ -58,7 +58,6 @@ from handrail.runtime.failures import (
     is_for_model,
     safe_refusal,
 )
-from handrail.runtime.hooks import with_feedback
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread, unknown_outcome
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
@@ -595,5 +594,5 @@ class Invocation:
             text, parts = marks.around(text), marks.around_parts(parts)
         message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
         if replayed and self.environment.feedback is not None:
-            return with_feedback(message, self.environment.feedback.given_to(self.ref))
+            return self.environment.feedback.with_given(message, self.ref)
         return message

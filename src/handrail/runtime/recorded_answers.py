@@ -10,8 +10,6 @@ An answer that was given while this process held the session is a row of the sto
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -26,6 +24,7 @@ from handrail.runtime.failures import CallRefusedError, describe_error
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
+from handrail.serde.canonical import bytes_digest
 from handrail.session.call_ref import ToolCall
 from handrail.session.open_calls import (
     CallAnswer,
@@ -156,5 +155,4 @@ def _digest(run: Invocation) -> str:
     try:
         return digest(named, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON
-        text = repr(named).encode(errors="backslashreplace")
-        return hashlib.sha256(text).hexdigest() if key is None else hmac.digest(key, text, "sha256").hex()
+        return bytes_digest(repr(named).encode(errors="backslashreplace"), key)

@@ -58,7 +58,6 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.hooks import with_feedback
 from handrail.runtime.invocation import Invocation
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
@@ -67,7 +66,6 @@ from handrail.runtime.policy_checks import ask_policy
 from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
-from handrail.taint.policy import note_sanitized
 from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 
@@ -438,6 +436,8 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
     if hasattr(type(value), "__dataclass_fields__"):
         session.dispatch(value)
     if tool is not None and tool.sanitizes:
+        from handrail.taint.policy import note_sanitized  # noqa: PLC0415
+
         note_sanitized(session, tool, run.ref, value)
 
 
@@ -555,8 +555,6 @@ async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> Too
     """
     message, feedback = run.message(result), run.environment.feedback
     if feedback is not None and run.turn.outer is None and not run.replayed:
-        message = with_feedback(
-            message, await feedback.after_call(run.call, run.ref, run.mode, success=message.success)
-        )
+        message = await feedback.with_new(message, run.call, run.ref, run.mode)
     await raise_interrupt(run.mode)  # while it can still be said that the message was not given
     return message

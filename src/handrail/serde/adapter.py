@@ -137,9 +137,9 @@ _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
 
 _TEXT: Final = core_schema.str_schema()
 
-_names_no_number: Final = re.compile(r"[-+]?s?(nan|inf)", re.IGNORECASE).match
+_NO_NUMBER: Final = r"(?i)[-+]?s?(nan|inf)"
 
-_is_no_timestamp: Final = re.compile(r"[-+]?[0-9.]*[^-+0-9.]|[0-9]+-").match
+_NO_TIMESTAMP: Final = r"[-+]?[0-9.]*[^-+0-9.]|[0-9]+-"
 """Of what is a timestamp in seconds, pydantic says that it is not an exact date."""
 
 _NUMBER_OR_TEXT: Final = core_schema.union_schema(
@@ -159,11 +159,9 @@ _INEXACT: Final = ContextVar[frozenset[float]]("inexact", default=frozenset())
 
 _FLOAT: Final = Context(prec=15, Emin=-307, Emax=307, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
 
-_long_number: Final = re.compile(r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}").search
+_LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}"
 
-_numbers: Final = re.compile(
-    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)', re.DOTALL
-).finditer
+_EACH_NUMBER: Final = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)'
 """The strings, in which a digit is not a number, and the numbers, each in one pass over its digits."""
 
 _MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
@@ -369,7 +367,7 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
     is_number = core["type"] in _NUMBERS
-    is_explained = _names_no_number if is_number else _is_no_timestamp
+    is_explained = re.compile(_NO_NUMBER if is_number else _NO_TIMESTAMP).match
 
     def parsed(value: object) -> object:
         if type(value) is str:
@@ -416,9 +414,11 @@ def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> fr
     """
     is_exact = _is_whole if whole else _is_exact
     text = data if isinstance(data, str) else data.decode(errors="replace")
-    if not whole and _long_number(text) is None:
+    if not whole and re.search(_LONG_NUMBER, text) is None:
         return frozenset()
-    numbers = (found[1] for found in _numbers(text) if found[1] and not found[1].lstrip("-").isdecimal())
+    numbers = (
+        found[1] for found in re.finditer(_EACH_NUMBER, text) if found[1] and not found[1].lstrip("-").isdecimal()
+    )
     return frozenset(float(number) for number in numbers if not is_exact(number))
 
 

@@ -19,8 +19,6 @@ The numbers are Python's own, so this is not RFC 8785, which takes every number 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -93,9 +91,18 @@ def digest(value: object, *, key: bytes | None = None) -> str:
     Raises:
         DumpError: as `canonical_json`.
     """
+    return bytes_digest(_written(value, None) if key is None else json_with_secrets(value), key)
+
+
+def bytes_digest(data: bytes, key: bytes | None = None) -> str:
+    """The SHA-256 of bytes in hexadecimal digits; with a key, their HMAC."""
     if key is None:
-        return hashlib.sha256(_written(value, None)).hexdigest()
-    return hmac.digest(key, json_with_secrets(value), "sha256").hex()
+        from hashlib import sha256  # noqa: PLC0415
+
+        return sha256(data).hexdigest()
+    import hmac  # noqa: PLC0415
+
+    return hmac.digest(key, data, "sha256").hex()
 
 
 def _written(value: object, root: At) -> bytes:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from handrail.session.call_ref import CallRef
 
@@ -165,8 +164,7 @@ _STATES_IN_WORDS: Mapping[OpenState, str] = MappingProxyType(
 _LEAST_FIRST: tuple[OpenState, ...] = ("unrecorded", "postponed", "unapplied", "unknown", "running")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenCall:
+class OpenCall(NamedTuple):
     """A call of a session that has not come to its end.
 
     Attributes:

@@ -9,13 +9,13 @@ a model begins with.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 
 REPLY_RULE = "text that is not empty and does not begin with '@', as the replies of nested calls do"
@@ -203,7 +203,7 @@ def storable_id(text: object, mark: str = "") -> str:
 
 
 def _digest(text: str) -> str:
-    return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
+    return f"sha256-{bytes_digest(text.encode(errors='surrogatepass'))}"
 
 
 def checked_reply(reply: str) -> str:

@@ -10,13 +10,12 @@ The errors about a session that is not held are made here, in the same words ove
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from handrail.clock import Clock
+from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
@@ -98,7 +97,7 @@ class SessionLockTable:
     __slots__ = ("_clock", "_freed", "_held", "_jitter", "_locks", "_store")
 
     def __init__(
-        self, locks: LockBackend, *, clock: Clock, store: str, jitter: Callable[[], float] = random.random
+        self, locks: LockBackend, *, clock: Clock, store: str, jitter: Callable[[], float] = random_fraction
     ) -> None:
         self._locks = locks
         self._clock = clock

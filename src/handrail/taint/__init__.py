@@ -9,7 +9,14 @@ mail, a file that was received. Once a handler of such a tool has ended, its ses
   program has extracted, which may be used without asking.
 """
 
-from handrail.taint.policy import Sanitized, TaintPolicy
+from typing import TYPE_CHECKING
+
+from handrail.lazy_exports import lazy_exports
 from handrail.taint.state import Provenance, Tainted, taint_by_answer, taints_of
+
+if TYPE_CHECKING:
+    from handrail.taint.policy import Sanitized, TaintPolicy
+else:
+    __getattr__ = lazy_exports(__name__, {"policy": "Sanitized TaintPolicy"})
 
 __all__ = ["Provenance", "Sanitized", "TaintPolicy", "Tainted", "taint_by_answer", "taints_of"]

@@ -22,14 +22,14 @@ Theory of operation
 
 from __future__ import annotations
 
-import hmac
-import secrets
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from handrail.errors.developer import check_argument
 from handrail.prompt.content_parts import ContentPart, TextPart
+from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef
@@ -133,7 +133,7 @@ def _in_line(text: str) -> str:
 
 def new_secret() -> str:
     """A random secret of a session."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 class TaintIndex:
@@ -322,4 +322,4 @@ def delimiter_of(session: Session, ref: CallRef, place: int | None = None) -> st
     secret = secret_of(session)
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
     named = repr((session.session_id, *ref.stored, place))
-    return hmac.digest(secret.encode(), named.encode(errors="surrogatepass"), "sha256").hex()[:_DIGITS]
+    return bytes_digest(named.encode(errors="surrogatepass"), secret.encode())[:_DIGITS]

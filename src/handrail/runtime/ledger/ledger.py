@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import random
 import time
 import weakref
 from collections import deque
@@ -19,7 +18,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from handrail.clock import SYSTEM_CLOCK, Clock
+from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
 from handrail.prompt.idempotency import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
@@ -98,7 +97,7 @@ class EffectLedger:
         *,
         clock: Clock = SYSTEM_CLOCK,
         new_id: Callable[[], str] = new_effect_id,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random_fraction,
     ) -> None:
         if store is not None and not hasattr(store, "unresolved_slots"):
             expected = "a store: handrail.store.open('sqlite:///desk.db')"

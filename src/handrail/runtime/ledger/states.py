@@ -112,12 +112,12 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
+from handrail.serde.canonical import bytes_digest
 from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
@@ -259,7 +259,7 @@ def unknown_row(row: EffectRow, why: str) -> EffectRow:
     if _EFFECT_ID.fullmatch(row.effect_id):
         return unknown
     # A corrupt id is replaced, deterministically; otherwise the resolution of the effect could not be read either.
-    return unknown._replace(effect_id=sha256(row.effect_id.encode(errors="replace")).hexdigest()[:32])
+    return unknown._replace(effect_id=bytes_digest(row.effect_id.encode(errors="replace"))[:32])
 
 
 def resolved_row(

@@ -3,7 +3,7 @@
 A type is stored under a stable name and a version. The name is `module:QualifiedName` unless `stored_as` gives another,
 which is what types that are kept for long should have: then the class may be renamed and moved. Reading knows the
 classes that it is given, those that `stored_as` has named, and those of modules that the program has imported; it
-imports nothing, and nothing is pickled.
+imports nothing but modules of Handrail (`name_late`), and nothing is pickled.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
+from importlib import import_module
 from types import GenericAlias, MappingProxyType, NoneType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -35,6 +36,9 @@ _STORED_AS = "__handrail_stored_as__"  # the attribute of a class that holds wha
 _NAME = re.compile(r"[\w.:<>/-]{1,200}")
 _NAMED: dict[str, type[Any]] = {}
 """The classes that `stored_as` has named; a class is named when its module is imported, once."""
+
+_LATE: dict[str, str] = {}
+"""The modules of classes by the names that `stored_as` gives them."""
 
 
 class StoredForm(Protocol):
@@ -104,6 +108,15 @@ def stored_as(
         return cls
 
     return mark
+
+
+def name_late(modules: Mapping[str, str]) -> None:
+    """Name the modules of stored types that are imported when a session that has values of them is read.
+
+    Args:
+        modules: the stored names of each module, with blanks between them.
+    """
+    _LATE.update({name: module for module, names in modules.items() for name in names.split()})
 
 
 def forget_types(gone: Callable[[str], bool]) -> None:
@@ -267,7 +280,7 @@ def stored_type(kind: type[Any]) -> StoredType:
 
 
 def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
-    """The dataclass of a stored name, if the program knows it; nothing is imported.
+    """The dataclass of a stored name, if the program knows it; nothing is imported but by `name_late`.
 
     The name of a class in a project folder has the path of the folder in it, unless `stored_as` gave one. If no class
     has it, it is that of the same module in another project folder, because the project may have been moved.
@@ -279,6 +292,8 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
     for kind in types:
         if stored_type(kind).name == name:
             return kind
+    if name in _LATE:
+        import_module(_LATE[name])
     if name in _NAMED:
         return _NAMED[name]
     found = _type_at(name)
