@@ -403,7 +403,8 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
 def is_made_up(factory: object) -> bool:
     """Whether a `default_factory` may make another value for each call."""
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
-    return factory is not None and not is_copy and not any(factory is each for each in _CONSTANT)
+    # `list[str]` makes what `list` makes.
+    return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
 
 
 def _factories(model: type[BaseModel]) -> list[str]:
