@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from concurrent.futures import Future
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -256,9 +257,9 @@ def test_a_task_that_a_signal_cancels_when_it_is_woken_keeps_no_other_from_being
     """The loop is woken for those that are completed together with it, and for later ones."""
 
     async def main() -> list[str]:
-        loop = asyncio.get_running_loop()
+        loop: Any = asyncio.get_running_loop()
         first: Future[None] = Future()
-        loop.create_future = lambda: CancelledBySignal(loop=loop)  # type: ignore[method-assign]
+        loop.create_future = lambda: CancelledBySignal(loop=loop)
         interrupted = completed(first)
         del loop.create_future  # that of the class again
         beside, later = outlast(completed_later("beside")), outlast(completed_later("later"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_resources_are_bound_to_the_list_or_to_the_prompt() -> None:
     """As `Prompt.bind` does."""
     section = ToolsSection(title="Desk", tools=[note])
     prompt = Prompt(PromptTemplate(ns="tests", key="desk", sections=[section]))
-    for given in ({"tools": [note]}, {"prompt": prompt}):
+    for given in cast("tuple[dict[str, Any], ...]", ({"tools": [note]}, {"prompt": prompt})):
         files = InMemoryFilesystem()
         desk = ToolExecutor(session=Session(), resources={Filesystem: files}, **given)
         assert desk.execute(ToolCall("1", "note", {"order": "A-1"})).success

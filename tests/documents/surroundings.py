@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 from uuid import UUID
 
 import handrail.contrib.tools
@@ -201,4 +201,4 @@ def _from_the_standard_library() -> dict[str, object]:
     classes = (Enum, Generic, Mapping, Protocol, UUID, dataclasses.dataclass, dataclasses.field, datetime, timedelta)
     variables = ("ParamsT", "PayloadT", "ResultT", "T")
     named: dict[str, object] = {one.__name__: one for one in classes}
-    return {**named, **{name: TypeVar(name) for name in variables}, "Any": Any, "Literal": Literal}
+    return {**named, **{name: cast("Any", TypeVar)(name) for name in variables}, "Any": Any, "Literal": Literal}

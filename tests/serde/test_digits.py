@@ -54,8 +54,12 @@ def numbers() -> st.SearchStrategy[str]:
     """JSON numbers of up to 40 digits, with exponents."""
     digits = st.text("0123456789", min_size=1, max_size=20)
     exponent = st.integers(-400, 400).map(lambda power: f"e{power}") | st.just("")
+
+    def number(sign: str, whole: str, part: str, power: str) -> str:
+        return f"{sign}{whole.lstrip('0') or '0'}.{part}{power}"
+
     made = st.builds(
-        lambda sign, whole, part, power: f"{sign}{whole.lstrip('0') or '0'}.{part}{power}",
+        number,
         st.sampled_from(["", "-"]),
         digits,
         digits,

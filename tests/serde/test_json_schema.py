@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from inline_snapshot import snapshot
 from pydantic import Field
@@ -72,7 +72,7 @@ def test_a_model_sees_closed_objects_with_descriptions_and_without_noise() -> No
 
 def test_a_recursive_dataclass_stands_at_the_root_in_full() -> None:
     """Providers ask for an object at the root, so it is no bare reference."""
-    node = {
+    node: dict[str, Any] = {
         "additionalProperties": False,
         "properties": {
             "name": {"type": "string"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, NotRequired, TypeVar
+from typing import Annotated, Any, Generic, NotRequired, TypeVar, cast
 
 import pytest
 from hypothesis import given
@@ -222,9 +222,10 @@ def test_dataclasses_within_a_model_are_closed(cls: type[Any]) -> None:
         size["width"] = 1.5
 
 
-def _objects(node: object) -> list[dict[str, Any]]:
-    if isinstance(node, list):
-        return [found for each in node for found in _objects(each)]
-    if not isinstance(node, dict):
-        return []
-    return [node, *(found for each in node.values() for found in _objects(each))]
+def _objects(node: Any) -> list[dict[str, Any]]:
+    own: list[dict[str, Any]] = [node] if isinstance(node, dict) else []
+    items = cast("list[Any]", node if isinstance(node, list) else [])
+    return [
+        *own,
+        *(found for each in (*items, *(part for one in own for part in one.values())) for found in _objects(each)),
+    ]

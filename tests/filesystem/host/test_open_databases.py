@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -209,9 +210,9 @@ def test_a_folder_with_an_open_database_stays(tmp_path: Path, wording: Wording) 
         store.open(f"sqlite:///{root}/outer/data/desk.db"),
     ):
         for folder in ("outer", "outer/data"):
-            for refused in (lambda path: files.remove(path, recursive=True), lambda path: files.move(path, "other")):
+            for refused in (partial(files.remove, folder, recursive=True), partial(files.move, folder, "other")):
                 with raises(PathConflictError, wording):
-                    refused(folder)
+                    refused()
         assert files.list("outer/data") == ()
         assert (root / "outer" / "data" / "desk.db").exists()
 

@@ -165,7 +165,7 @@ def test_a_pipe_in_place_of_an_ignore_file_has_no_rules(root: Path, shadow: Shad
 
 @pytest.mark.parametrize("given", ["1 GB", -1, True])
 @pytest.mark.parametrize("kind", [HostFilesystem, ShadowRepository])
-def test_a_limit_that_is_not_a_number_of_bytes_is_refused(kind: Any, given: object, root: Path, tmp_path: Path) -> None:
+def test_a_limit_that_is_not_a_number_of_bytes_is_refused(kind: Any, given: Any, root: Path, tmp_path: Path) -> None:
     """Before anything is opened."""
     where = (tmp_path / "git",) if kind is ShadowRepository else ()
     with pytest.raises(InvalidArgumentError) as raised:

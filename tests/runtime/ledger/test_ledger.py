@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_expired_row_of_another_partition_does_not_count(ledger: EffectLedger, c
 @pytest.mark.parametrize("scope", ["session", "prompt", "global"])
 def test_key_for_names_what_an_executor_has_recorded(strategy: Any, scope: str) -> None:
     """Of every strategy and scope: `lookup` finds the effect, and after `invalidate` it happens again."""
-    options: dict[str, Any] = {"params": {"param_keys": ["order_id"]}, "custom": {"key_fn": lambda p: p.order_id}}
+    options: dict[str, Any] = {"params": {"param_keys": ["order_id"]}, "custom": {"key_fn": attrgetter("order_id")}}
     config = IdempotencyConfig(strategy=strategy, scope=scope, **options.get(strategy, {}))
     effects: list[str] = []
 

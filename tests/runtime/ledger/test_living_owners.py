@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -98,7 +98,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
 
 
 @contextmanager
-def owner(url: str) -> Iterator[Fork]:
+def owner(url: str) -> Generator[Fork]:
     """Another process, which holds the claim."""
     with start("tests.runtime.ledger.claim_child", url) as process:
         assert process.stdout.readline() == "claimed\n"

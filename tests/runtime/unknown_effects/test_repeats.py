@@ -151,7 +151,11 @@ def test_absence_counts_at_once_only_where_it_is_proved(
 ) -> None:
     """A request whose answer was lost may still be on its way; asked later, it counts."""
     bank = Bank(True, False)
-    paying = bank.tool(reconcile=lambda _params, _key: None, reconcile_proves_absence=proves)
+
+    def nothing(_params: object, _key: str) -> None:
+        """It has not happened."""
+
+    paying = bank.tool(reconcile=nothing, reconcile_proves_absence=proves)
     door = executor(paying, session=session)
     message = ask(door, "r1/c1")
     assert not message.success
