@@ -60,6 +60,7 @@ class ConversationOptions:
     """What to show of the conversation of a session.
 
     Attributes:
+        conversation: Show the conversation, as is done without --entries.
         last: Only the last N messages of the conversation, with their calls.
         speaker: Only the conversation of the program's own `loop`, of an `agent`, or of a `prompt`.
         agent: Only the conversation of the agent or prompt of this name.
@@ -67,6 +68,7 @@ class ConversationOptions:
             line.
     """
 
+    conversation: Annotated[bool, Parameter(negative="")] = False
     last: Annotated[int | None, Parameter(metavar="N")] = None
     speaker: Speaker | None = None
     agent: Annotated[str | None, Parameter(metavar="NAME")] = None
