@@ -178,4 +178,5 @@ class Decision:
 
 def held(kind: Any, **metadata: Any) -> Any:
     """A dataclass with a field of this type and metadata."""
-    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))])
+    own = {"__module__": __name__}  # Python 3.11 names another one than later versions
+    return dataclasses.make_dataclass("Held", [("x", kind, dataclasses.field(metadata=metadata))], namespace=own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, NotRequired, TypeVar, cast
+from typing import Annotated, Any, Generic, NotRequired, TypeVar
 
 import pytest
 from hypothesis import given
@@ -224,7 +224,7 @@ def test_dataclasses_within_a_model_are_closed(cls: type[Any]) -> None:
 
 def _objects(node: Any) -> list[dict[str, Any]]:
     own: list[dict[str, Any]] = [node] if isinstance(node, dict) else []
-    items = cast("list[Any]", node if isinstance(node, list) else [])
+    items: list[Any] = [*node] if isinstance(node, list) else []
     return [
         *own,
         *(found for each in (*items, *(part for one in own for part in one.values())) for found in _objects(each)),

@@ -153,9 +153,10 @@ def _alternatives(part: str) -> list[str]:
 def name_expression(part: str) -> str:
     """The regular expression of the names that match one part of a pattern, with `*`, `?`, brackets and braces.
 
-    A bracket stands for itself, too: `[id].ts` matches the file of that name.
+    `[^a]` is `[!a]`, as in rules. A bracket stands for itself, too: `[id].ts` matches the file of that name.
     """
-    texts = [each for text in _alternatives(composed(part)) for each in dict.fromkeys((text, text.replace("[", "[[]")))]
+    parts = _alternatives(composed(part))
+    texts = [each for text in parts for each in dict.fromkeys((text.replace("[^", "[!"), text.replace("[", "[[]")))]
     # The expressions of `translate` do not backtrack over stars, so a pattern that a model has written cannot make a
     # walk hang.
     return "|".join(map(fnmatch.translate, texts))

@@ -452,7 +452,7 @@ class Ticket:
         if self.parent is not None:
             return True
         # What waits for it is nested in one of its turns, or waits on it, or is a call behind it.
-        if _TIES.waiting_on or any(turn.nested.order or turn.waiting for turn in self.turns):
+        if _TIES.waiting_on or _TIES.nested or any(turn.nested.order or turn.waiting for turn in self.turns):
             return CircleSearch(_Waits()).finds((*_TIES.nested, *_TIES.waiting_on), (self,))
         return False
 
@@ -536,6 +536,8 @@ class _Waits:
 
     def __call__(self, ticket: Ticket) -> list[Ticket]:
         found = self._by_rules(ticket)
+        if ticket.parent is not None:  # its call may be the one that waits until these are first
+            found += [ancestor for ancestor in ticket.ancestors() if ancestor.asks]
         if not ticket.asks:
             return found
         excused = ticket.links.excused

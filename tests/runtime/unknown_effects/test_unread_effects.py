@@ -7,17 +7,18 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, RunAbortedError
-from handrail.prompt import PolicyDecision, Tool, tool
+from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult, tool
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolMessage
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.store import Store
-from tests.kit import executor
+from tests.kit import Note, call, executor
+from tests.kit import tool as make_tool
 from tests.runtime import payments
 from tests.wording import Wording
 
@@ -247,3 +248,17 @@ def test_what_a_person_has_found_out_is_answered_once_although_the_answer_was_in
         ask(door, "r2/c2")
     assert answers(door, "r3/c3", "r4/c4") == ONCE
     assert world.paid == ["ann", "ann"]
+
+
+def test_an_equal_call_is_answered_once_with_an_effect_whose_call_has_failed(session: Session) -> None:
+    """It was done, what its handler returned is no result, and the model asks again all the same."""
+    paid: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> Any:
+        paid.append(params.text)
+        return ToolResult.ok(cast("Any", 5) if len(paid) == 1 else params)
+
+    door = executor(make_tool("pay", pay, effect="external"), session=session)
+    messages = [door.execute(call("pay", "ann", id="c"), reply=f"r{number}") for number in range(3)]
+    assert [(message.success, message.replayed) for message in messages] == [(False, False), *ONCE]
+    assert paid == ["ann", "ann"]

@@ -66,6 +66,7 @@ EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
 ExpectedMatch = Literal["unmatched"]
 """What a rule may say of itself: that it is known to fit no call of the project as it is."""
 
+_BRACES: Final = re.compile(r"\{[^{}]*,[^{}]*\}")
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 # YAML reads these as booleans or null, so a name that equals one is quoted.
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
@@ -139,6 +140,9 @@ class Rule:
         for where, pattern in self.arguments.items():
             _check_glob("an argument of a rule", where)
             _check_text(f"the glob for {where}", pattern)
+            if not pattern.startswith("{") and _BRACES.search(pattern):
+                fault = f"the glob for {where}, {pattern!r}, has braces, which stand for themselves"
+                raise AgentError(f"{fault}; write a rule for each alternative")
         # A copy, because the caller's mapping may change afterwards.
         set_field = object.__setattr__
         set_field(self, "commit_on", check_exit_codes(self.commit_on))
@@ -506,16 +510,16 @@ class _RulesReader(DocumentReader):
 
     def glob(self, where: str, tree: YamlNode) -> str:
         """A glob over an argument; a number, `true` and `null` are what JSON writes for them."""
-        try:
-            # Made only for its check of the place.
-            Rule("*", {where: ""})
-        except AgentError as error:
-            self.fail(tree, str(error))
         if not isinstance(tree, YamlScalar) or not (tree.text or isinstance(tree.value, str)):
             self.fail(
                 tree, f"the glob for {quote_value(where)} is text: {where}: 'reports/**'; several are several rules"
             )
         try:
-            return tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
+            text = tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
         except DumpError:
             self.fail(tree, f"{quote_value(tree.text)} is not a number that an argument could have; put it in quotes")
+        try:
+            Rule("*", {where: text})  # for its checks alone
+        except AgentError as error:
+            self.fail(tree, str(error))
+        return text

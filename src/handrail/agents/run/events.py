@@ -98,6 +98,7 @@ class CallEnded:
         raised_at: file and line of the user's code at which the tool raised what ended the call, such as `tools.py:12`,
             from the folder of the project; empty if it raised nothing, or only a library did. Not for the model.
         refused: whether it failed before its handler was started, so that nothing had to be rolled back.
+        has_effect: whether it has an effect in the ledger, which is not rolled back with session and files.
         outcome_unknown: whether its handler was started and failed, and its effect on the world may have happened;
             see `handrail ledger reconcile`.
     """
@@ -113,6 +114,7 @@ class CallEnded:
     raised_at: str = ""
     refused: bool = False
     outcome_unknown: bool = False
+    has_effect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -508,6 +508,7 @@ class AgentRun:
             raised_at=raised_at,
             refused=not event.success and event.handler_seconds is None,
             outcome_unknown=unsettled and event.handler_seconds is not None,
+            has_effect=event.effect_key is not None,
         )
         self.tree.notify(ended)
 

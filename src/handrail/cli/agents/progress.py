@@ -220,7 +220,9 @@ def _outcome(event: CallEnded) -> str:
         return f"ok, replayed, {seconds}" if event.replayed else f"ok, {seconds}"
     if event.outcome_unknown:
         return f"outcome unknown, {seconds}"
-    return f"refused, {seconds}" if event.refused else f"failed, rolled back, {seconds}"
+    if event.refused:
+        return f"refused, {seconds}"
+    return f"failed, {seconds}" if event.has_effect else f"failed, rolled back, {seconds}"
 
 
 def _details(event: CallEnded) -> str:

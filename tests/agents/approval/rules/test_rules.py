@@ -13,6 +13,7 @@ from handrail.agents.approval.decisions import ApprovalMode, Verdict
 from handrail.agents.approval.rules import DEFAULTS, ApprovalRules, Rule, judge_call
 from handrail.errors import AgentError
 from tests.agents.approval.calls import gated
+from tests.kit import raises
 from tests.wording import Wording
 
 EVERY = Rule("*")
@@ -253,3 +254,10 @@ def test_modes_only_answer_questions(
     plain = judge_call(call, rules, "ask").verdict
     assert judge_call(call, rules, "approve-all").verdict == ("deny" if plain == "deny" else "allow")
     assert judge_call(call, rules, "deny-all").verdict in {plain, "deny"} - {"ask"}
+
+
+def test_braces_in_a_glob_are_refused_where_they_would_stand_for_themselves(wording: Wording) -> None:
+    """A rule that denies nothing would be the worst of all; JSON of a mapping begins with a brace."""
+    with raises(AgentError, wording):
+        Rule("*", {"path": "**/*.{key,pem}"})
+    assert Rule("*", {"options": '{"a":1,"b":2}'}).arguments["options"].startswith("{")
