@@ -536,8 +536,7 @@ class _Waits:
 
     def __call__(self, ticket: Ticket) -> list[Ticket]:
         found = self._by_rules(ticket)
-        if ticket.parent is not None:  # its call may be the one that waits until these are first
-            found += [ancestor for ancestor in ticket.ancestors() if ancestor.asks]
+        found += [each for each in ticket.ancestors() if each.asks]  # its call may wait until these are first
         if not ticket.asks:
             return found
         excused = ticket.links.excused
