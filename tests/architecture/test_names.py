@@ -47,7 +47,7 @@ FACES = {
     """,
     "handrail.errors": """
         AgentDepthError AgentError AgentFileError AppliedMeanwhileError ApprovalRulesError BudgetExceededError
-        CallIdReusedError CallPostponed CallTransactionEndedError CircularResourceError CommitInDoubtError
+        CallIdReusedError CallPostponed CircularResourceError CommitInDoubtError
         CompletionCheckError DeadlineExceededError DeveloperMistake DiscoveryError DispatchError DocumentError
         DumpError DuplicateBindingError EffectNotApplied EffectUncertain FactoryError FilesystemBusyError
         FilesystemError HandrailError InvalidArgumentError InvalidReturnError JournalError LeaseLostError
@@ -111,7 +111,7 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant HasCallViews InCall OutcomeRecord RecordCommit Snapshotable Transaction
+        CommitParticipant HasCallViews InCall RecordCommit Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
     "handrail.turns": "HasTurn Ticket TicketLinks Turn draw_ticket own_turn turn_of",

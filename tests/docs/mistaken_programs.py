@@ -343,21 +343,6 @@ def write_without_store(_: Path) -> None:
         call(write_file, session=session, resources={Filesystem: files})
 
 
-def commit_by_driver(_: Path) -> None:
-    """Commit the transaction of a call."""
-
-    def write(params: Order, *, context: ToolContext) -> ToolResult[None]:
-        context.connection.driver_connection().execute("COMMIT")
-        return ToolResult.ok(None)
-
-    with (
-        TemporaryDirectory() as folder,
-        handrail.store.open(f"sqlite:///{folder}/desk.db") as kept,
-        Session.open(kept, "s") as session,
-    ):
-        call(write, session=session)
-
-
 def wrong(value: object) -> Any:
     """A value of which type checkers see nothing."""
     return value
@@ -421,8 +406,6 @@ CALLS = (
     Mistake("files and a session in two stores", "the commit", errors.SecondStoreError, write_to_two_stores),
     Mistake("files without a store, and a session in one", "the first write", errors.SecondStoreError,
             write_without_store),
-    Mistake("a handler that commits by the driver", "the commit", errors.CallTransactionEndedError, commit_by_driver,
-            {"tool": "pay"}),
     Mistake("an identity that stands for another call", "`ToolExecutor.execute`", errors.CallIdReusedError, reuse,
             {"call_id": "1", "reply": "r", "tool": "pay"}),
 )  # fmt: skip

@@ -57,7 +57,6 @@
     │   └── ToolConflictError        tools of one agent have the same name
     ├── DeveloperMistake             raised to the developer once the other calls of the reply have ended
     │   ├── CallIdReusedError        the identity of a recorded call was used for another call
-    │   ├── CallTransactionEndedError  a handler has ended the transaction of its call
     │   ├── CompletionCheckError     the completion checker of a prompt failed
     │   ├── InvalidArgumentError     a function of Handrail was given a value of the wrong kind
     │   ├── InvalidReturnError       a policy, an approver, a key_fn or a reconcile returned another type
@@ -109,7 +108,6 @@ from handrail.errors.agents import (
 )
 from handrail.errors.developer import (
     CallIdReusedError,
-    CallTransactionEndedError,
     CircularResourceError,
     CompletionCheckError,
     DeveloperMistake,
@@ -192,7 +190,6 @@ __all__ = [
     "BudgetExceededError",
     "CallIdReusedError",
     "CallPostponed",
-    "CallTransactionEndedError",
     "CircularResourceError",
     "CommitInDoubtError",
     "CompletionCheckError",

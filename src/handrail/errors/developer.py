@@ -200,28 +200,6 @@ class SecondStoreError(DeveloperMistake):
         self.tool = tool
 
 
-class CallTransactionEndedError(DeveloperMistake):
-    """A handler, or the `apply` of its tool, has ended the transaction of its call through the driver's connection.
-
-    What it wrote may be committed, and the call is not: its effect is unknown, and it is not run again. An effect whose
-    result was recorded before stays done.
-
-    Attributes:
-        tool: name of the tool.
-        store: the URL of the store.
-    """
-
-    def __init__(self, *, tool: str, store: str) -> None:
-        super().__init__(
-            f"the transaction of the call of {tool} in {store} was ended inside the call, so what was written there "
-            "may be committed without it. The handler, its apply, or a library that they use, has committed, rolled "
-            "back or closed the driver's own connection, or executed COMMIT or ROLLBACK. Use only what "
-            "context.connection.driver_connection() returns: its commit and rollback stay inside the call."
-        )
-        self.tool = tool
-        self.store = store
-
-
 class LoopBlockedError(DeveloperMistake):
     """An operation would have blocked an event loop: the loop guard is on (`handrail.loop_guard`). Nothing was done.
 

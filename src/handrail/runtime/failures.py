@@ -16,7 +16,6 @@
 | `DeveloperMistake`: nothing is bound, a policy returned no decision | raised again, after the reply's other calls |
 | an `ExceptionGroup` that holds one, at any depth | the same |
 | `CallIdReusedError` | the same, and not recorded: only the other call has a record |
-| `CallTransactionEndedError` | the same; the effect is unknown, and a call without one has a final record |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
 In each case the call is rolled back first, and one `ToolInvoked` is recorded after. A postponed call is recorded when
@@ -63,7 +62,6 @@ from typing import Any, NamedTuple, cast
 
 from handrail.errors import (
     CallPostponed,
-    CallTransactionEndedError,
     DeadlineExceededError,
     DeveloperMistake,
     DispatchError,
@@ -160,8 +158,6 @@ def failure_of(error: BaseException, tool_name: str) -> Failure:
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
         return Failure(ToolResult.error(redacted(str(ends))), ends)
-    if isinstance(error, CallTransactionEndedError):
-        return Failure(ToolResult.error(f"{tool_name} was ended by {DeveloperMistake.text_for_model}."), error)
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
         return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
     # What Handrail raises says what to do; the program's own exceptions stand at the end of the traceback.

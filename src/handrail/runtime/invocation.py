@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import (
-    CallTransactionEndedError,
     DeadlineExceededError,
     PromptRenderError,
     RecordingError,
@@ -58,7 +57,7 @@ from handrail.runtime.failures import (
     is_for_model,
     safe_refusal,
 )
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread, unknown_outcome
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
 from handrail.serde import Masking
@@ -474,10 +473,7 @@ class Invocation:
         error = self._opening_of(error)
         error = self._lost_store(error)
         result, self.raises = failure_of(error, self.call.name)
-        is_unknown = isinstance(self.raises, CallTransactionEndedError)
-        self.is_final &= is_unknown or (self.raises is None and is_final_refusal(error, self.step))
-        if is_unknown and self.claim.effect is None:
-            result = replace(result, message=f"{result.message} {unknown_outcome(self.call.name)}")
+        self.is_final &= self.raises is None and is_final_refusal(error, self.step)
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
         if self.raises is None or self.opening is not None or mistakes_in(self.raises):

@@ -40,7 +40,6 @@ from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.enlisting import enlist
 from handrail.transaction.participants import (
     CommitParticipant,
-    OutcomeRecord,
     Snapshotable,
     TwoPhaseParticipant,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "CommitParticipant",
     "HasCallViews",
     "InCall",
-    "OutcomeRecord",
     "RecordCommit",
     "Snapshotable",
     "Transaction",

@@ -118,15 +118,6 @@ class CommitParticipant(TwoPhaseParticipant, Protocol):
 
 
 @runtime_checkable
-class OutcomeRecord(Protocol):
-    """A participant that records what is known of the effect of a call, as a claim in the ledger does."""
-
-    def outcome_unknown(self, why: str) -> None:
-        """Record the effect as unknown, whatever the handler returned; the model reads the first line of `why`."""
-        ...
-
-
-@runtime_checkable
 class CommitRecordStore(UnitStore, Protocol):
     """Keeps the ids of journals, and of what participants have prepared, whose calls have been committed.
 

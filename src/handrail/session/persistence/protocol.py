@@ -297,28 +297,6 @@ class DatabaseConnection(Protocol):
         """
         ...
 
-    async def driver_connection_async(self) -> Any:  # noqa: ANN401 - as of `driver_connection`
-        """As `driver_connection`, for `async def` handlers: the event loop runs while the call waits for it.
-
-        Raises:
-            Exception: as of `driver_connection`.
-        """
-        ...
-
-    def driver_connection(self) -> Any:  # noqa: ANN401 - what it is depends on the driver
-        """The driver's connection (`sqlite3`, psycopg) in the same transaction, for a library that works on one.
-
-        Its `commit` keeps what was written so far in the transaction of the call, its `rollback` undoes what was
-        written since, and its `close` returns it. It is the call's, and ends with it. A handler that ends the
-        transaction nevertheless, by SQL or by the connection behind this one, makes the outcome of its call unknown.
-
-        Raises:
-            ModelVisibleError: the call may not write, and is made inside one that writes.
-            SessionError: no call runs here.
-            CallTransactionEndedError: the transaction was ended before.
-        """
-        ...
-
 
 class SessionStore(UnitStore, Protocol):
     """Keeps sessions for many threads and, where it is durable, many processes."""

@@ -47,11 +47,8 @@ _CORRUPT = ("XX",)
 _READ_ONLY = frozenset({"25006", "42501"})
 _ABORTED = "25P02"
 
-FAILED_BEFORE = (
-    "a statement of the transaction has failed, and its exception was caught; call rollback() of the driver's "
-    "connection after such a statement, or let the exception leave the handler"
-)
-"""What a handler has done after whose end a transaction can only be rolled back, and the cure."""
+FAILED_BEFORE = "a statement of the transaction has failed, so it can only be rolled back"
+"""Why a transaction is not committed."""
 
 _KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 10_000}
 """How either side of a connection with locks finds out, in about 10 s, that the machine of the other one is gone."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -39,6 +38,7 @@ from handrail.store.postgres.server import (
 )
 from handrail.store.processes import KernelProcesses
 from handrail.store.protocol import points_of
+from handrail.store.sql.call_places import CallPlaces
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -48,7 +48,6 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
-from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.unit_writer import may_group
 
@@ -121,7 +120,7 @@ class PostgresDriver:
         self._server_clock = ServerClock(self._server_time)
         self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
         self._asks_time = clock is None
-        self.call_places: FairSemaphore = FairSemaphore(places_of_calls(server.connections))
+        self.call_places: CallPlaces = CallPlaces(places_of_calls(server.connections))
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
             connection_class=PsycopgConnection,
@@ -196,23 +195,19 @@ class PostgresDriver:
         """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
         return one_statement(writes)
 
-    def acquire(self, seconds: float | None = None) -> PostgresConnection:
-        """A connection for one unit of work; those that were closed while idle are replaced.
-
-        Args:
-            seconds: how long to wait for one; `None` for as long as the pool does.
-        """
+    def acquire(self) -> PostgresConnection:
+        """A connection for one unit of work; those that were closed while idle are replaced."""
         self._server.refuse_forked(self._process)
         check_blocking("a statement of", self.url)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
             for _ in range(self._server.connections):
-                connection = self._pool.getconn(seconds)
+                connection = self._pool.getconn()
                 if is_alive(connection):
                     break
                 self._pool.putconn(connection)
             else:
-                connection = self._pool.getconn(seconds)
+                connection = self._pool.getconn()
             return PostgresConnection(self._server, connection)
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
@@ -225,17 +220,14 @@ class PostgresDriver:
             link.rollback()
             self._pool.putconn(link.connection)
 
-    def acquire_for_call(self, seconds: float) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
-        return self.acquire(seconds)
+        return self.acquire()
 
     def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
         if isinstance(link, PostgresConnection):
-            if link.is_exposed:
-                link.connection.close()  # a late handler may still have it; the pool opens another one
-            else:
-                link.clean()
+            link.clean()
         self.release(link)
 
     def is_refused_write(self, error: Exception) -> bool:
@@ -278,16 +270,14 @@ class PostgresConnection:
 
     Attributes:
         connection: the connection.
-        is_exposed: whether a handler has had the connection of psycopg.
     """
 
-    __slots__ = ("_begun", "_server", "connection", "is_exposed")
+    __slots__ = ("_begun", "_server", "connection")
 
     def __init__(self, server: Server, connection: PsycopgConnection) -> None:
         self.connection: PsycopgConnection = connection
         self._server = server
         self._begun = False
-        self.is_exposed: bool = False
 
     @property
     def in_transaction(self) -> bool:
@@ -354,12 +344,6 @@ class PostgresConnection:
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         self._begun = True
 
-    def begin_writing(self, seconds: float) -> bool:  # noqa: ARG002 - the interface's; it waits for no other one
-        """Begin a transaction that may write in the place of one that reads."""
-        self.rollback()
-        self.begin()
-        return False
-
     def commit(self) -> None:
         """Commit the transaction."""
         if not self.in_transaction and not self.is_lost:
@@ -418,34 +402,6 @@ class PostgresConnection:
             else:
                 cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
-
-    def in_savepoint(self, sql: str) -> bool:
-        """Execute a statement about a savepoint; returns whether there is one of that name."""
-        try:
-            self._executed(sql, ())
-        except (psycopg.errors.InvalidSavepointSpecification, psycopg.errors.NoActiveSqlTransaction):
-            return False
-        except psycopg.Error as error:
-            # The program has closed it, or has finished the connection of libpq that it is made on.
-            # The pointer is an attribute of both implementations of psycopg, which its type does not declare.
-            pointer: object = getattr(self.connection.pgconn, "pgconn_ptr", self)
-            if self.is_lost and (not self.connection.broken or pointer is None):
-                return False
-            raise self._server.translated(error) from error
-        return True
-
-    def expose(self) -> PsycopgConnection:
-        """The connection of psycopg. It is closed at the end of the call."""
-        self.is_exposed = True
-        return self.connection
-
-    def reset_factories(self) -> None:
-        """Have rows be tuples again."""
-        self.connection.row_factory = tuple_row
-
-    def seal(self) -> None:
-        """Have the transactions after this one only read."""
-        self.execute("SET default_transaction_read_only = on")
 
     def cancel(self) -> None:
         """Have the statement fail that another thread executes, if one does."""

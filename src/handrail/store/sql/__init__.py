@@ -3,7 +3,7 @@
 - `driver`: what a database driver and one connection of it must do.
 - `database`: the tables, and where a statement runs: in the unit that is open, or by itself.
 - `call_connection`: `context.connection`: the handler's SQL in the call's transaction.
-- `call_place`, `call_statements`: who waits for it, what it may not execute, and what it has read.
+- `call_places`: who waits for it, and for writing.
 - `store`: `SqlStore`: every statement on effects, sessions and commit records.
 - `rows`: values to columns and back; what a damaged row says.
 """

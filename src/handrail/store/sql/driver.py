@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.store.processes import Processes
 from handrail.store.session_locks import LockBackend
-from handrail.store.sql.fair_semaphore import FairSemaphore
+from handrail.store.sql.call_places import CallPlaces
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
@@ -151,20 +151,6 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
-    def begin_writing(self, seconds: float) -> bool:
-        """End a transaction that was begun with `begin_reading`, and begin one that may write.
-
-        Args:
-            seconds: how long to wait for other processes that write.
-
-        Returns:
-            Whether the database was not changed in between.
-
-        Raises:
-            StoreError: it could not be begun; no transaction is open.
-        """
-        ...
-
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
@@ -174,37 +160,6 @@ class DriverConnection(StatementExecutor, Protocol):
 
     def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """As `execute_native`, in a transaction that may write, but the database holds this statement to reading."""
-        ...
-
-    @property
-    def is_exposed(self) -> bool:
-        """Whether a handler has had the driver's own connection."""
-        ...
-
-    def in_savepoint(self, sql: str) -> bool:
-        """Execute a statement about a savepoint; returns whether there is one of that name.
-
-        There is none once the transaction that it was set in has ended.
-
-        Raises:
-            StoreError: it has failed for another reason.
-        """
-        ...
-
-    def expose(self) -> Any:  # noqa: ANN401 - each driver has a class of its own
-        """The driver's own connection. No other call uses it afterwards."""
-        ...
-
-    def reset_factories(self) -> None:
-        """Have rows be tuples again, whatever a handler has set on the driver's connection."""
-        ...
-
-    def seal(self) -> None:
-        """Have the connection take no writes once the present transaction has ended.
-
-        Raises:
-            StoreError: what went wrong.
-        """
         ...
 
     def cancel(self) -> None:
@@ -234,7 +189,7 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     @property
-    def call_places(self) -> FairSemaphore:
+    def call_places(self) -> CallPlaces:
         """Who may have a connection for a call; where there is one writer, units of work take a place as well."""
         ...
 
@@ -336,11 +291,8 @@ class Driver(StatementExecutor, Protocol):
         """Take a connection back from a unit; a transaction that is still open is undone."""
         ...
 
-    def acquire_for_call(self, seconds: float) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         """A connection for a call, to be returned with `release_from_call` from any thread.
-
-        Args:
-            seconds: how long to wait for one.
 
         Raises:
             StoreError: none is available.
@@ -351,7 +303,7 @@ class Driver(StatementExecutor, Protocol):
         """Take a connection back from a call; a transaction that is still open is undone.
 
         What else the call's statements have left on the connection (settings, temporary tables) does not reach the
-        next one. A connection that was exposed is closed.
+        next one.
         """
         ...
 

@@ -47,7 +47,7 @@ from handrail.store.protocol import (
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
-from handrail.store.sql.call_place import loop_would_wait
+from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
 from handrail.store.sql.driver import Driver
 from handrail.store.sql.rows import (
@@ -157,7 +157,7 @@ class SqlStore:
 
     def check_wait(self, *, queued: bool) -> None:
         """Refuse to wait for a call, or for a write that may, on the thread of an event loop; see `SessionStore`."""
-        waits = self._driver.one_writer and (queued or self._driver.call_places.has_calls)
+        waits = self._driver.one_writer and (queued or self._driver.call_places.is_used_by_calls())
         if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
 

@@ -33,7 +33,7 @@ from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
 from handrail.store.processes import KernelProcesses, Processes
 from handrail.store.session_locks import LockBackend
-from handrail.store.sql.call_place import loop_would_wait
+from handrail.store.sql.call_places import CallPlaces, Place, loop_would_wait
 from handrail.store.sql.driver import (
     ColumnTypes,
     DriverConnection,
@@ -44,7 +44,6 @@ from handrail.store.sql.driver import (
     StatementExecutor,
     StatementParameters,
 )
-from handrail.store.sql.fair_semaphore import FairSemaphore
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.unit_writer import may_group, write_group
 from handrail.store.sqlite.file import OpenedFiles, SqliteFile, is_read_only
@@ -129,7 +128,8 @@ class SqliteDriver:
         self.busy: timedelta = file.busy
         self._busy = file.busy.total_seconds()
         self._process = current_pid()
-        self.call_places: FairSemaphore = FairSemaphore(1)  # taken by units too: one of this process writes at a time
+        self.call_places: CallPlaces = CallPlaces(1)  # taken by units too: one of this process writes at a time
+        self._place: Place | None = None  # of the unit that is written
         self._lock = threading.RLock()  # who uses `_link`
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
@@ -218,7 +218,7 @@ class SqliteDriver:
             self._writer = 0
             self._leave()
 
-    def acquire_for_call(self, seconds: float) -> DriverConnection:  # noqa: ARG002 - the interface's; it opens one
+    def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
         self._check()
         check_blocking("connecting to", self.url)
@@ -282,8 +282,15 @@ class SqliteDriver:
             msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
             raise StoreUnavailableError(msg, store=self.url)
         until = time.monotonic() + self._busy
-        if not self.call_places.acquire(self._busy, behind_calls=may_wait_for_calls()):
-            if not may_wait_for_calls():
+        place = self.call_places.ask()
+        try:
+            behind_call = not may_wait_for_calls() and self.call_places.is_used_by_calls()
+            place.wait(0.0 if behind_call else self._busy)
+        except BaseException:
+            self.call_places.release(place)
+            raise
+        if place.cancel():
+            if behind_call:
                 raise loop_would_wait(self.url)
             msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
             raise StoreUnavailableError(msg, store=self.url, waited=True)
@@ -296,12 +303,15 @@ class SqliteDriver:
                 self._lock.release()
                 raise
         except BaseException:
-            self.call_places.release()
+            self.call_places.release(place)
             raise
+        self._place = place
 
     def _leave(self) -> None:
+        place, self._place = self._place, None
         self._lock.release()
-        self.call_places.release()
+        if place is not None:
+            self.call_places.release(place)
 
 
 class SqliteConnection:
@@ -314,7 +324,7 @@ class SqliteConnection:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    __slots__ = ("__weakref__", "_connection", "_file", "_open_when_cancelled", "_release", "_tenths", "is_exposed")
+    __slots__ = ("__weakref__", "_connection", "_file", "_release", "_tenths")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -322,9 +332,7 @@ class SqliteConnection:
         self._release = weakref.finalize(self, track_connections, file.path, -1)
         self._connection = file.connect()
         track_connections(file.path, 0)  # the log may be new
-        self._open_when_cancelled = False
         self._tenths = _ALL
-        self.is_exposed: bool = False
 
     @property
     def in_transaction(self) -> bool:
@@ -361,7 +369,6 @@ class SqliteConnection:
 
     def begin(self) -> None:
         """Begin a transaction that may write, as soon as no other one may."""
-        self._open_when_cancelled = False
         self.execute("BEGIN IMMEDIATE")
 
     def begin_with(self, query: str) -> Rows:
@@ -371,18 +378,8 @@ class SqliteConnection:
 
     def begin_reading(self) -> None:
         """Begin a transaction on a connection that SQLite holds to reading from now on."""
-        self._open_when_cancelled = False
-        self.seal()
+        self.execute("PRAGMA query_only = ON")
         self.execute("BEGIN")
-
-    def begin_writing(self, seconds: float) -> bool:
-        """Begin a transaction that may write in the place of one that reads; see `DriverConnection.begin_writing`."""
-        seen = self.query("PRAGMA data_version")
-        self.rollback()
-        self.execute("PRAGMA query_only = OFF")
-        self.wait_for_others(seconds)
-        self.begin()
-        return self.query("PRAGMA data_version") == seen
 
     def wait_for_others(self, seconds: float) -> None:
         """Wait so long for other processes that write; in tenths of `busy`, because to set it takes a statement."""
@@ -418,44 +415,15 @@ class SqliteConnection:
 
     def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler that may only read; raises what `sqlite3` raises."""
-        self.seal()
+        self.execute("PRAGMA query_only = ON")
         try:
             return self.execute_native(sql, parameters)
         finally:
             self.execute("PRAGMA query_only = OFF")
 
-    def in_savepoint(self, sql: str) -> bool:
-        """Execute a statement about a savepoint; returns whether there is one of that name."""
-        try:
-            self._connection.execute(sql)
-        except sqlite3.ProgrammingError:  # it has been closed
-            return False
-        except sqlite3.Error as error:
-            cancelled = self._open_when_cancelled and not self.in_transaction
-            if cancelled or "no such savepoint" not in str(error):
-                raise self._file.translated(error) from error
-            return False
-        return True
-
-    def expose(self) -> sqlite3.Connection:
-        """The connection of `sqlite3`. It is closed at the end of the call, as that of each call is."""
-        self.is_exposed = True
-        return self._connection
-
-    def reset_factories(self) -> None:
-        """Have rows be tuples again."""
-        self._connection.row_factory = None
-        self._connection.text_factory = str
-
-    def seal(self) -> None:
-        """Have the connection take no writes; a transaction that has written can be committed all the same."""
-        self.execute("PRAGMA query_only = ON")
-
     def cancel(self) -> None:
         """Have the statement fail that another thread executes; one that writes takes the transaction along."""
         with suppress(sqlite3.ProgrammingError):  # it has been closed
-            # The second time the transaction may be gone already.
-            self._open_when_cancelled = self._open_when_cancelled or self._connection.in_transaction
             self._connection.interrupt()
 
     def close(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from contextvars import copy_context
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from handrail.errors import (
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store import MemoryStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
+from handrail.store.sql.call_connection import check_statement
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
@@ -140,7 +142,12 @@ def test_rows_of_a_statement_can_be_fetched(orders: Store) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["COMMIT", " begin", "-- why\nROLLBACK", "/* /* a */ */ ; savepoint x", "PRAGMA x", "prepare transaction 'a'"],
+    [
+        *("COMMIT", " begin", "-- why\nROLLBACK", "/* a */ ; savepoint x", "PRAGMA x", "prepare transaction 'a'"),
+        *("\ufeffCOMMIT", "/*/ a */ COMMIT;", "-- a\r\nEND", "/**//***/COMMIT", "\n\tSET LOCAL x = 1"),
+        # SQLite and PostgreSQL do not agree where these comments end.
+        *("/* /* a */ */ COMMIT", "/* /* a */ COMMIT", "-- a\rCOMMIT", "-- /*\rCOMMIT"),
+    ],
 )
 def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording: Wording) -> None:
     """Statements that would begin, end or change it are refused, and the call may go on."""
@@ -151,6 +158,14 @@ def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording
         assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT 1", "(SELECT 1)", "WITH x AS (SELECT 1) SELECT 1", "/* a */ -- COMMIT\nSELECT 'COMMIT'", "", "-- a"]
+)
+def test_other_statements_pass(sql: str) -> None:
+    """What they mean is for the database to say."""
+    check_statement(sql)
 
 
 def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
@@ -197,10 +212,10 @@ class _Interrupted(SqliteDriver):
     meanwhile: Callable[[], object]
     lent = 0
 
-    def acquire_for_call(self, seconds: float) -> DriverConnection:
+    def acquire_for_call(self) -> DriverConnection:
         self.meanwhile()
         self.lent += 1
-        return super().acquire_for_call(seconds)
+        return super().acquire_for_call()
 
     def release_from_call(self, link: DriverConnection) -> None:
         self.lent -= 1
@@ -252,3 +267,17 @@ def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClo
     assert record.heard == ["undone"]
     assert items(orders) == []
     assert orders.get("s1", row.key) is None
+
+
+def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path: Path) -> None:
+    """So what it reads is still there when it writes; another process waits for its end."""
+    driver = SqliteDriver(SqliteFile(tmp_path / "desk.db"))
+    with SqlStore(driver) as store, closing(sqlite3.connect(tmp_path / "desk.db", timeout=0)) as other:
+        with_orders(store)
+        with call() as transaction:
+            assert store.connection().execute("SELECT item FROM orders").fetchall() == []
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("INSERT INTO orders VALUES (1, 'milk')")
+            add(store.connection(), "tea")
+            transaction.commit()
+        assert items(store) == ["tea"]
