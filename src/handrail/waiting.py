@@ -279,6 +279,8 @@ class _Slices:
 
     def add(self, waiter: asyncio.Future[None], _completed: object = None) -> None:
         """Have the loop of a waiter complete it; called in any thread."""
+        if waiter.done():  # cancelled: its loop may have ended, which it would keep from being collected
+            return
         self._due.append(waiter)
         if self._is_scheduled:
             return

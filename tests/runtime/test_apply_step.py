@@ -30,6 +30,7 @@ from handrail.runtime import (
     EffectLedger,
     PromptEvaluationError,
     Session,
+    ToolCall,
     ToolInvoked,
     ToolRaised,
 )
@@ -150,6 +151,25 @@ def test_a_result_that_the_reconciler_finds_is_applied(shop: Shop, way: Run) -> 
     found = way(door, call("charge", "lost", id="call-2"))
     assert (found.success, found.replayed, shop.booked, len(session[Booked])) == (True, True, ["lost"], 1)
     assert shop.row().applied_at == shop.clock.now()
+
+
+def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None:
+    """The model asks again under another id; after that, an equal call is new. In one caller, each is new."""
+    session = shop.session()
+    shop.fails.append(ValueError("no such account"))
+    door = shop.door(session)
+    messages = [ask(door, reply=f"r{number}") for number in range(3)]
+    assert [(each.success, each.replayed) for each in messages] == [(False, False), (True, True), (True, False)]
+    assert (shop.charged, len(session[Booked])) == (["lamp"] * 2, 2)
+
+    def twice(params: Note, *, context: ToolContext) -> ToolResult[Note]:
+        refs = [ToolCall(ref, "charge", {"text": params.text}) for ref in ("n1", "n2")]
+        assert [door.execute(ref).replayed for ref in refs] == [False, False]
+        return ToolResult.ok(params)
+
+    door = shop.door(session, shop.tool(), tool("parent", twice))
+    assert ask(door, name="parent", reply="r4").success
+    assert (len(shop.charged), len(session[Booked])) == (4, 4)
 
 
 def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:

@@ -178,10 +178,8 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
     except BaseException as again:  # noqa: BLE001 - decided as any other
         error = again
     result, answer = await run.fail(error)
-    if (
-        run.raises is None and run.claim.is_done and run.claim.apply is None
-    ):  # a model that asks again is answered with it, once
-        await run.mode.in_thread(run.claim.leave_unread)
+    if run.raises is None:
+        await leave_unread_effects(run, error, has_message=True)
     return await _ask_at_once(run, result, error) if run.ended_in_doubt else (result, answer)
 
 

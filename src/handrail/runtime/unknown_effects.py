@@ -14,13 +14,13 @@ and of the sessions named after it.
 | an equal call of the run | the call |
 |---|---|
 | is unknown | is refused, if the reconciler does not determine one of the next two |
-| has happened, as was determined later, and no call was answered with that | is answered with its result |
+| has happened, and no call that succeeded was answered with that | is answered with its result |
 | anything else | runs |
 
 So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that a
-model reads. The answer is recorded in the unit that commits the call (`EffectReported`), and in the session of a
-caller when the called agent has answered (`report_above`). The refusal is final for the identity of the call; under
-another id it is looked at anew.
+model reads. So is one whose call has failed, or had no message. The answer is recorded in the unit that commits the
+call (`EffectReported`), and in the session of a caller when the called agent has answered (`report_above`). The refusal
+is final for the identity of the call; under another id it is looked at anew.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import NO_CLAIM, is_result, leave_unread, unknown_outcome
+from handrail.runtime.ledger.claim import NO_CLAIM, holding_ticket, is_result, leave_unread, unknown_outcome
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
@@ -90,7 +90,9 @@ async def repeated_effect(
     ledger = run.environment.effect_ledger
     session = run.environment.session
     rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
-    equal = [row for row in rows if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
+    # What is done and has a holder is part of a call that has not ended.
+    ended = [row for row in rows if row.status != "done" or holding_ticket(row) is None]
+    equal = [row for row in ended if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     if not equal or not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
         return None
     for row in equal:
@@ -158,22 +160,22 @@ def _had_message(session: Session, call: CallRef) -> bool:
     return record is None or record.final
 
 
-async def leave_unread_effects(run: Invocation, error: BaseException) -> None:
-    """Leave what a call has done to the calls that equal it, because it ends by an exception, and without a message.
+async def leave_unread_effects(run: Invocation, error: BaseException, *, has_message: bool = False) -> None:
+    """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
 
     A store that fails here is logged.
     """
     if isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is being closed with its loop
-        _leave_unread(run)
+        _leave_unread(run, has_message=False)
     elif run.claim.is_done or run.reports is not None or run.nested_calls:
-        await run.mode.in_thread(partial(_leave_unread, run))
+        await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))
 
 
-def _leave_unread(run: Invocation) -> None:
+def _leave_unread(run: Invocation, *, has_message: bool) -> None:
     session = run.environment.session
     try:
         leave_unread(NO_CLAIM, run.nested_calls)
-        if (run.claim.leave_unread() or run.reports is not None) and run.turn.outer is None:
+        if (run.claim.leave_unread() or run.reports is not None) and run.turn.outer is None and not has_message:
             record = session.recorded_call(run.ref)
             if isinstance(record, ToolInvoked) and record.final:  # else a repeat of the call would be answered from it
                 session.log_event(replace(record, final=False, replayed=True), run.ref)

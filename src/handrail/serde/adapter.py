@@ -157,7 +157,7 @@ _SEND_TEXT: Final[LiteralString] = (
 _INEXACT: Final = ContextVar[frozenset[float]]("inexact", default=frozenset())
 """Those of the text that is being read; see `inexact_numbers`."""
 
-_FLOAT: Final = Context(prec=15, Emin=-307, Emax=307, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
+_FLOAT: Final = Context(prec=15, Emin=-308, Emax=307, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
 
 _LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}"
 

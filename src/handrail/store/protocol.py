@@ -169,8 +169,9 @@ class EffectRow(NamedTuple):
 
     @property
     def is_unresolved_slot(self) -> bool:
-        """Whether this is a slot that is running or unknown, or was resolved as happened."""
-        return self.is_slot and (self.status in {"running", "unknown"} or self.was_found_done)
+        """Whether this is a slot that is running or unknown, was found done, or waits for `apply`."""
+        is_unread = self.was_found_done or self.is_kept_until_applied
+        return self.is_slot and (self.status in {"running", "unknown"} or is_unread)
 
 
 class ExpiredEffects(NamedTuple):

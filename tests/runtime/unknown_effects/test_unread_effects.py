@@ -187,6 +187,24 @@ def test_the_effect_of_a_nested_call_is_left_when_its_caller_ends_without_a_mess
     assert world.paid == ["ann", "ann"]
 
 
+def test_the_effect_of_a_nested_call_is_left_when_its_caller_fails(session: Session) -> None:
+    """The model reads that the caller has failed, and asks again."""
+    world, ends = World(), [ValueError("the printer is jammed")]
+
+    @tool
+    def teller() -> str:
+        """Pay twice, and print."""
+        messages = [door.execute(ToolCall(ref, "pay", {"to": "ann"})) for ref in ("n1", "n2")]
+        if ends:
+            raise ends.pop()
+        return str([message.replayed for message in messages])
+
+    door = world.door(session, teller)
+    later = [door.execute(ToolCall("c", "teller"), reply=reply) for reply in ("r1", "r2", "r3")]
+    assert [message.content for message in later][1:] == ["[True, True]", "[False, False]"]
+    assert world.paid == ["ann"] * 4
+
+
 def test_a_payment_is_unknown_if_a_call_inside_it_waits_for_an_approval(session: Session, kept: Store) -> None:
     """That exception is not the word of its handler, which has paid."""
     paid: list[str] = []

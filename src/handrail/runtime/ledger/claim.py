@@ -202,7 +202,7 @@ class ReplayedResult(Claim):
 
     def unresolved_note(self) -> str:
         """That the effect has happened, although this call fails; see `Claim.unresolved_note`."""
-        return "" if self._recorded_by is None else f"But {_done(self._recorded_by)}"
+        return "" if self._recorded_by is None else f"But {done_note(self._recorded_by, waits=False)}"
 
 
 class EffectClaim(Claim):
@@ -339,7 +339,10 @@ class EffectClaim(Claim):
         if self.state != "recorded":
             self._leave()
             raise self._unrecorded(error)
-        what, row = f"{_done(self._tool)} Its changes in the session were rolled back", self._claimed.row
+        what, row = (
+            f"{done_note(self._tool, waits=False)} Its changes in the session were rolled back",
+            self._claimed.row,
+        )
         raise RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="done")
 
     def _unrecorded(self, error: Exception) -> RecordingError:
@@ -356,7 +359,7 @@ class EffectClaim(Claim):
         if outcome == "unknown":
             return _unknown(self._tool)
         if outcome == "done":
-            return f"But {_done(self._tool) if self.apply is None else applied_later(self._tool)}"
+            return f"But {done_note(self._tool, waits=self.apply is not None)}"
         if outcome in {"lost", "left"}:
             return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
         return ""
@@ -546,19 +549,20 @@ def _without_result(tool: Tool[Any, Any]) -> EffectResult:
     return EffectResult(f"{tool.name} was done, but its handler returned no result.", None)
 
 
-def applied_later(tool: Tool[Any, Any]) -> str:
-    """Sentences for the model: an effect has happened, and what belongs to it waits."""
-    done = f"{tool.name} itself was done, and is recorded. What belongs to it has not been applied"
-    if tool.idempotency is not None:
-        return f"{done}: asked again, that is applied, and {tool.name} is not repeated."
-    return f"{done}; the program applies it. {_NOT_AGAIN}"
+def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
+    """Sentences for the model: an effect has happened, although the call fails.
 
-
-def _done(tool: Tool[Any, Any]) -> str:
+    Args:
+        tool: its tool.
+        waits: whether its result is still to be applied.
+    """
     done = f"{tool.name} itself was done, and is recorded"
-    if tool.idempotency is not None:
-        return f"{done}: asked again, it is answered from the record and not repeated."
-    return f"{done}. {_NOT_AGAIN}"
+    if not waits:
+        again = "asked again, it is answered from the record and not repeated."
+        return f"{done}. {_NOT_AGAIN}" if tool.idempotency is None else f"{done}: {again}"
+    done += ". What belongs to it has not been applied"
+    again = f"asked again, that is applied, and {tool.name} is not repeated."
+    return f"{done}; the program applies it. {_NOT_AGAIN}" if tool.idempotency is None else f"{done}: {again}"
 
 
 def _lost(tool: Tool[Any, Any], finding: EffectResult | NotApplied | NotKnown) -> str:

@@ -266,7 +266,7 @@ class EffectLedger:
         row = self._store.get(claim.row.partition, claim.row.key)
         if row is None or not row.is_slot or (row.effect_id, row.status) != (claim.row.effect_id, "done"):
             return False
-        return row.was_found_done or self._replace(row, row._replace(expires_at=None))
+        return row.is_unresolved_slot or self._replace(row, row._replace(expires_at=None))
 
     def settled(self, claim: Claimed) -> None:
         """Stop renewing a claim whose outcome was committed with its call."""

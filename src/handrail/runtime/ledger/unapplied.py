@@ -17,7 +17,7 @@ from typing import Any
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.ledger.claim import EffectClaim, EffectRef, ReplayedResult, applied_later
+from handrail.runtime.ledger.claim import EffectClaim, EffectRef, ReplayedResult, done_note
 from handrail.runtime.ledger.effects import Hit
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import EffectRow, MarkApplied
@@ -57,7 +57,7 @@ class UnappliedResult(ReplayedResult):
 
     def unresolved_note(self) -> str:
         """That the effect has happened, and what waits; see `Claim.unresolved_note`."""
-        return f"But {applied_later(self._tool)}"
+        return f"But {done_note(self._tool, waits=self.apply is not None)}"
 
     def prepare(self) -> None:
         """Do nothing: the row is compared when it is written."""

@@ -7,7 +7,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from handrail.session.persistence.protocol import EntryPosition
+from handrail.store.protocol import UNTIL_APPLIED
 from handrail.store.sql.rows import (
     ANSWER_COLUMNS,
     EFFECT_COLUMNS,
@@ -104,9 +107,10 @@ EFFECTS_BELOW = (
 
 UNRESOLVED_SLOTS = (
     f"{EFFECTS_BELOW} AND substr(key, 1, 5) = 'call:' AND (status IN ('running', 'unknown') "
-    "OR (status = 'done' AND expires_at IS NULL))"
+    "OR (status = 'done' AND (expires_at IS NULL "
+    f"OR (applied_at IS NULL AND expires_at - completed_at >= {UNTIL_APPLIED // timedelta(microseconds=1)}))))"
 )
-"""Their slots that are running, unknown or were resolved as happened."""
+"""Their slots that are running or unknown, were found done, or wait for `apply`."""
 
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""
