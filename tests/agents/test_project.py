@@ -18,6 +18,7 @@ from handrail.errors import (
     DiscoveryError,
     HandrailError,
     ProjectError,
+    RegistryError,
     ResolutionError,
     ToolConflictError,
 )
@@ -174,10 +175,22 @@ def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_pat
         Project.load(tmp_path, built_ins=[FILES])
 
 
-def test_two_agents_of_one_name_are_told_with_both_files(tmp_path: Path, wording: Wording) -> None:
-    """Once: their toolsets do not clash on top of that."""
-    write(tmp_path, {"a.agent": agent("desk"), "b.agent": agent("desk")})
+def test_agents_of_one_name_are_refused_with_all_their_files(tmp_path: Path, wording: Wording) -> None:
+    """The project, each of them, and what calls one of that name; not their neighbours, one of which lacks a tool."""
+    write(
+        tmp_path, {f"{name}.agent": agent("desk") for name in "abc"} | {"caller.agent": agent("x", toolsets="[desk]")}
+    )
+    write(tmp_path, {"lacking.agent": agent("lacking", tools="[desk]"), "sound.agent": agent("sound")})
+    assert type(problem(tmp_path)) is RegistryError
     assert str(problem(tmp_path)) == wording
+    assert load_agent(tmp_path / "sound.agent").name == "sound"
+    for name in ("a", "c", "caller"):
+        with pytest.raises(AgentError) as raised:
+            load_agent(tmp_path / f"{name}.agent")
+        assert str(raised.value) == wording
+    project, _ = Project.survey(tmp_path)
+    assert project is not None
+    assert list(project.agents) == ["x", "lacking", "sound"]
 
 
 def test_an_agent_file_that_is_there_under_two_names_is_one_agent(tmp_path: Path) -> None:

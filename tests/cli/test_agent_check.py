@@ -469,8 +469,9 @@ def test_every_resource_that_nothing_binds_is_a_problem(check: Check, folder: Pa
 
 
 def test_broken_neighbours_are_warnings(check: Check, folder: Path, wording: Wording) -> None:
-    """Another agent file or module that the agent does not need; `handrail run` runs it, too."""
-    write(folder, other__agent="nothing")
+    """Agent files and modules that the agent does not need; `handrail run` runs it, too."""
+    same = "---\nname: same\n---\nHello.\n"
+    write(folder, other__agent="nothing", first__agent=same, second__agent=same)
     (folder / "tools").mkdir()
     (folder / "tools" / "broken.py").write_text("1 / 0")
     ran = check()

@@ -69,7 +69,6 @@ AGENT_FILES: Mapping[str, Files] = {
 
 PROJECTS: Mapping[str, Files] = {
     "several files are wrong": {"tools.py": "1 / 0", "other.agent": ""},
-    "two files have one `name`": {"other.agent": DESK},
     "the patterns of `agents` leave it out, and another file has its name": {
         **_settings('agents = ["other.agent"]'),
         "other.agent": DESK,
@@ -81,7 +80,7 @@ PROJECTS: Mapping[str, Files] = {
     "an absolute path, or `..`": _settings('python = ["../tools.py"]'),
     "`approval` names a file that does not exist": _settings('approval = "rules.yaml"'),
     "a number or list where text is due": _settings("model = 7"),
-    "two tools, or two toolsets, have one name": {"tools/more.py": TOOLS},
+    "two tools, two toolsets or two agents have one name": {"tools/more.py": TOOLS},
 }
 """Folders and their settings."""
 

@@ -34,7 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from handrail.errors import AgentFileError, DocumentError, PathEscapeError
+from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
 from handrail.serde.formatting import shorten
@@ -144,16 +144,17 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     found = _front_matter("\n".join(lines[1:end]), file, faults)
     instructions = _instructions(lines, end + 1, file, faults)
     if faults:
-        raise _all_of(faults, file)
+        raise as_error(faults, AgentFileError, file)
     return replace(found, instructions=instructions, path=path)
 
 
-def _all_of(faults: list[DocumentError], file: str) -> DocumentError:
+def as_error(faults: list[DocumentError], kind: type[AgentFileError | ApprovalRulesError], file: str) -> DocumentError:
+    """The one fault of a file, or an error that has all of them, from top to bottom."""
     if len(faults) == 1:
         return faults[0]
     # The keys are read in an order of their own; people fix a file from top to bottom.
     faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
-    error = AgentFileError(join_names(faults), file=file)
+    error = kind(join_names(faults), file=file)
     error.problems = tuple(faults)
     return error
 

@@ -84,8 +84,7 @@ class Project:
             forget_modules(Path(folder))
         project, problems = cls.survey(folder, built_ins=built_ins, entries=entries, packages=packages)
         if project is not None and not problems:
-            named = map(project.resolve, project.agents.values())
-            problems = tuple(each for each in map(static_conflicts, named) if each is not None)
+            problems = tuple(filter(None, map(static_conflicts, map(project.resolve, project.agents.values()))))
         if project is None or problems:
             raise as_one(Path(folder), problems)
         return project
@@ -152,8 +151,7 @@ class Project:
             return resolve(agent, self.registry)
         if agent not in self.agents:
             asked = shorten(agent, _LONGEST_SHOWN)
-            near = nearest(asked, self.agents)
-            hint = f" Did you mean {near!r}?" if near else ""
+            hint = f" Did you mean {near!r}?" if (near := nearest(asked, self.agents)) else ""
             there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
             raise AgentError(f"the project {self.folder} has no agent {asked!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
@@ -184,24 +182,27 @@ def _fault_of(folder: Path) -> ProjectError | None:
 
 
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
-    """The agents by name, each with the name of its file; a file that is there under two names is read once."""
-    agents: dict[str, tuple[str, AgentFile]] = {}
+    """The agents by name, each with the name of its file; a file that is there under two names is read once.
+
+    Without those whose name several files have: it is not clear which is meant.
+    """
+    same_name: dict[str, list[tuple[str, AgentFile]]] = {}
     # Reversed, because the last name wins in a dict: of several names of one file, the first that the patterns match is
     # used.
     files = {(folder / path).resolve(): path for path in reversed(matching_files(folder, config.agents))}
     for path in sorted(files.values()):
-        where = path.as_posix()
         try:
             file = read_agent_file(folder / path)
         except AgentFileError as problem:
             problems.append(problem)
-            continue
-        if file.name in agents:
-            both = f"{agents[file.name][0]} and {where}"
-            problems.append(ProjectError(f"two agents are called {file.name!r}: {both}; give one another name"))
-        # The first one is retained, so that the other faults of the project are found too.
-        agents.setdefault(file.name, (where, file))
-    return agents
+        else:
+            same_name.setdefault(file.name, []).append((path.as_posix(), file))
+    for name, agents in same_name.items():
+        if len(agents) > 1:
+            places = " and from ".join(where for where, _ in agents)
+            text = f"agent {name} comes from {places}; give one of them another name"
+            problems.append(RegistryError(text, names=[name]))
+    return {name: agents[0] for name, agents in same_name.items() if len(agents) == 1}
 
 
 def _inputs(
@@ -251,7 +252,11 @@ def problems_of_agent(
 
     The fault of another agent file or module does not, if the agent and all that it can call have what they name.
     """
-    own = [each for each in problems if not isinstance(each, AgentFileError | DiscoveryError | ResolutionError)]
+    own: list[HandrailError] = [
+        each
+        for each in problems
+        if isinstance(each, ProjectError) or (isinstance(each, RegistryError) and file.name in each.names)
+    ]
     faults = [each for each in problems if not isinstance(each, ResolutionError)]
     missing: list[HandrailError] = []
     for each in reached_agents(project, file):

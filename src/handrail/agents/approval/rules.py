@@ -37,6 +37,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Final, Literal, cast, get_args
 
+from handrail.agents.agent_file import as_error
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
 from handrail.agents.approval.matching import (
     Reading,
@@ -50,7 +51,7 @@ from handrail.agents.approval.matching import (
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
-from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
+from handrail.serde.document import DocumentReader, quote_value, read_document
 from handrail.serde.formatting import nearest
 from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
@@ -388,15 +389,9 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     # A byte order mark is not part of the text, and YAML would count it as the first column.
     root = _tree(text.removeprefix("\ufeff"), file)
     rules = ApprovalRules() if root is None else reader.attempt(root, reader.rules)
-    if not faults and rules is not None:
-        return rules
-    if len(faults) == 1:
-        raise faults[0]
-    # The reader visits keys in an order of its own; people fix a file from top to bottom.
-    faults.sort(key=lambda fault: (fault.line or 0, fault.column or 0))
-    error = ApprovalRulesError(join_names(faults), file=file)
-    error.problems = tuple(faults)
-    raise error
+    if rules is None or faults:
+        raise as_error(faults, ApprovalRulesError, file)
+    return rules
 
 
 def _tree(text: str, file: str) -> YamlNode | None:
