@@ -125,7 +125,9 @@ class ArgumentPath:
 class ShellRule:
     """Commands that may be run: those that begin with `prefix`, unless the other fields forbid them.
 
-    `ShellRule(("git", "log"), options=("-p", "--oneline"))` allows `git log -p src`, and no other option.
+    `ShellRule(("git", "log"), options=("-p", "--oneline"))` allows `git log -p src`, and no other option. An argument
+    that begins with `@`, which some programs expand to the arguments that a file holds, must stand in the prefix as it
+    is.
 
     Attributes:
         prefix: the program by its bare name, then globs, each for one token that must follow.
@@ -136,8 +138,7 @@ class ShellRule:
             `-o` every joined form with that letter.
         exact: whether nothing may follow the prefix.
         confined: whether arguments that lead out of the root are refused: absolute paths, `..`, and links.
-        reads: whether such a command changes nothing anywhere. Then the tree is not saved before it, and arguments may
-            begin with `@`, which some programs expand to the arguments that a file holds.
+        reads: whether such a command changes nothing anywhere. Then the tree is not saved before it.
         runs: the tokens that are run in place of the prefix, for options that must always be there; by default the
             prefix itself.
         reads_beyond_with: globs of tokens with which such a command reads other files than its arguments name, as
@@ -237,9 +238,9 @@ class ShellRule:
             # The tokens of the prefix are checked too: a glob in it may match a path or a forbidden option.
             refusal = self._fault_of(token, is_following=number >= following, place=place)
             # Some programs expand it to the arguments in that file, which the model may have written, and no rule sees.
-            is_free = self.reads or not (self.confined or self.forbid or self.options is not None)
-            if token.startswith("@") and not (refusal or is_free or self.prefix[number : number + 1] == (token,)):
-                refusal = f"{format_command(token)} may name a file of arguments; write './@name'"
+            if token.startswith("@") and not (refusal or self.prefix[number : number + 1] == (token,)):
+                path = format_command(f"./{token}")
+                refusal = f"{format_command(token)} may name a file of arguments; write {path}, or '[@]' in a pattern"
             if refusal:
                 return f"$.command[{number}]: {refusal}"
         return None

@@ -177,12 +177,15 @@ def test_git_does_not_look_for_a_repository_above_the_root(repository: Path, wor
 
 
 def test_word_that_may_name_a_file_of_arguments_is_refused(run: SuiteRun, root: Path, wording: Wording) -> None:
-    """By every rule but those that only read, and where the developer has written the word."""
+    """By every rule, except where the developer has written the word; a path and a pattern can be written otherwise."""
     (root / "@types").mkdir()
-    (root / "@types" / "a.ts").write_text("x")
-    assert run.told("shell_run", command=["cat", "@types/a.ts"]).endswith("x")
-    rules = (*FIXING, *CHECKING, ShellRule(("gcc", "*")), ShellRule(("nopm", "i", "@a/b")), ShellRule(("pnpm",)))
+    (root / "@types" / "a.ts").write_text("@x")
+    for command in ("cat ./@types/a.ts", "grep -r [@]x .", "grep -e [@]x ./@types/a.ts"):
+        assert run.told("shell_run", command=command.split()).rstrip().endswith("@x")
+    named, free = ShellRule(("nopm", "i", "@a/b")), ShellRule(("pnpm",), confined=False)
+    rules = (*READING, *GIT_READING, *FIXING, *CHECKING, ShellRule(("gcc", "*")), named, free)
     run = SuiteRun(ShellToolsSection(root, allow=rules))
-    for command in ("ruff check @a", "mypy --strict @a", "pytest -q @a", "gcc @a", "nopm i @a/b @a", "pnpm x @a"):
+    reading = "cat @a", "grep -e @a .", "git log @a"
+    for command in (*reading, "ruff check @a", "mypy @a", "pytest -q @a", "gcc @a", "nopm i @a/b @a", "pnpm x @a"):
         assert run.refused("shell_run", command=command.split()) == wording
     assert "not installed" in run.refused("shell_run", command=["nopm", "i", "@a/b"])

@@ -110,8 +110,8 @@ def test_options_that_are_not_listed_may_not_follow(
 
 
 LEADING_OUT = """
-/etc/passwd .. ../x a/../../x notes/.. --file=/etc/x --file=../x -f/etc/x -f../x -f.. @/etc/x a:/etc/x a,/etc/x
-out out/secret notes/s notes/in/s -fout -xfout --file=out --file=a,out @out x:out -k
+/etc/passwd .. ../x a/../../x notes/.. --file=/etc/x --file=../x -f/etc/x -f../x -f.. a@/etc/x a:/etc/x a,/etc/x
+out out/secret notes/s notes/in/s -fout -xfout --file=out --file=a,out x@out x:out -k
 """
 
 
