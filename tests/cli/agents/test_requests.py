@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -37,16 +37,16 @@ TOOLS = [look, note]
 
 @dataclass
 class Server:
-    """A provider that asks for `look` and then answers; it never streams.
+    """A provider that asks for `look` and then answers; it never streams to the end.
 
     Attributes:
         failing: how many requests fail with 500 before each one that is answered.
-        refuses_streams: whether a request for a stream is refused, and not answered as a whole.
+        streaming: whether a request for a stream is refused, answered as a whole, or broken off after a word.
         streams: of each request, whether it asked for a stream.
     """
 
     failing: int = 0
-    refuses_streams: bool = True
+    streaming: Literal["refused", "whole", "broken off"] = "refused"
     streams: list[bool] = field(default_factory=list[bool])
     _failed: int = 0
 
@@ -57,7 +57,7 @@ class Server:
             self._failed += 1
             return 500, {"error": {"message": "overloaded"}}
         self._failed = 0
-        if self.streams[-1] and self.refuses_streams:
+        if self.streams[-1] and self.streaming == "refused":
             return 400, {"error": {"message": "Streaming is not supported", "param": "stream"}}
         call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
         message = {"role": "assistant", "content": None, "tool_calls": [call]}
@@ -77,9 +77,12 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, document = served.answer(body)
             data = json.dumps(document).encode()
+            if breaks_off := status == 200 and served.streams[-1] and served.streaming == "broken off":
+                document["choices"] = [{"index": 0, "delta": {"role": "assistant", "content": "Do"}}]
+                data = b"data: %b\n\n" % json.dumps(document).encode()
             self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
+            self.send_header("content-type", "text/event-stream" if breaks_off else "application/json")
+            self.send_header("content-length", str(len(data) + breaks_off))
             self.send_header("retry-after-ms", "1")
             self.end_headers()
             self.wfile.write(data)
@@ -100,12 +103,12 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
             thread.join()
 
 
-@pytest.mark.parametrize("refuses", [True, False], ids=["refused", "answered as a whole"])
+@pytest.mark.parametrize("streaming", ["refused", "whole", "broken off"])
 def test_server_that_does_not_stream_is_asked_without(
-    run: Callable[..., Ran], server: Server, wording: Wording, *, refuses: bool
+    run: Callable[..., Ran], server: Server, wording: Wording, streaming: Literal["refused", "whole", "broken off"]
 ) -> None:
     """Without --no-stream the run fails with a hint to it."""
-    server.refuses_streams = refuses
+    server.streaming = streaming
     ran = run("hello", *MODEL)
     assert ran.code == 1
     assert ran.err.splitlines()[-1] == wording
@@ -134,6 +137,9 @@ def test_fallback_model_is_asked_where_the_model_fails(
     for words in ((), ("--no-stream",)):
         ran = run("hello", *MODEL, "--retries", "0", "--fallback-model", other, *words)
         assert (ran.code, ran.out) == (0, "From the other one.\n")
+    server.failing, server.streaming = 0, "whole"
+    assert run("hello", *MODEL, "--fallback-model", other).out == "From the other one.\n"
+    server.failing = 100
     ran = run("hello", *MODEL, "--retries", "0", "--fallback-model", "openai-chat:n")
     assert ran.code == 1
     assert ran.err.splitlines()[-1] == wording

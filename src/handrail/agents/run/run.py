@@ -31,6 +31,7 @@ from pydantic_ai import (
     UsageLimits,
 )
 from pydantic_ai.capabilities import ModelFallback
+from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
 from pydantic_core import to_json
 
@@ -78,6 +79,8 @@ from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 
+# The second for an answer that is not a stream, where one was asked for.
+_FAILURES = (ModelAPIError, UnexpectedModelBehavior)
 _LONGEST_NAME = 100
 _MOST_LISTED = 600  # bytes of names
 
@@ -381,17 +384,16 @@ class AgentRun:
     ) -> RunResult:
         output_names: dict[str, str] = {}
         capability = self._capability(conversation, output_names)
-        options = self.tree.options
-        fallback = options.fallback_model
+        options, fallback = self.tree.options, self.tree.options.fallback_model
         async with open_model(self.model) as model, AsyncExitStack() as stack:
-            other = None if fallback is None else await stack.enter_async_context(open_model(fallback))
+            others = [] if fallback is None else [await stack.enter_async_context(open_model(fallback))]
             agent: Agent[Any, Any] = Agent(
                 model,
                 name=self.agent.file.name,
                 instructions=self.texts.instructions,
                 output_type=[output_type, DeferredToolRequests],
                 toolsets=[self.toolset(lambda: output_names)],
-                capabilities=[capability, *([] if other is None else [ModelFallback[Any](other)])],
+                capabilities=[capability, *(ModelFallback[Any](other, fallback_on=_FAILURES) for other in others)],
                 model_settings=None if options.retries is None else {"max_retries": options.retries},
             )
             try:

@@ -282,11 +282,12 @@ def _failure(error: Exception | SystemExit, run: PreparedRun, screen: Screen, li
     # An error of a provider, factory or toolset of the program is reported with the place where it was raised.
     show_traceback(screen, error)
     known = isinstance(error, HandrailError | AgentRunError | UserError)
-    screen.fault(
-        f"{run.agent.name}: the run failed: {error if known else format_problem(error, run.agent.project.folder)}"
-    )
-    if not run.choices.no_stream and isinstance(error, PromptEvaluationError) and "stream" in str(error).lower():
-        screen.remark("If the server of the model does not stream replies, run it with --no-stream.")
+    text = error if known else format_problem(error, run.agent.project.folder)
+    screen.fault(f"{run.agent.name}: the run failed: {text}")
+    # The phase of a connection that was lost while a reply arrived.
+    of_stream = "stream" in str(error).lower() or getattr(error.__cause__, "phase", "") == "read"
+    if of_stream and isinstance(error, PromptEvaluationError) and not run.choices.no_stream:
+        screen.remark("If the server of the model does not stream replies to their end, run it with --no-stream.")
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return error.code & 0xFF or FAILED  # a program that ends a run has not answered
     return TRY_AGAIN if isinstance(error, RecordingError | CommitInDoubtError) else FAILED
