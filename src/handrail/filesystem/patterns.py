@@ -107,7 +107,7 @@ class Pattern(PathMatcher[str]):
         if parts[-1] == _ANY_FOLDERS:
             parts.append("*")  # at the end: everything below, but not the folder itself
         if "," in pattern and any(part.count("{") != part.count("}") for part in parts):
-            msg = "braces in a pattern hold no slash; write '{src,tests}/*.{ts,tsx}', or look for each path by itself"
+            msg = "braces in a pattern close before a slash; write '{src,tests}/*.{ts,tsx}', or each path by itself"
             raise PathEscapeError(msg, path=pattern)
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
 

@@ -80,8 +80,8 @@ def check_bound(template: PromptTemplate[Any], offered: Container[str], bound: C
     if not unbound:
         return
     error = UnboundResourceError(unbound[0][1], tool=unbound[0][0])
-    for name, _, why in unbound:
-        error.add_note(f"Tool {name}: {why}.")
+    for name, kind, why in unbound:
+        error.add_note(f"Tool {name} needs {kind.__name__}: {why}.")
     raise error
 
 

@@ -28,6 +28,7 @@ def test_first_line_of_an_excerpt_says_what_is_shown(excerpt: FileExcerpt, wordi
 def test_line_ends_that_are_out_of_the_ordinary_are_told(wording: Wording) -> None:
     """The model cannot see them in the text."""
     assert FileExcerpt("a.txt", "a\nb", 1, 2, 2, line_ends="CRLF", ends_with_line_end=False).render() == wording
+    assert FileExcerpt("a.txt", "a\rb\r", 1, 1, 1, ends_with_line_end=False).render() == wording
 
 
 def test_edit_says_where(wording: Wording) -> None:

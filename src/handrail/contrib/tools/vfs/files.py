@@ -200,7 +200,7 @@ class FileExcerpt:
         if self.line_ends != "LF":
             notes.append(f"Its line ends are {self.line_ends}, shown as LF; edit_file keeps them.")
         if not self.ends_with_line_end:
-            notes.append("Its last line has no line end.")
+            notes.append("CR alone ends no line." if "\r" in self.text else "Its last line has no line end.")
         return f"{' '.join(notes)}\n{self.text}"
 
     def _shown(self) -> str:

@@ -148,7 +148,8 @@ class VfsToolsSection(Section[None]):
 
     Attributes:
         filesystem: the files; the section binds them as its resource `Filesystem`. Without it the tools work on the
-            `Filesystem` that the prompt binds, or else in memory, on files that each prompt has for itself.
+            `Filesystem` that the prompt binds, or else in memory, on files that each prompt has for itself: these are
+            lost with the process, also if the session is stored.
         exclude: patterns of paths that do not exist for the tools, nor for other users of the bound `Filesystem`; see
             `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
