@@ -188,7 +188,7 @@ async def test_nobody_holds_a_nested_session_after_a_cancellation(desk: Desk) ->
 async def test_a_run_beside_another_on_one_session_is_refused(
     desk: Desk, other: str, stored: bool, wording: Wording
 ) -> None:
-    """Their messages could not be told apart. The first one ends as if it were alone, and then the next may begin."""
+    """Nothing would distinguish their messages. The first one ends as if it were alone, and then the next may begin."""
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def wait(_call: GatedCall) -> Answer:

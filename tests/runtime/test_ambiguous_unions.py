@@ -1,4 +1,4 @@
-"""Results whose type has a union that JSON does not tell apart: in memory, in a store, in the ledger."""
+"""Results whose type has a union that JSON does not distinguish: in memory, in a store, in the ledger."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Section:
-    """Holds itself, and what a discriminator tells apart from it."""
+    """Holds itself, and what a discriminator distinguishes from it."""
 
     kind: Literal["section"]
     title: str

@@ -1,4 +1,4 @@
-"""Unions: those whose members JSON tells apart, and others."""
+"""Unions: those whose members JSON distinguishes, and others."""
 
 from __future__ import annotations
 
@@ -150,14 +150,14 @@ ALIKE_CLASSES: list[Any] = [
     *(Approve | Reject, Approve | Defer, Approve | Disc, MaybeCount | MaybeName, list[Approve] | list[Reject]),
     *(Page[Approve] | Page[Reject], tuple[int, Approve] | tuple[int, Reject]),
 ]
-"""Types that hold two classes that JSON does not tell apart."""
+"""Types that hold two classes that JSON does not distinguish."""
 
 ALIKE: list[Any] = [
     *(Approve | dict[str, str], Count | Row, tuple[int, ...] | list[int], set[int] | frozenset[int]),
     *(dt.datetime | str, Decimal | str, UUID | str, bytes | str, Word | str, Word | Other, Digit | int),
     *(dict[int, str] | dict[str, str], PurePosixPath | Path, Any | dt.date),
 ]
-"""Other types whose members JSON does not tell apart."""
+"""Other types whose members JSON does not distinguish."""
 
 
 @dataclass(frozen=True)

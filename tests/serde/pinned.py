@@ -1,7 +1,7 @@
 """Values whose canonical digests and stored forms must stay as they were.
 
 `python -m tests.serde.pinned` prints the digests and stored forms of the code as it is. `pinned.json` was written so,
-once, by the version before unions were told apart in stores; it is never written again.
+once, by the version before unions were distinguished in stores; it is never written again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Unions whose members JSON tells apart."""
+    """Unions whose members JSON distinguishes."""
 
     either: int | str | None = None
     several: int | list[int] | dict[str, int] | None = None

@@ -14,7 +14,7 @@ PINNED: Final[dict[str, dict[str, Any]]] = json.loads(FILE.read_text())
 
 
 def test_values_are_hashed_and_stored_as_before() -> None:
-    """None of them holds a union whose members JSON cannot tell apart, so nothing about them changes."""
+    """None of them holds a union whose members JSON cannot distinguish, so nothing about them changes."""
     assert pinned() == PINNED
 
 

@@ -179,7 +179,7 @@ def test_an_item_that_does_not_fit_its_type_is_named(item: object, wording: Word
 
 
 def test_two_types_of_one_name_are_refused(wording: Wording) -> None:
-    """On either way: nothing would tell their slices apart."""
+    """On either way: nothing would distinguish their slices."""
 
     def made() -> type[Any]:
         @dataclass(frozen=True)

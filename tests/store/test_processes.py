@@ -54,7 +54,7 @@ def test_nothing_is_proved_of_this_process() -> None:
 
 
 def test_pid_that_was_used_again_is_another_process() -> None:
-    """The start time tells the two apart: the pid of a live process does not keep a dead one alive."""
+    """The start time distinguishes the two: the pid of a live process does not keep a dead one alive."""
     own = own_name(os.getpid())
     assert KERNEL.lives(str(own._replace(started=str(int(own.started) - 1)))) is False
 

@@ -2,7 +2,7 @@
 
 Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. `EffectAwaited` is emitted while a call
 waits. Two calls with one identity are the same call if the model wrote the same tool and the same arguments. A record
-has no secrets: it has the mask in their place, and what tells two of them apart is a digest with the key of the store.
+has no secrets: it has the mask in their place, and a digest with the key of the store distinguishes two of them.
 
 A recorded value of a dataclass is written with the name and version of its class
 (`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and

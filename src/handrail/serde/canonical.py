@@ -11,7 +11,7 @@ Two values of one type that are equal have the same text, in every process and o
   of its class is not part of it.
 * A list and a tuple are written the same, as are an enum and its value, and other things that JSON has one form for.
 * A `SecretStr` and its like are written as asterisks, so that the text may be shown. A digest with a key is of what
-  they hold: it tells two secrets apart, and they cannot be guessed without the key.
+  they hold: it distinguishes two secrets, and they cannot be guessed without the key.
 
 The numbers are Python's own, so this is not RFC 8785, which takes every number for a float.
 """

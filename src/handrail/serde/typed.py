@@ -420,10 +420,10 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
 
     Args:
         kind: the type.
-        unambiguous: whether JSON has to tell the members of its unions apart.
+        unambiguous: whether JSON has to distinguish the members of its unions.
 
     Raises:
-        SchemaError: as `result_codec`; or JSON does not tell the members of a union apart.
+        SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
     """
     return _stored.get((kind, unambiguous), lambda: _made_stored(kind, unambiguous=unambiguous))
 

@@ -1,19 +1,19 @@
-"""Which unions a type may hold: those whose members JSON tells apart.
+"""Which unions a type may hold: those whose members JSON distinguishes.
 
-| two members of a union are told apart by | as in a union of |
+| two members of a union are distinguished by | as in a union of |
 |---|---|
 | the kind of their JSON; a float is written with a decimal point | `int`, `float`, `str`, `list[int]` |
 | the choices of a `Literal` or an enum | `Literal["a"]`, `Literal["b"]` |
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
 | the length of a tuple, or an item | `tuple[int, str]`, `tuple[int, int]` |
-| a field that only one of two classes knows, or whose types are told apart | `Circle`, `Square` with `Literal` fields |
+| a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
-Members that give equal values need not be told apart: `list[int] | list[str]`, `str | Literal["a"]`. All others are
+Members that give equal values need not be distinguished: `list[int] | list[str]`, `str | Literal["a"]`. All others are
 taken to be alike; bounds and patterns are not looked at.
 
 A store and a ledger refuse a union of members that are alike: `datetime | str`, `tuple | list`. What is written has all
 fields of a class, also those with a default. A model may leave these out, so two classes of
-parameters are told apart by the others alone; which of other members a model means, it need not say.
+parameters are distinguished by the others alone; which of other members a model means, it need not say.
 
 pydantic tries each member of a union, and each member tries what it holds. Where two members hold the union itself, the
 number of attempts doubles with every level of the input, unless a discriminator selects the member. So a recursive
@@ -62,7 +62,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     **{kind: kind for kind in ("datetime", "date", "time", "timedelta")},
     **dict.fromkeys(("uuid", "decimal", "fraction"), "digits"),
 }
-"""Groups of types whose texts are told apart from those of another group."""
+"""Groups of types whose texts are distinguished from those of another group."""
 
 _RESTORED: Final = frozenset({"none", "bool", "int", "float", "str", "literal", "any"})
 """What JSON restores without a type."""
@@ -270,7 +270,7 @@ def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
 
 
 def check_stored_unions(kind: object, core: Core) -> None:
-    """Refuse unions whose members the JSON in a store does not tell apart.
+    """Refuse unions whose members the JSON in a store does not distinguish.
 
     Args:
         kind: the type, as the error names it.
@@ -287,11 +287,11 @@ def check_stored_unions(kind: object, core: Core) -> None:
 
 
 _CURE: Final = (
-    "give each class a field that tells it apart, with another text in each, such as kind: Literal['first'], and no "
+    "give each class a field that distinguishes it, with another text in each, such as kind: Literal['first'], and no "
     "default"
 )
 _CURE_OF_STORED: Final = (
-    "declare one of the two, or a class for each, with a field that tells it apart, such as kind: Literal['first']"
+    "declare one of the two, or a class for each, with a field that distinguishes it, such as kind: Literal['first']"
 )
 
 

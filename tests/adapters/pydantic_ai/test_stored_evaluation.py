@@ -195,7 +195,7 @@ async def test_prompts_and_agents_have_conversations_of_their_own_in_one_session
 
 
 async def test_two_evaluations_of_a_prompt_at_once_are_refused(room: Room, wording: Wording) -> None:
-    """Their conversations could not be told apart; on sessions of their own they may go on side by side."""
+    """Their conversations could not be distinguished; on sessions of their own they may go on side by side."""
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def wait(_messages: list[Any], _info: AgentInfo) -> ModelResponse:

@@ -148,7 +148,7 @@ def test_what_does_not_exist_is_named_with_the_nearest_that_does(
 def test_operation_in_the_way_of_another_entry_is_refused(
     make: Make, operation: str, path: str, wording: Wording
 ) -> None:
-    """A file where a folder is needed, and the other way round, is told apart from what does not exist."""
+    """A file where a folder is needed, and the other way round, is distinguished from what does not exist."""
     fs = make(FILES)
     before = tree_of(fs)
     with raises(PathConflictError, wording):

@@ -425,7 +425,7 @@ def test_call_that_equals_what_a_person_made_of_an_unknown_one_is_a_repeat(sessi
 
 
 def test_arguments_that_are_masked_or_cut_are_not_compared(kept: Store) -> None:
-    """Two records of different payments may look equal; their words still tell them apart."""
+    """Two records of different payments may look equal; their words still distinguish them."""
     bank = Bank()
     with Session.open(kept, "s") as session:
         door = bank.door(session, Card)
