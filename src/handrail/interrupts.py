@@ -86,19 +86,19 @@ def allow_interrupts(body: Callable[[], T]) -> T:
     Raises:
         KeyboardInterrupt: it comes, or has come in the block.
     """
-    held = _holding()
-    if held is None:
+    block = _holding()
+    if block is None:
         return body()
     try:
         _SIGNALS.signal(signal.SIGINT, signal.default_int_handler)
-        held.raise_now()
+        block.raise_now()
         return body()
     finally:
         # Not in a function or a context manager: Ctrl-C might be raised in it before its first line.
         try:
-            _SIGNALS.signal(signal.SIGINT, held.hold)
+            _SIGNALS.signal(signal.SIGINT, block.hold)
         except KeyboardInterrupt:  # it came before, and `signal` raises it first
-            _SIGNALS.signal(signal.SIGINT, held.hold)
+            _SIGNALS.signal(signal.SIGINT, block.hold)
             raise
 
 
@@ -108,14 +108,14 @@ def raise_held_interrupt() -> None:
     Raises:
         KeyboardInterrupt: there is one.
     """
-    held = _holding()
-    if held is not None:
-        held.raise_now()
+    block = _holding()
+    if block is not None:
+        block.raise_now()
 
 
 def _holding() -> HeldInterrupts | None:
     """The innermost block that holds Ctrl-C back in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return None
-    held = getattr(_SIGNALS.getsignal(signal.SIGINT), "__self__", None)
-    return held if isinstance(held, HeldInterrupts) else None
+    block = getattr(_SIGNALS.getsignal(signal.SIGINT), "__self__", None)
+    return block if isinstance(block, HeldInterrupts) else None

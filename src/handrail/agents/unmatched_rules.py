@@ -134,14 +134,14 @@ def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:
         ("deny", rules.deny),
     )
     check = _Check(known)
-    found = [
+    faults = [
         Unmatched(verdict, rule, fault, certain)
         for verdict, members in lists
         for rule in members
         if rule.expect is None
         for fault, certain in check.faults(rule)
     ]
-    return tuple(sorted(found, key=lambda each: _place(each.rule)))
+    return tuple(sorted(faults, key=lambda each: _place(each.rule)))
 
 
 class _Check:
@@ -177,9 +177,9 @@ class _Check:
 
     def _find_arguments(self, pattern: str) -> frozenset[str] | None:
         """The arguments of the tools that a pattern fits; `None` if they may have others, or there is no such tool."""
-        found = [tool.arguments() for tool in self._known.tools if matches_name(pattern, tool.name)]
-        names = [each for each in found if each is not None]
-        is_open = not found or len(names) < len(found) or (not _is_exact(pattern) and bool(self._known.running))
+        lists = [tool.arguments() for tool in self._known.tools if matches_name(pattern, tool.name)]
+        names = [each for each in lists if each is not None]
+        is_open = not lists or len(names) < len(lists) or (not _is_exact(pattern) and bool(self._known.running))
         return None if is_open else frozenset[str]().union(*names)
 
 

@@ -51,15 +51,15 @@ class Entity(Generic[T]):
             for row in islice(rest, limit):
                 screen.json(self.json(row), lines=True)
             return 0
-        shown = list(islice(rest, PAGE if limit is None else limit))
-        if not shown:
+        page = list(islice(rest, PAGE if limit is None else limit))
+        if not page:
             screen.note(none)
             return 0
-        screen.table(self.columns, shown)
-        count = len(shown) + sum(1 for _ in rest)
-        if count > len(shown):
+        screen.table(self.columns, page)
+        count = len(page) + sum(1 for _ in rest)
+        if count > len(page):
             whole = f" of {count_noun(count, self.noun)}" if self.is_counted else ""
-            screen.note(f"These are the {self.order} {len(shown):,}{whole}; --limit shows more.")
+            screen.note(f"These are the {self.order} {len(page):,}{whole}; --limit shows more.")
         return count
 
     def print_one(self, row: T, options: StoreOptions, **more: Any) -> None:  # noqa: ANN401 - values of JSON

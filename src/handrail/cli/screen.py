@@ -106,9 +106,9 @@ class Screen:
 
     def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, most: int | None = None) -> None:
         """Print rows with a heading; at most so many of them, and how many more there are."""
-        shown = rows if most is None else rows[:most]
+        page = rows if most is None else rows[:most]
         # Cleaned before measuring, because an escape is longer than the character that it replaces.
-        cells = [[clean(column.text(row)) for column in columns] for row in shown]
+        cells = [[clean(column.text(row)) for column in columns] for row in page]
         if self.out.is_terminal:
             self._grid(columns, cells)
         else:  # past rich, which pads every row to the longest cell
@@ -120,8 +120,8 @@ class Screen:
                     for column, text, width in zip(columns, row, widths, strict=True)
                 ]
                 self.raw((" " * _GAP).join(padded).rstrip(" "))
-        if len(rows) > len(shown):
-            self.note(f"And {len(rows) - len(shown):,} more.")
+        if len(rows) > len(page):
+            self.note(f"And {len(rows) - len(page):,} more.")
 
     def _grid(self, columns: Sequence[Column[T]], cells: list[list[str]]) -> None:
         """Print a table in the width of the terminal; a cell that may not be cut is folded at half of it, or at 40."""

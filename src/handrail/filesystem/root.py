@@ -165,8 +165,8 @@ class Root:
         return path if self.resolve(path, follow=False).status is not None else as_stored(path, self._names_in)
 
     def _names_in(self, path: str) -> list[str]:
-        with suppress(OSError), self.folder(self.resolve(path, follow=True).path, listed=True) as held:
-            return [to_text(name) for name in self._disk.names(held)]
+        with suppress(OSError), self.folder(self.resolve(path, follow=True).path, listed=True) as descriptor:
+            return [to_text(name) for name in self._disk.names(descriptor)]
         return []
 
     @contextmanager

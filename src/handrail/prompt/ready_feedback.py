@@ -59,8 +59,8 @@ class DeadlineFeedback:
         left = context.deadline.remaining()
         if not left:
             return Feedback("The deadline has passed.", ("Give your answer now.",))
-        shown = timedelta(seconds=int(left.total_seconds()))
-        return Feedback(f"Time left (h:mm:ss): {shown}.", _WRAP_UP if left <= self.warn_below else ())
+        seconds = timedelta(seconds=int(left.total_seconds()))
+        return Feedback(f"Time left (h:mm:ss): {seconds}.", _WRAP_UP if left <= self.warn_below else ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,13 +182,13 @@ class FeedbackHook:
         with read_only_transaction(f"feedback {provider.name}") as reading:
             context = view.within(reading, FeedbackContext, call=call, success=success, calls=calls, files=files)
             is_async = inspect.iscoroutinefunction(provider.provide)
-            said = await mode.run(partial(provider.provide, context), is_async=is_async, seconds=None)
-        if said is None:
+            advice = await mode.run(partial(provider.provide, context), is_async=is_async, seconds=None)
+        if advice is None:
             return ""
-        if not isinstance(said, Feedback):
+        if not isinstance(advice, Feedback):
             function = f"feedback {provider.name}"
-            raise InvalidReturnError(function=function, tool=call.name, returned=said, expected="a Feedback, or None")
-        text = said.render(provider.name)
+            raise InvalidReturnError(function=function, tool=call.name, returned=advice, expected="a Feedback, or None")
+        text = advice.render(provider.name)
         given = FeedbackGiven(view.prompt, provider.name, *ref, text, recorded, files, view.clock.now())
         view.session.log_item(FeedbackGiven, given, written="deferred")
         return text

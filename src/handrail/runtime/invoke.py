@@ -196,9 +196,9 @@ async def _ask_at_once(
             return await _answer_anew(run, error), None
     except BaseException as again:  # noqa: BLE001 - decided as any other
         return await run.fail(again)
-    said = failed.message.removesuffix(run.claim.unresolved_note())
+    message = failed.message.removesuffix(run.claim.unresolved_note())
     run.claim = NO_CLAIM
-    return ToolResult.error(f"{said}{tool.name} has not taken effect."), None
+    return ToolResult.error(f"{message}{tool.name} has not taken effect."), None
 
 
 async def _answer_anew(run: Invocation, error: BaseException) -> ToolResult[Any]:

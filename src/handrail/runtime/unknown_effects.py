@@ -256,7 +256,7 @@ async def _ask_reconciler(run: Invocation, tool: Tool[Any, Any], row: EffectRow)
     try:
         with reading:
             asks = partial(reconcile, params, row.key, **named)
-            found: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
+            answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} The reconciler took too long.") from None
     except RunAbortedError:
@@ -266,9 +266,9 @@ async def _ask_reconciler(run: Invocation, tool: Tool[Any, Any], row: EffectRow)
             raise
         _log.exception("reconcile of %s failed", tool.name)
         raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
-    if found is None:
+    if answer is None:
         return None
-    result = _checked(found, tool)
+    result = _checked(answer, tool)
     if not result.success:
         _log.warning(
             "reconcile of %s could not determine whether %s took effect: %s", tool.name, row.key, result.message

@@ -417,7 +417,7 @@ def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> fr
     if not whole and re.search(_LONG_NUMBER, text) is None:
         return frozenset()
     numbers = (
-        found[1] for found in re.finditer(_EACH_NUMBER, text) if found[1] and not found[1].lstrip("-").isdecimal()
+        match[1] for match in re.finditer(_EACH_NUMBER, text) if match[1] and not match[1].lstrip("-").isdecimal()
     )
     return frozenset(float(number) for number in numbers if not is_exact(number))
 

@@ -179,9 +179,9 @@ def _walk(value: object, place: _Place | None, path: Path, secrets: list[tuple[P
     if place is None or place.is_secret or is_secret_value(value) or not _is_composed(value):
         secrets.append((path, value))
         return MASK
-    shown = [(name, _walk(item, place.below(name), (*path, at), secrets)) for name, at, item in _parts(value)]
+    items = [(name, _walk(item, place.below(name), (*path, at), secrets)) for name, at, item in _parts(value)]
     is_array_of_them = isinstance(value, Collection) and not isinstance(value, Mapping | BaseModel)
-    return [item for _, item in shown] if is_array_of_them else dict(shown)
+    return [item for _, item in items] if is_array_of_them else dict(items)
 
 
 def _is_composed(value: object) -> bool:

@@ -105,9 +105,9 @@ class ConversationPart:
         """Whether a conversation that ends with it waits for the model, for its calls, or for a check of its answer."""
         if self.ended:
             return False
-        said = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}
-        is_answer = said.get("role") == "tool" or said.get("type") == "function_call_output"
-        is_request = is_answer or said.get("role") == "user" or said.get("kind") == "request"
+        last = cast("dict[str, Any]", self.messages[-1]) if isinstance(self.messages[-1], dict) else {}
+        is_answer = last.get("role") == "tool" or last.get("type") == "function_call_output"
+        is_request = is_answer or last.get("role") == "user" or last.get("kind") == "request"
         return self.speaker == "prompt" or bool(self.calls) or self.answers is not None or self.unchecked or is_request
 
     @property

@@ -160,8 +160,8 @@ def evaluation_error(error: AgentRunError | FallbackExceptionGroup, prompt_name:
         phase = "budget"
     elif isinstance(error, UnexpectedModelBehavior):
         phase = "response"
-    said = "; ".join(map(str, error.exceptions)) if isinstance(error, FallbackExceptionGroup) else error
-    return PromptEvaluationError(f"the evaluation of {prompt_name} stopped: {said}", phase=phase)
+    reason = "; ".join(map(str, error.exceptions)) if isinstance(error, FallbackExceptionGroup) else error
+    return PromptEvaluationError(f"the evaluation of {prompt_name} stopped: {reason}", phase=phase)
 
 
 def unreachable(error: BaseException, prompt_name: str) -> ModelUnreachableError | None:

@@ -73,16 +73,16 @@ class AgentTexts:
         name, schema, tool = definition.name, definition.parameters_json_schema, self._own_tool(definition)
         whole = definition.description or ""
         # A wrapper may have given the tool another description, of which none is a part.
-        said = tool.description if tool is not None and whole.startswith(tool.description) else whole
+        own_text = tool.description if tool is not None and whole.startswith(tool.description) else whole
         accepts_overrides = tool is None or tool.accepts_overrides
-        texts = tool_texts(name, said, schema, accepts_overrides=accepts_overrides)
+        texts = tool_texts(name, own_text, schema, accepts_overrides=accepts_overrides)
         applied = self._applied({text.key: text for text in texts})
         description = applied.get(f"tools.{name}.description")
         shown = definition
         if applied:
             shown = replace(
                 definition,
-                description=definition.description if description is None else description + whole[len(said) :],
+                description=definition.description if description is None else description + whole[len(own_text) :],
                 parameters_json_schema=described_schema(name, schema, applied),
             )
         self._shown[name] = definition, shown

@@ -77,7 +77,7 @@ def _key(name: str) -> str:
     return re.sub(r"^[^a-z0-9]+", "", name.lower()) or "toolset"
 
 
-def section_of(sections: Iterable[PlacedSection], tool: str) -> str:
+def section_path(sections: Iterable[PlacedSection], tool: str) -> str:
     """The dotted path of the section that brings a tool."""
     return next(
         placed.dotted

@@ -29,7 +29,7 @@ from handrail.agents.approval.gate import GatedPrompt, GatePolicy
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.run.disclosed_sections import disclosed_sections, section_of
+from handrail.agents.run.disclosed_sections import disclosed_sections, section_path
 from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filter, given_filesystem, takes_files
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
@@ -291,7 +291,7 @@ class RunExecutors:
             environment = own.executor.environment
             judging = environment.rendered_prompt.policies_for(name)[len(self.policies) :]
             policies = tuple(policy.name for policy in judging)
-            section = section_of(environment.prompt.template.tree, name) if own.shows_section else ""
+            section = section_path(environment.prompt.template.tree, name) if own.shows_section else ""
             default = own.defaults.get(name)
             tool = self.own_tool(definition)
             if tool is not None:

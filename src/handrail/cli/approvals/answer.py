@@ -128,8 +128,8 @@ def answer_question(  # noqa: PLR0913 - they are its options
         of_session = stored_questions(store, question.session_id)
         still_open = sum(each.answer is None for each in of_session)
         if options.as_json:
-            shown = ShownQuestion(store, answered, of_session, store.now())
-            screen.json(QUESTION.json(shown) | {"open_questions": still_open})
+            row = ShownQuestion(store, answered, of_session, store.now())
+            screen.json(QUESTION.json(row) | {"open_questions": still_open})
             return 0
     screen.say(_said(answered, of_session))
     _report_held(screen, [answered])
@@ -286,7 +286,7 @@ def _answer_all(  # noqa: PLR0913, PLR0917 - the parts of one command
         except HandrailError as error:
             failed[session_id] = str(error)
     if options.as_json:
-        recorded = [QUESTION.json(shown) for shown in shown_questions(store, answered)]
+        recorded = [QUESTION.json(row) for row in shown_questions(store, answered)]
         reasons = [{"session_id": session_id, "because": why} for session_id, why in failed.items()]
         screen.json({"answered": recorded, "failed": reasons})
         return 1 if failed else 0

@@ -232,8 +232,8 @@ class QuestionFilter:
         if self.session is not None:
             find_session(store, self.session)
         now = store.now()
-        found = [each for each in stored_questions(store, self.session, unreadable) if each.answer is None]
-        return sorted((each for each in found if self._fits(store, each, now)), key=lambda each: each.asked_at)
+        questions = [each for each in stored_questions(store, self.session, unreadable) if each.answer is None]
+        return sorted((each for each in questions if self._fits(store, each, now)), key=lambda each: each.asked_at)
 
     def _fits(self, store: Store, question: StoredQuestion, now: datetime) -> bool:
         return (
@@ -301,15 +301,15 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
     """
     row = find_session(store, session_id)
     of_session = stored_questions(store, session_id)
-    found = [each for each in of_session if is_named_by(each.call, call)]
-    if len(found) == 1:
-        return found[0]
-    shown = shorten(call, _LONGEST_SHOWN)
-    if not found:
+    matches = [each for each in of_session if is_named_by(each.call, call)]
+    if len(matches) == 1:
+        return matches[0]
+    name = shorten(call, _LONGEST_SHOWN)
+    if not matches:
         raise SessionError(_why_not_found(store, row, of_session, call))
-    names = ", ".join(f"{each.call_session} {name_call(each.call)}" for each in islice(found, _MOST_NAMED))
+    names = ", ".join(f"{each.call_session} {name_call(each.call)}" for each in islice(matches, _MOST_NAMED))
     raise SessionError(
-        f"{len(found)} questions of session {session_id} are about a call {shown}; name one by session and call: "
+        f"{len(matches)} questions of session {session_id} are about a call {name}; name one by session and call: "
         f"{names}"
     )
 

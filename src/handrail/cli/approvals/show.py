@@ -220,9 +220,9 @@ def show_question(session: SessionOfQuestion, call: CallOfQuestion, /, *, option
     with options.open() as store:
         question = find_question(store, session, call)
         of_session = stored_questions(store, question.session_id)
-        said = text_of_reply(store, question)
-        shown = ShownQuestion(store, question, of_session, store.now(), said)
-        QUESTION.print_one(shown, options, model_said=said or None)
+        reply = text_of_reply(store, question)
+        row = ShownQuestion(store, question, of_session, store.now(), reply)
+        QUESTION.print_one(row, options, model_said=reply or None)
         url = store.url
     if options.as_json:
         return 0
@@ -231,7 +231,7 @@ def show_question(session: SessionOfQuestion, call: CallOfQuestion, /, *, option
         screen.say("No question about it is recorded. Only its program can answer: run that again.")
     elif question.answer is None:
         screen.say("Answer it with yes or no:")
-        words = ("handrail", "approvals", "answer", question.session_id, shown.name, "yes", "--store", url)
+        words = ("handrail", "approvals", "answer", question.session_id, row.name, "yes", "--store", url)
         screen.command([shlex.quote(word) for word in words])
     if question.is_recorded:
         others = [each for each in of_session if each.answer is None and not each.is_same(question)]

@@ -129,16 +129,16 @@ def _show(store: Store, row: SessionRow, how: ConversationOptions, options: Stor
         names = {item.conversation.name for item in begin if item.conversation is not None}
         known = ", ".join(sorted(names - {""})) or "no agent or prompt"
         raise SessionError(f"session {row.session_id} has no conversation of {how.agent}; it has those of {known}")
-    shown = items if how.last is None else _last(items, how.last)
+    selection = items if how.last is None else _last(items, how.last)
     rest = filter(how.wants, _added(store, row.session_id, reader, screen)) if how.follow else iter(())
     if options.as_json and not how.follow:
-        screen.json(session_json(row) | {"conversation": [item_json(item) for item in shown]})
+        screen.json(session_json(row) | {"conversation": [item_json(item) for item in selection]})
         return 0
     if options.as_json:
         screen.json({"type": "session"} | session_json(row), lines=True)
-        _print_json_lines(screen, chain(shown, rest))
+        _print_json_lines(screen, chain(selection, rest))
         return 0
-    count = print_conversation(screen, chain(shown, rest), full=full)
+    count = print_conversation(screen, chain(selection, rest), full=full)
     if not count:
         whose = " of its own" if how.speaker is None and how.agent is None else " that fits"
         screen.note(f"Session {row.session_id} has no conversation{whose}; --entries shows its entries.")
@@ -255,9 +255,9 @@ def _label(call: TranscriptCall) -> str:
 def _outcome_text(call: TranscriptCall) -> str:
     """The outcome of a call, how long it took, and what it waited for."""
     wait = "" if call.wait is None else _wait_text(call.wait)
-    said = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
+    outcome = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
     # One that waits says so once, with since when.
-    parts = [wait if call.outcome == "waiting" and wait else said]
+    parts = [wait if call.outcome == "waiting" and wait else outcome]
     parts += [f"claimed by {call.owner}"] if call.outcome == "running" and call.owner else []
     parts += ["replayed"] if call.replayed else []
     parts += [] if call.seconds is None else [f"{call.seconds:.1f} s"]

@@ -134,17 +134,17 @@ class SessionFilter:
             StoreError: the store cannot be read.
         """
         now = store.now()
-        held = store.held_sessions() if self.state else frozenset[str]()
-        return (row for row in store.sessions() if self._fits(store, row, now, held))
+        in_use = store.held_sessions() if self.state else frozenset[str]()
+        return (row for row in store.sessions() if self._fits(store, row, now, in_use))
 
-    def _fits(self, store: Store, row: SessionRow, now: datetime, held: frozenset[str]) -> bool:
+    def _fits(self, store: Store, row: SessionRow, now: datetime, in_use: frozenset[str]) -> bool:
         # The cheap questions first: the last ones read the session.
         return (
             all(self._has_tag(row, text) for text in self.tag)
             and (self.older_than is None or row.created_at <= now - self.older_than)
             and self.agent in {None, self.agent and agent_of_session(store, row)}
             and self._fits_age(store, row, now)
-            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, held)))
+            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, in_use)))
         )
 
     @staticmethod

@@ -258,8 +258,8 @@ def show_session(
         # The time of the store, because leases are compared with it.
         now = store.now()
         know_conversations()
-        held = store.held_sessions()
-        calls = [ShownCall(call, now, session in held) for call in open_calls_in_store(store, row)]
+        in_use = store.held_sessions()
+        calls = [ShownCall(call, now, session in in_use) for call in open_calls_in_store(store, row)]
         size = entries.limit or (None if options.as_json else PAGE)
         # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
         # are consistent while another process writes.
@@ -275,7 +275,7 @@ def show_session(
             raise StoreCorruptError(text, store=store.url) from error
         screen.json(session_json(row) | shown)
         return 0
-    screen.record(SESSION.shown(StoredSession(store, row, held)))
+    screen.record(SESSION.shown(StoredSession(store, row, in_use)))
     if calls and not after:
         screen.say("")
         screen.table(OPEN_CALL.columns, calls)

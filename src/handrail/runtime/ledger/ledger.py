@@ -363,10 +363,10 @@ class EffectLedger:
         if partition is not None:
             return self._store.get(partition, key)
         now, rows = self._store.now(), tuple(self._store.rows(key))
-        found = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
-        if len(found) > 1:
-            raise LedgerError(_ambiguous(key, found), key=key, status="ambiguous")
-        return found[0] if found else None
+        current = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
+        if len(current) > 1:
+            raise LedgerError(_ambiguous(key, current), key=key, status="ambiguous")
+        return current[0] if current else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
         """The slots of a session and tool that are unknown, or running without an owner in this process.
@@ -552,7 +552,7 @@ def _is_owned(row: EffectRow) -> bool:
 
 def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | NotApplied) -> None:
     """Log what settles nothing, as an error if the effect has happened and another owner may do it again."""
-    said = "has happened" if isinstance(finding, EffectResult) else "has not happened"
+    outcome = "has happened" if isinstance(finding, EffectResult) else "has not happened"
     is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")
     level = logging.ERROR if isinstance(finding, EffectResult) and not is_own else logging.WARNING
     standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
@@ -561,7 +561,7 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | Not
         "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing",
         claim.key,
         claim.row.tool,
-        said,
+        outcome,
         claim.fence,
         standing,
     )

@@ -200,8 +200,8 @@ class SqlStore:
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        found = self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
-        return open_calls(self, [*map(effect_of, found)])
+        rows = self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
+        return open_calls(self, [*map(effect_of, rows)])
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
