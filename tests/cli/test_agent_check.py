@@ -25,6 +25,12 @@ def check(capsys: pytest.CaptureFixture[str], folder: Path) -> Check:
     return lambda *words: command("check", "desk.agent", *words)
 
 
+def write_caller(folder: Path, caller: str, other: str, tools: str) -> None:
+    """An agent that calls another one, each with these lines of its front matter, and their module."""
+    desk, other = (f"---\nname: {name}\n{front}\n---\nHello.\n" for name, front in (("desk", caller), ("other", other)))
+    write(folder, desk__agent=desk, other__agent=other, tools__py=tools)
+
+
 def test_the_tools_are_shown_with_what_is_known_of_them(check: Check, wording: Wording) -> None:
     """What they do to the world, whether rules let them run, and where they are from; no model is needed."""
     ran = check()
@@ -313,12 +319,7 @@ def test_names_that_are_taken_twice_are_told(check: Check, folder: Path, wording
 def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path, wording: Wording) -> None:
     """A factory of theirs may fail; agents that call each other are checked once."""
     tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
-        other__agent="---\nname: other\ntoolsets: [desk, broken]\n---\nHello.\n",
-        tools__py=tools,
-    )
+    write_caller(folder, "toolsets: [other]", "toolsets: [desk, broken]", tools)
     ran = check()
     assert ran.code == 1
     assert ran.err == wording
@@ -457,12 +458,7 @@ TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
 
 def test_every_resource_that_nothing_binds_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
     """A run binds the files of its folder; also of agents that can be called."""
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntools: [note]\ntoolsets: [other]\n---\nHello.\n",
-        other__agent="---\nname: other\ntoolsets: [looks]\n---\nHello.\n",
-        tools__py=UNBOUND,
-    )
+    write_caller(folder, "tools: [note]\ntoolsets: [other]", "toolsets: [looks]", UNBOUND)
     ran = check()
     assert ran.code == 1
     assert ran.err == wording

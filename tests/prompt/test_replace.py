@@ -16,39 +16,20 @@ from handrail.prompt import (
     PromptTemplate,
     Section,
     Tool,
-    ToolContext,
     ToolExample,
     ToolResult,
     ToolsSection,
 )
+from tests.prompt.samples import Found, Lookup, lookup_tool
 from tests.wording import Wording
 
 
-@dataclass(frozen=True)
-class Order:
-    """Parameters."""
-
-    number: str
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """A result."""
-
-    number: str
-
-
-def pay(params: Order, *, context: ToolContext) -> ToolResult[Receipt]:
-    """Pay."""
-    return ToolResult.ok(Receipt(params.number))
-
-
-def ask(params: Order, key: str) -> ToolResult[Receipt] | None:
+def ask(params: Lookup, key: str) -> ToolResult[Found] | None:
     """Find out."""
     return None
 
 
-def ask_again(params: Order, key: str) -> ToolResult[Receipt] | None:
+def ask_again(params: Lookup, key: str) -> ToolResult[Found] | None:
     """Find out elsewhere."""
     return None
 
@@ -74,10 +55,10 @@ EFFECTS: dict[str, dict[str, Any]] = {
 }
 
 
-def tool(**options: Any) -> Tool[Order, Receipt]:
+def tool(**options: Any) -> Tool[Lookup, Found]:
     """A tool."""
-    example = ToolExample(description="One.", input=Order("1"), output=Receipt("1"))
-    return Tool[Order, Receipt](name="pay", description="Pays.", handler=pay, examples=(example,), **options)
+    example = ToolExample(description="One.", input=Lookup("1"), output=Found("1"))
+    return lookup_tool(examples=(example,), **options)
 
 
 def shown(made: Tool[Any, Any]) -> dict[str, object]:
@@ -92,7 +73,7 @@ def test_a_copy_of_a_tool_has_every_attribute_of_it(options: dict[str, Any], wor
     made = tool(**options)
     assert shown(replace(replace(made))) == shown(made)
     changed = replace(made, name="settle")
-    assert shown(changed) | {"name": "pay"} == shown(made)
+    assert shown(changed) | {"name": "lookup"} == shown(made)
     with pytest.raises(PromptValidationError) as raised:
         replace(made, name="Not a name")
     assert str(raised.value) == wording
@@ -124,29 +105,29 @@ def test_a_word_that_is_given_to_a_copy_declares_the_effect() -> None:
 
 def test_a_copy_of_a_template_keeps_the_type_of_its_answer() -> None:
     """It became `str` silently."""
-    template = PromptTemplate[Receipt](ns="tests", key="copy", sections=[])
-    assert replace(template, key="other").output_type is Receipt
+    template = PromptTemplate[Found](ns="tests", key="copy", sections=[])
+    assert replace(template, key="other").output_type is Found
     assert replace(PromptTemplate[None](ns="tests", key="copy", sections=[]), name="n").output_type is None
     assert replace(PromptTemplate(ns="tests", key="copy", sections=[]), name="n").output_type is str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Greeting(Section[Order]):
+class Greeting(Section[Lookup]):
     """A section of the program's own with a field of its own."""
 
     word: str = "hello"
 
-    def render_body(self, params: Order) -> str:
-        return f"{self.word} {params.number}"
+    def render_body(self, params: Lookup) -> str:
+        return f"{self.word} {params.entity_id}"
 
 
 def test_a_copy_of_a_section_keeps_its_parameters() -> None:
     """Of each kind; a template's placeholders are checked against them."""
-    markdown = MarkdownSection[Order](title="Desk", template="Order ${number}.")
-    assert replace(markdown, template="The order is ${number}.").params_type is Order
+    markdown = MarkdownSection[Lookup](title="Desk", template="Order ${entity_id}.")
+    assert replace(markdown, template="The order is ${entity_id}.").params_type is Lookup
     with pytest.raises(PromptValidationError, match="colour"):
         replace(markdown, template="${colour}")
-    tools = ToolsSection[Order](title="Desk", description="For ${number}.", tools=[tool()])
-    assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Order, tools.tools)
-    assert replace(Greeting(title="Hello"), word="good day").render_body(Order("7")) == "good day 7"
+    tools = ToolsSection[Lookup](title="Desk", description="For ${entity_id}.", tools=[tool()])
+    assert (replace(tools, title="Till").params_type, replace(tools, title="Till").tools) == (Lookup, tools.tools)
+    assert replace(Greeting(title="Hello"), word="good day").render_body(Lookup("7")) == "good day 7"
     assert replace(MarkdownSection(title="Plain", template="Text."), title="Other").params_type is None

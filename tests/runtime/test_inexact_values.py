@@ -15,17 +15,8 @@ from handrail.errors import SessionUseError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session
 from tests.kit import Note, call, executor
+from tests.serde.shapes import Base, Card
 from tests.wording import Wording
-
-
-@dataclass(frozen=True)
-class Base:
-    name: str
-
-
-@dataclass(frozen=True)
-class Card(Base):
-    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,16 @@ class Level(enum.IntEnum):
     HIGH = 2
 
 
+@dataclass(frozen=True)
+class Base:
+    name: str
+
+
+@dataclass(frozen=True)
+class Card(Base):
+    number: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step of a plan."""

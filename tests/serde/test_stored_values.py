@@ -23,17 +23,7 @@ from pydantic import (
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
-from tests.serde.shapes import Everything, everything
-
-
-@dataclass(frozen=True)
-class Base:
-    name: str
-
-
-@dataclass(frozen=True)
-class Card(Base):
-    number: int = 0
+from tests.serde.shapes import Base, Card, Everything, everything
 
 
 @dataclass(frozen=True)

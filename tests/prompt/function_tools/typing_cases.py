@@ -7,29 +7,11 @@ Both checkers report a suppression that suppresses nothing, so each suppressed l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, assert_type
 
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolExample, ToolResult, ToolsSection, tool
 from handrail.resources import Resource
-
-
-@dataclass(frozen=True)
-class Params:
-    query: str
-
-
-@dataclass(frozen=True)
-class Result:
-    answer: str
-
-
-def plain(params: Params, *, context: ToolContext) -> ToolResult[Result]:
-    return ToolResult.ok(Result(f"{params.query} {context.call_id}"))
-
-
-async def awaited(params: Params, *, context: ToolContext) -> ToolResult[Result]:
-    return plain(params, context=context)
+from tests.prompt.typing_cases import Params, Result, awaited, plain
 
 
 @tool
