@@ -134,7 +134,7 @@ def _numbers(node: Node, *, whole: bool) -> Drawn:
         numbers: Drawn = st.integers(int(low), int(high)) | floats
     else:
         numbers = st.integers(int(low / step), int(high / step)).map(lambda times: times * step)
-        numbers = numbers | numbers.filter(lambda number: abs(number) < 2**53).map(float)
+        numbers = numbers | numbers.filter(lambda number: abs(number) < 10**15).map(float)
     return numbers.filter(lambda number: number not in {node.get("exclusiveMinimum"), node.get("exclusiveMaximum")})
 
 
