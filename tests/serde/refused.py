@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field
@@ -153,6 +153,7 @@ class HasNumberEnumKeys:
 
 @dataclass
 class HasUnknown:
+    name: str
     thing: Unknown
 
 
@@ -190,6 +191,21 @@ class HasPydanticDefault:
 @dataclass
 class HasNoneForInt:
     limit: int = None  # type: ignore[assignment]
+
+
+@dataclass
+class HasMisplacedPattern:
+    limit: Annotated[int, Field(pattern="a")] = 3
+
+
+@dataclass
+class HasSurrogate:
+    code: str | int = "\ud800"
+
+
+@dataclass
+class HasNothing:
+    nothing: Nothing
 
 
 @dataclass

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -88,6 +90,8 @@ class Wide:
     empty: Empty | None = None
     even: Annotated[int, AfterValidator(_even)] = 2
     either: int | list[str] | dict[str, int] | None = None
+    listed_or_one: Sequence[int] | int = 1
+    path: PurePosixPath | Path = Path()
     limited: Annotated[int, Field(gt=5)] | Annotated[str, Field(max_length=2)] = "a"
     ranged: Range | str = ""
     lists: list[list[int] | list[str]] = field(default_factory=list[list[int] | list[str]])
@@ -130,6 +134,8 @@ SLIPS: dict[str, Json] = {
     "empty": [{"a": 1}, []],
     "even": [3],
     "either": [1.5, ["a", 1], {"a": "b"}],
+    "listed_or_one": ["a"],
+    "path": [5],
     "limited": [1, "abc", None],
     "ranged": [{"low": 2, "high": 1}, 5],
     "lists": [[[1, "a"]]],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NewType, get_type_hints
 
 import pytest
+from typing_extensions import TypeAliasType
 
-from handrail.serde.annotations import known_type
+from handrail.serde.annotations import known_type, quoted_alias
 
 OUTER = {"Thing": int, "str": bytes, "Many": list[int], "nothing": None}
 INNER = {"Thing": bool}
@@ -43,3 +44,12 @@ def test_other_annotations_have_to_be_evaluated(annotation: Any) -> None:
 
 
 # Untyped, because type checkers want to see aliases as statements.
+_alias: Any = TypeAliasType
+_new: Any = NewType
+
+
+def test_an_alias_that_is_written_as_text_is_found_inside_of_what_stands_around_it() -> None:
+    """Other aliases, annotations and new types."""
+    quoted = _alias("Quoted", "list[int]")
+    assert quoted_alias(_new("Named", Annotated[_alias("Around", quoted), "a note"])) is quoted
+    assert quoted_alias(_alias("Plain", int)) is None

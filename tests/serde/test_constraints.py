@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -16,7 +17,7 @@ from typing import Annotated, Any
 
 import annotated_types
 import pytest
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, WithJsonSchema
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import codec
@@ -76,6 +77,11 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "two values of gt": held(Annotated[int, Field(gt=1)], gt=5),
     "Timezone": held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]),
     "ge of text or None": held(float | None, ge="1"),
+    "ge of text around a number": held(Annotated[int, Field(le=5)] | None, ge="1"),
+    "multiple_of of a complex number": held(Annotated[float, Field(multiple_of=1j)]),
+    "le that is not comparable": held(Annotated[Decimal, Field(ge=1, le="x")]),
+    "description": held(int, description=5),
+    "unknown fields": held(Annotated[dict[str, int], WithJsonSchema({"properties": {}})]),
     "title": held(str, title=5),
     "examples": held(str, examples="x"),
 }
@@ -96,6 +102,7 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> Non
     [
         held(int, unit="m", widget={"minimum": 1}, secret=True, minimum=None),
         held(Annotated[int, "a note", 7, {"unit": "m"}, Meta(unit="m"), Meta(min_length=None)]),
+        held(Annotated[int, dataclasses.field(metadata={"unit": "m"})]),
         held(Annotated[str, annotated_types.Len(1, 2), StringConstraints(to_lower=True)]),
         held(Annotated[int, annotated_types.Interval(gt=0)]),
         held(int, json_schema_extra={"examples": [1]}, title="A title"),
@@ -161,6 +168,7 @@ TAKING: list[tuple[Any, str, set[str]]] = [
     (Mapping[str, int], '{"a":1}', SIZED),
     (IPv4Address, '"1.1.1.1"', set()),
     (SecretStr, '"a"', SIZED),
+    (re.Pattern[str], '"a"', set()),
     (int | str, '"a"', set()),
     (str | None, "null", SIZED | {"pattern"}),
 ]
@@ -191,8 +199,9 @@ def test_a_constraint_that_cannot_be_applied_is_named_with_its_field_and_type(wo
     assert str(caught.value) == wording
 
 
-def test_a_validator_of_the_program_is_not_called_when_the_type_is_built() -> None:
+@pytest.mark.parametrize("validator", [str, partial(str)])
+def test_a_validator_of_the_program_is_not_called_when_the_type_is_built(validator: Any) -> None:
     """What it makes of a value is not known."""
-    kind: Any = Annotated[Path, AfterValidator(str), Field(max_length=2)]
+    kind: Any = Annotated[Path, AfterValidator(validator), Field(max_length=2)]
     with pytest.raises(ParseError):
         codec(held(kind)).parse_json('{"x":"abc"}')

@@ -126,7 +126,7 @@ def test_bytes_that_are_text_are_found_as_text(secret: str) -> None:
     assert secret in texts(secret.encode())
 
 
-@pytest.mark.parametrize("secret", [None, True, b"abc", 123, Decimal(5), timedelta(0), Hidden()])
+@pytest.mark.parametrize("secret", [None, True, b"abc", 123, Decimal(5), timedelta(0), Hidden(), Inner])
 def test_a_secret_without_a_long_text_has_no_longer_form(secret: object) -> None:
     """`Decimal('5')` has more characters than are needed to be looked for, and the secret has one."""
     assert all(len(text) < 4 or text == "0:00:00" or text.startswith("datetime.") for text in texts(secret))
@@ -156,3 +156,4 @@ def test_secrets_of_a_schema_are_found() -> None:
     schema = {"type": "object", "properties": {"open": {"type": "string"}, "pin": {"writeOnly": True}}}
     found = {*schema_masking(schema).texts_in({"open": "note-123", "pin": SecretStr("pin-4711"), "other": 47110})}
     assert found == {"pin-4711", "47110"}
+    assert {*schema_masking(schema).secrets_in({"pin": "pin-4711", "other": [47110, None]})} == found

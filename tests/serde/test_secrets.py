@@ -201,6 +201,7 @@ SCHEMA: dict[str, Any] = {
         "pair": {"type": "array", "prefixItems": [{"type": "string"}, {"format": "password"}]},
         "headers": {"type": "object", "additionalProperties": MARKED},
         "login": {"$ref": "#/$defs/Login"},
+        "by_name": {"type": "object", "additionalProperties": {"$ref": "#/$defs/Login"}},
         "logins": {"type": "array", "items": {"$ref": "#/$defs/Login"}},
         "free": {"type": "object"},
         "anything": True,
@@ -215,6 +216,7 @@ SCHEMA: dict[str, Any] = {
         }
     },
 }
+MANY_NAMES = {f"name {number}": {"name": "a"} for number in range(1_100)}
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,7 @@ SCHEMA: dict[str, Any] = {
             {"login": {"name": "a", "key": "p", "next": {"name": "b", "key": "p"}}},
             {"login": {"name": "a", "key": MASK, "next": {"name": "b", "key": MASK}}},
         ),
+        ({"by_name": {"a": {"key": "p"}} | MANY_NAMES}, {"by_name": {"a": {"key": MASK}} | MANY_NAMES}),
         ({"logins": [{"name": "a", "kye": "p"}]}, {"logins": [{"name": "a", "kye": MASK}]}),
         ({"pasword": "p", "x-trace": "t"}, {"pasword": MASK, "x-trace": MASK}),
         (

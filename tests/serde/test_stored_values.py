@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import count
 from pathlib import Path, PurePath, PureWindowsPath
@@ -16,6 +17,7 @@ from hypothesis import given
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     PlainValidator,
     model_validator,
@@ -23,7 +25,7 @@ from pydantic import (
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec
-from tests.serde.shapes import Base, Card, Everything, everything
+from tests.serde.shapes import Base, Card, Everything, Status, everything
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,18 @@ def test_a_message_shows_what_a_store_refuses() -> None:
     assert result_codec(cls).dump(cls(card)) == {"x": {"name": "a"}}
 
 
+def _with_decimal_keys(found: dict[str, int]) -> dict[Decimal, int]:
+    return {Decimal(key): item for key, item in found.items()}
+
+
 TAKEN: list[tuple[Any, Any]] = [
     (Card, card),
     (int | bool, True),
     (float, 2),
+    (float | str, 2),
+    (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
+    (Annotated[Status, BeforeValidator(Status)], Status.DONE),
+    (Annotated[dict[Decimal, int], BeforeValidator(_with_decimal_keys)], {Decimal("1.5"): 1}),
     (float, 2**60),
     (int, HUGE - 1),
     (Fraction, Fraction(1, 3)),

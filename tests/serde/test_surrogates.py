@@ -40,8 +40,17 @@ def test_a_value_without_lone_surrogates_is_the_very_same(value: Any) -> None:
     assert partial_json(value)[1:] == ((), False)
 
 
+def test_what_has_no_text_is_named_by_its_type() -> None:
+    """A record that lacks a field, and a key with more digits than Python writes."""
+    assert partial_json(object.__new__(Line)) == ("null", ("$ is of type Line",), False)
+    assert partial_json({10**5000: 1}) == ('{"<int>":1}', (), False)
+
+
 def test_the_texts_and_keys_of_a_value_are_escaped() -> None:
     """Wherever they stand."""
+    cyclic: list[Any] = ["\ud800"]
+    cyclic.append(cyclic)
+    assert escaped_within(cyclic) == [r"\ud800", cyclic]
     assert escaped_within({"\ud800": ["a", ("\udfff", 1)], "b": "\ud83d\ude00"}) == {
         r"\ud800": ["a", [r"\udfff", 1]],
         "b": r"\ud83d\ude00",

@@ -241,8 +241,7 @@ def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
                 "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
                 "declare the type of what the text holds; a model writes it as it is",
             )
-    if "union" in adapter.kinds:
-        check_read_unions(kind, adapter.core, parameters=mode == "validation")
+    check_read_unions(kind, adapter.core, parameters=mode == "validation")
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:

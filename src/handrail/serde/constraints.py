@@ -478,13 +478,10 @@ def check_applicable(kind: object, core: Core) -> None:
 
 def _misfits(part: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, object]]:
     """The constraints of a part that cannot be applied, each with a value that it cannot be applied to."""
-    if part["type"] == "function-after" and isinstance(apply := part["function"]["function"], partial):
-        if is_bound(cast("object", apply)) and apply.keywords:
-            # pydantic's functions for bounds take the value and one keyword, which is called as the constraint is.
-            word = next(iter(apply.keywords))
-            yield from (
-                (word, value) for value in _values(part["schema"], definitions) if not _takes(apply, word, value)
-            )
+    if part["type"] == "function-after" and _is_constraint(apply := part["function"]["function"]):
+        # It takes the value and one keyword, which is called as the constraint is.
+        word = next(iter(apply.keywords))
+        yield from ((word, value) for value in _values(part["schema"], definitions) if not _takes(apply, word, value))
     elif part["type"] == "chain":
         first, *steps = part["steps"]
         # pydantic puts the constraints of texts behind the type as steps, and each of them refuses what is not a
@@ -546,10 +543,7 @@ def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
         return
     # With the shared parts, because a part alone may refer to them.
     whole = {"type": "definitions", "schema": core, "definitions": list(definitions.values())} if definitions else core
-    try:
-        validator = SchemaValidator(cast("CoreSchema", whole))
-    except CoreSchemaError:  # the type itself is at fault, and building the whole has said so
-        return
+    validator = SchemaValidator(cast("CoreSchema", whole))
     for text in _TRIED:
         with suppress(ValueError):
             yield validator.validate_json(text)
@@ -558,7 +552,11 @@ def _parsed(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
 def _is_known(core: Core) -> bool:
     """Whether what a part does to its values is known: not if a function of the program makes them."""
     makes = core["type"] in {"function-after", "function-wrap"}
-    return not makes or isinstance(core["function"]["function"], partial)
+    return not makes or _is_constraint(core["function"]["function"])
+
+
+def _is_constraint(function: object) -> bool:
+    return isinstance(function, partial) and is_bound(cast("object", function))
 
 
 def _patterns(core: Core) -> Iterator[object]:

@@ -82,14 +82,10 @@ def enumerated(names: Sequence[str], *, limit: int, wanted: str = "") -> str:
 
     near = get_close_matches(shorten(wanted, _LONGEST_KEY), shown, n=_MOST_NEAR, cutoff=_LEAST_LIKENESS)
     ordered = [*near, *(name for name in shown if name not in near)]
-    kept: list[str] = []
     # The largest count that may be written, so that the end always fits.
-    left = limit - _size(f" and {len(shown):,} more")
-    for name in ordered:
-        left -= _size(name) + len(", ")
-        if left < 0:
-            break
-        kept.append(name)
+    room = limit - _size(f" and {len(shown):,} more")
+    ends = accumulate(_size(name) + len(", ") for name in ordered)
+    kept = [name for name, end in zip(ordered, ends, strict=True) if end <= room]
     return f"{', '.join(kept)} and {len(shown) - len(kept):,} more"
 
 

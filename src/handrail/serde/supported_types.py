@@ -454,14 +454,14 @@ def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
         return ""
     try:
         adapter = _adapters.get(hint, lambda: closed_adapter(hint))
+        adapter.validator.validate_python(default, strict=True)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_input=False)[0]["msg"]
     except BUILD_ERRORS:
         return ""  # the type itself is at fault, and building the whole reports it
     try:
-        adapter.validator.validate_python(default, strict=True)
         # A default is published in the schema, so it has to be JSON that others can read: NaN is not.
         from_json(adapter.serializer.to_json(default, warnings="error"), allow_inf_nan=False)
-    except ValidationError as error:
-        return error.errors(include_url=False, include_input=False)[0]["msg"]
     except (PydanticSerializationError, ValueError):
         return "JSON cannot say it"
     return ""

@@ -261,8 +261,6 @@ class Codec(Generic[T]):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
         try:
             data = self.parsed_json(value, warnings=False)
-            if self._stored and (fault := unreadable(value, data)):
-                raise _unsayable([fault])
             if self.parse_json(data) == value:
                 return data
         except (PydanticSerializationError, ParseError):
