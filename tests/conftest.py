@@ -127,3 +127,21 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty store that other processes can open, one kind after the other."""
+    from tests.store.postgres_server import fresh_url  # noqa: PLC0415 - it needs POSIX
+
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'desk.db'}"
+        return
+    with fresh_url() as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
+    """The same, where no nearer fixture says which store the tests are about."""
+    return database_url

@@ -273,3 +273,4 @@ def test_a_logger_writes_no_secrets(own: Redaction, caplog: pytest.LogCaptureFix
     assert redacted(SECRET) == MASK
     assert own.hides_name("Iban")
     assert logging.getLogger("handrail.test-of-redaction") is log
+    assert log.filter(logging.makeLogRecord({"msg": "%d", "args": ("text",)}))  # its handlers report that

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.failures import unknown_because
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult
-from tests.store.postgres_server import fresh_url
 
 
 def pay(params: None, *, context: ToolContext) -> ToolResult[None]:
@@ -39,16 +37,6 @@ def test_what_is_raised_after_the_effect_proves_nothing(make: Callable[[], Excep
     note = unknown_because(make(), PAYING)
     assert note is not None
     assert MARK in note.partition("\n")[0]
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
-    """A new database, one kind after the other."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/desk.db"
-        return
-    with fresh_url() as postgres:
-        yield postgres
 
 
 def test_every_change_of_an_effect_is_noted(url: str) -> None:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -23,7 +22,6 @@ from handrail.store import Store
 from handrail.store.sql.committer import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
 from tests.kit import executor
-from tests.store.postgres_server import fresh_url
 from tests.store.units import at_point, committer_of
 
 pytestmark = pytest.mark.anyio
@@ -109,11 +107,10 @@ class Desk:
         return [row.status for row in self.kept.rows() if row.partition == name]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+@pytest.fixture
+def desk(url: str) -> Iterator[Desk]:
     """A desk over each kind of database."""
     with ExitStack() as opened:
-        url = f"sqlite:///{tmp_path / 'desk.db'}" if request.param == "sqlite" else opened.enter_context(fresh_url())
         yield Desk(opened.enter_context(store.open(url)), opened)
 
 

@@ -73,8 +73,13 @@ def lost(params: Any, *, context: ToolContext) -> ToolResult[Any]:
 def till() -> Generator[Till]:
     """A session without calls."""
     clock = FakeClock()
-    with MemoryStore(clock=clock) as store, Session.open(store, "till", types=(Note,)) as session:
+    with MemoryStore(clock=clock) as store, store.session("till", types=(Note,)) as session:
         yield Till(store, clock, session)
+
+
+def test_a_session_in_memory_has_nothing_to_settle() -> None:
+    """Its effects end with its process."""
+    assert executor(session=Session()).settle_open() == ()
 
 
 def test_an_effect_that_is_shared_with_other_sessions_is_settled(till: Till) -> None:

@@ -37,7 +37,6 @@ from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command
 from tests.kit import Decides, prompt
 from tests.scenarios.canaries import PLAIN, Canaries, LogSurface, Surfaces
-from tests.store.postgres_server import fresh_url
 
 FORMS: Mapping[str, str] = {
     "a URL": "postgresql://ada:{}@db.example/desk",
@@ -229,16 +228,6 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     yield Scene(canaries, surfaces, variables)
     next(listening, None)
     use_redaction(before)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty store."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'desk.db'}"
-        return
-    with fresh_url() as found:
-        yield found
 
 
 def message_of(calls: list[ToolCall], said: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Generic, Literal, NamedTuple, TypeVar
 
 import pydantic
@@ -193,19 +193,11 @@ class HasNoneForInt:
     limit: int = None  # type: ignore[assignment]
 
 
-@dataclass
-class HasMisplacedPattern:
-    limit: Annotated[int, Field(pattern="a")] = 3
-
-
-@dataclass
-class HasSurrogate:
-    code: str | int = "\ud800"
-
-
-@dataclass
-class HasNothing:
-    nothing: Nothing
+HasMisplacedPattern = make_dataclass(
+    "HasMisplacedPattern", [("limit", Annotated[int, Field(pattern="a")], field(default=3))]
+)
+HasSurrogate = make_dataclass("HasSurrogate", [("code", str | int, field(default="\ud800"))])
+HasNothing = make_dataclass("HasNothing", [("nothing", Nothing)])
 
 
 @dataclass

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
+from handrail.errors import StoreCorruptError
+from handrail.session.open_calls import answer_in
 from handrail.session.persistence.protocol import AnswerChange, AnswerRow
 from handrail.store import Store
 from handrail.store.protocol import RefusedWrite
+from handrail.store.sql.rows import answer_of
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.store.session_rows import entries, held, session_row
@@ -34,6 +39,15 @@ def test_of_two_answers_to_one_call_the_first_stands(store: Store, clock: FakeCl
     assert write(store, first, second)
     assert not write(store, first, first._replace(answer=b"{}"))
     assert store.answers("s1") == (second,)
+
+
+def test_an_answer_that_cannot_be_read_is_an_error() -> None:
+    """In its columns, or in what they hold."""
+    row = AnswerRow(*ROW, FakeClock().now(), b"{}")
+    with pytest.raises(StoreCorruptError):
+        answer_of(("r1", "c1", 0, "text"), session_id="s1", store="desk")
+    with pytest.raises(StoreCorruptError):
+        answer_in(row, store="desk")
 
 
 def test_answers_come_oldest_first_and_belong_to_one_session(store: Store, clock: FakeClock) -> None:

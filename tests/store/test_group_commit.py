@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail import crash_points, store
-from handrail.errors import SessionLostError, StoreUnavailableError
+from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionHeld, SessionLock
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
@@ -115,16 +115,20 @@ def test_commits_of_a_group_are_written_in_one_transaction(database: Store, cloc
 
 def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
     """A lost lease, a lost session, entries that do not follow: nothing of those is written, all of the others is."""
-    made = sessions(database, clock, 5)
-    (lost_lock, lost_row), (_, moved), (gap, gap_row), *others = made
+    made = sessions(database, clock, 7)
+    (lost_lock, lost_row), (_, moved), (gap, gap_row), *others, unsorted, odd = made
     stale = lost_lock._replace(token="0" * 32)
     units = [
         commit_of(stale, lost_row),
         commit_of(made[1][0], moved._replace(fence=9)),
         commit_of(gap, gap_row, head=7),
         *(commit_of(*each) for each in others),
+        (SessionAppend(unsorted[0], 0, tuple(entries(2, 3)), None),),
     ]
     answers = group(database, *units)
+    assert isinstance(answers.pop(), SessionError)
+    surrogate = SessionAppend(odd[0], 0, (entries(1, 1)[0]._replace(reply="\ud800"),), None)
+    assert isinstance(group(database, (surrogate,), commit_of(*odd))[0], StoreError)
     assert isinstance(answers[0], SessionLostError)
     assert isinstance(answers[1], RefusedWrite)
     assert isinstance(answers[2], SessionLostError)

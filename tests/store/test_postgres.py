@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -106,16 +106,25 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
 
 def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> None:
     """Nobody waits once for each connection that a restart has closed, nor until the store counts as unavailable."""
-    driver = PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))
-    try:
+    with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
         for link in [driver.acquire() for _ in range(12)]:
             driver.release(link)
         end_connections(url)
         link = driver.acquire()
         assert link.query("SELECT 1") == [(1,)]
         driver.release(link)
-    finally:
-        driver.close()
+
+
+def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
+    """And no more often: the second answer counts."""
+    lost = "SELECT CASE WHEN nextval('asked') < {} THEN pg_terminate_backend(pg_backend_pid()) END"
+    with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
+        driver.execute("CREATE SEQUENCE asked")
+        assert driver.query(lost.format(2)) == [(None,)]
+        with pytest.raises(StoreUnavailableError):
+            driver.query(lost.format(9))
+        with pytest.raises(StoreUnavailableError):
+            driver.query("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
 
 
 def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wording) -> None:

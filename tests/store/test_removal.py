@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,6 @@ from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.removal import delete_session, finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
-from tests.store.postgres_server import fresh_url
 from tests.store.removals import (
     ENTRIES,
     database_of,
@@ -36,19 +33,12 @@ from tests.wording import Wording
 HOUR = timedelta(hours=1)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A store that several processes open, one kind after the other, with the sessions `s1` and `s2`."""
-    if request.param == "sqlite":
-        made = f"sqlite:///{tmp_path}/desk.db"
-        with handrail.store.open(made) as store:
-            fill_both(store)
-        yield made
-    else:
-        with fresh_url() as made:
-            with handrail.store.open(made) as store:
-                fill_both(store)
-            yield made
+@pytest.fixture
+def url(url: str) -> str:
+    """A store that several processes open, with the sessions `s1` and `s2`."""
+    with handrail.store.open(url) as store:
+        fill_both(store)
+    return url
 
 
 def fill_both(store: Store) -> None:

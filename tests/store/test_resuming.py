@@ -6,7 +6,6 @@ import logging
 from collections.abc import Generator
 from datetime import timedelta
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -20,7 +19,6 @@ from handrail.session.call_ref import CallRef
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.extent import some
-from tests.store.postgres_server import fresh_url
 from tests.store.resumed_desk import (
     CHILD,
     CONFIGS,
@@ -40,16 +38,6 @@ SECONDS = 2.0
 """By when a resumed call must have been answered; the lease is a minute."""
 SOON = timedelta(seconds=SECONDS)
 CALL = CallRef(REPLY, "call_0")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
-    """An empty store that other processes can open, one kind after the other."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'desk.db'}"
-    else:
-        with fresh_url() as fresh:
-            yield fresh
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,6 @@ from handrail.store import Store
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
 from handrail.testing import FakeClock
 from tests.crash.forks import Fork, start
-from tests.store.postgres_server import fresh_url
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import written
 from tests.store.units import append
@@ -27,19 +26,12 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = timedelta(seconds=60)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def url(url: str) -> str:
     """Where processes meet, and where one session is."""
-    if request.param == "sqlite":
-        made = f"sqlite:///{tmp_path}/desk.db"
-        with handrail.store.open(made) as store:
-            store.create(session_row(FakeClock()))
-        yield made
-    else:
-        with fresh_url() as made:
-            with handrail.store.open(made) as store:
-                store.create(session_row(FakeClock()))
-            yield made
+    with handrail.store.open(url) as store:
+        store.create(session_row(FakeClock()))
+    return url
 
 
 @contextmanager

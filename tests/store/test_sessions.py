@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import Checkpoint, EntryPosition, SessionLock
+from handrail.session.persistence.protocol import Checkpoint, EntryPosition
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.store.session_rows import NOW, entries, entry, held, session_row
@@ -218,7 +218,7 @@ def test_late_release_does_not_end_the_next_hold(store: Store, clock: FakeClock)
     second = store.acquire("s1", wait=NOW)
     store.release(first)
     store.check_lock(second, 0)
-    store.release(SessionLock("nobody", "0" * 32))
+    store.release(first._replace(session_id="nobody"))
 
 
 def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: FakeClock, wording: Wording) -> None:
@@ -234,13 +234,13 @@ def test_holder_whose_head_is_out_of_date_writes_nothing(store: Store, clock: Fa
     assert list(store.entries("s1")) == entries(1, 2)
 
 
-def test_what_is_not_there_cannot_be_held(store: Store, wording: Wording) -> None:
+def test_what_is_not_there_cannot_be_held(store: Store, clock: FakeClock, wording: Wording) -> None:
     """The error names the session, and how to make it."""
     with pytest.raises(SessionNotFoundError) as missing:
         store.acquire("nobody", wait=NOW)
     assert str(missing.value).replace(store.url, "<store>") == wording
     with pytest.raises(SessionLostError) as raised:
-        store.check_lock(SessionLock("nobody", "0" * 32), 0)
+        store.check_lock(held(store, clock)._replace(session_id="nobody", token="0" * 32), 0)
     assert str(raised.value) == wording
 
 

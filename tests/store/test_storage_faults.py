@@ -315,16 +315,6 @@ def test_a_read_only_disk_is_named_as_one(tmp_path: Path, *, was_killed: bool) -
     assert json.loads(ended.stdout) == ["desk", *["StoreReadOnlyError"] * 4]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
-    """An empty store, one kind after the other."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/desk.db"
-        return
-    with fresh_url() as postgres:
-        yield postgres
-
-
 @dataclass(frozen=True)
 class Note:
     """What a session stores."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -90,7 +91,11 @@ def test_the_resource_is_named_and_what_differs(change: Callable[[Any], object],
 
 def test_a_tool_that_changes_nothing_passes() -> None:
     """The message of its call is returned, so that the test can look at it."""
-    resources = {Shelf: Shelf({"a": 1}), Drawer: Drawer({"b": 1}), Filesystem: InMemoryFilesystem({"a": "1"})}
+    resources = {
+        Shelf: Shelf({"a": 1, "b": {2}}),
+        Open: Open({"b": Lock()}),
+        Filesystem: InMemoryFilesystem({"a": "1"}),
+    }
     message = assert_reads_only(looking(lambda context: shelf(context)["a"]), resources=resources)
     assert message.result.value == Found("1")
 

@@ -225,11 +225,9 @@ def first_mistake(mistakes: Sequence[BaseException]) -> BaseException:
 
 def note_mistakes(error: BaseException, mistakes: Sequence[BaseException]) -> None:
     """Add mistakes as notes to an exception that is raised instead of them; of a group, all that it holds."""
-    for held in mistakes:
-        # `error` may be one of `mistakes`, and gets no note about itself.
-        if held is not error:
-            for mistake in mistakes_in(held):
-                error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
+    # `error` may be one of `mistakes`, and gets no note about itself.
+    for mistake in (mistake for each in mistakes if each is not error for mistake in mistakes_in(each)):
+        error.add_note(f"another call of the reply: {type(mistake).__name__}: {mistake}")
 
 
 # Not a DeveloperMistake: a declaration is checked when it is made, where no call runs that could hide the error.

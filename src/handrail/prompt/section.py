@@ -85,7 +85,7 @@ class Section(Generic[ParamsT]):
     usual_resources: ResourceRegistry = field(init=False, repr=False)
     summary_text: PlaceholderText | None = field(init=False, repr=False)
 
-    if not TYPE_CHECKING:  # pragma: no branch - checkers know the brackets from `Generic`
+    if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms

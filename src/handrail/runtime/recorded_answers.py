@@ -129,9 +129,7 @@ def _given(
 ) -> CallAnswer | None:
     """The answer that a person has given to an open question while the session was held."""
     session = run.environment.session
-    if session.store is None:
-        return None
-    found = find_answer(session.store, session.session_id, run.ref)
+    found = None if session.store is None else find_answer(session.store, session.session_id, run.ref)
     if found is None or not found.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
         return None
     return call_answer(found.given, last_attempt)

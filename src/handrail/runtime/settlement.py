@@ -21,7 +21,6 @@ final record: then it is not made again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -43,6 +42,7 @@ from handrail.runtime.steps import parse_arguments
 from handrail.runtime.unknown_effects import settle_unknown
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.persistence.protocol import SessionStore
 from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
 from handrail.transaction import current
@@ -82,9 +82,8 @@ async def settle_before_run(environment: Environment, mode: ExecutionMode) -> No
     if environment.session.store is None or current() is not None:
         return
     placed = (tool for tool, _ in environment.prompt.template.placed_tools())
-    tools = frozenset(tool.name for tool in placed if tool.apply is not None or tool.reconcile is not None)
-    if tools:
-        await _settle_each(environment, mode, tools)
+    if any(tool.apply is not None or tool.reconcile is not None for tool in placed):
+        await settle_open(environment, mode)
 
 
 async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[SettledCall, ...]:
@@ -96,18 +95,9 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
         RunAbortedError: the run is over; the calls after that one have not been settled.
         StoreError: the store cannot be read.
     """
-    return tuple(await _settle_each(environment, mode, None))
-
-
-async def _settle_each(
-    environment: Environment, mode: ExecutionMode, tools: AbstractSet[str] | None
-) -> list[SettledCall]:
-    """Settle the calls of these tools, `None` for all, and log what still waits; raises as `settle_open` does."""
     found: list[SettledCall] = []
     mistakes: list[BaseException] = []
     for call, row in await mode.in_thread(lambda: list(_unsettled(environment))):
-        if tools is not None and row.tool not in tools:
-            continue
         try:
             settled = await _settle(environment, mode, call.call, row)
         except BaseException as error:
@@ -123,15 +113,15 @@ async def _settle_each(
             _log.warning("call %s: %s", settled.call, settled.message.content)
     if mistakes:
         raise first_mistake(mistakes)
-    return found
+    return tuple(found)
 
 
 def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]:
     """The open calls whose effects are unknown, or done and not applied, without those left to their parents."""
-    session, ledger = environment.session, environment.effect_ledger
-    if session.store is not ledger.units:
+    session, store, ledger = environment.session, environment.session.store, environment.effect_ledger
+    if store is None or store is not ledger.units:
         return
-    for call in (*session.open_calls, *_found_by_a_person(environment)):
+    for call in (*session.open_calls, *_found_by_a_person(environment, store)):
         if call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
@@ -150,16 +140,14 @@ def _waits(environment: Environment, row: EffectRow) -> bool:
     return tool is not None and tool.reconcile is not None
 
 
-def _found_by_a_person(environment: Environment) -> Iterator[OpenCall]:
+def _found_by_a_person(environment: Environment, store: SessionStore) -> Iterator[OpenCall]:
     """Calls nested in calls with final records, whose effects a person has found to have happened.
 
     Their rows do not show that their tools have `apply`, so they are not listed as open.
     """
     session = environment.session
-    if session.recorder is None:
-        return
     listed = {call.call for call in session.open_calls}
-    for call in session.recorder.store.open_claims(session.session_id):
+    for call in store.open_claims(session.session_id):
         if call.call.parent is None or call.call in listed:
             continue
         tool = _tool_of(environment, call.tool)

@@ -115,7 +115,7 @@ class CallRecords:
 
     def _look_up(self, ref: CallRef, stored: StoredRecords) -> None:
         """Take note of the record of a call in the store; mostly with those of other calls. Idempotent."""
-        if self._is_worth_loading(stored):
+        if not self._is_loaded and self._is_worth_loading(stored):
             loaded = stored.newest(MOST_LOADED)
             self._note(loaded)
             # Fewer than were asked for are all that there are: an unknown call needs no query.
@@ -135,8 +135,6 @@ class CallRecords:
             self._looked_up[ref] = True
 
     def _is_worth_loading(self, stored: StoredRecords) -> bool:
-        if self._is_loaded:
-            return False
         return stored.at_most <= FEW_ENTRIES or (
             len(self._looked_up) >= MOST_LOOKUPS and stored.at_most <= MANY_ENTRIES
         )

@@ -349,7 +349,7 @@ class MemoryStore:
         except BaseException:
             self._held.give(session_id)
             raise
-        lock = SessionLock(session_id, kept.token, row=kept.row)
+        lock = SessionLock(session_id, kept.token, kept.row)
         self._held.note(lock)
         return lock
 

@@ -122,6 +122,21 @@ async def test_a_bare_toolset_shows_the_opened_section_too() -> None:
     assert clerk.returned[2]["c"] == (True, "charged A-1")
 
 
+async def test_the_first_of_several_bare_toolsets_opens_the_sections_of_all() -> None:
+    """In one session. A toolset of another session stays as it is."""
+    session = Session()
+
+    def other(key: str, session: Session) -> ToolExecutor:
+        price = tool(name=f"{key}_price", description="Say the price.")(lambda: "64")
+        section = MarkdownSection(title=f"{key} prices", template="Prices.", summary="Has prices.", tools=[price])
+        return ToolExecutor(prompt=Prompt(PromptTemplate[str](ns="t", key=key, sections=[section])), session=session)
+
+    doors = executor(session), other("cafe", session), other("bar", Session())
+    clerk = Clerk([ToolCallPart("open_sections", {"paths": ["cafe-prices", "billing"], "reason": "both"}, "o")])
+    await Agent(clerk.model, toolsets=[HandrailToolset(door) for door in doors]).run("Go.")
+    assert clerk.tools[1] - clerk.tools[0] == {"charge", "cafe_price"}
+
+
 async def test_a_function_of_the_agent_may_open_sections(wording: Wording) -> None:
     """In the pipeline: its call was undone, and the next request has the section."""
     clerk, door, others = Clerk([ToolCallPart("ask", {}, "a")]), executor(), FunctionToolset[Any]()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,13 @@ import pytest
 from handrail import store as stores
 from tests.agents.stored_desks import Desk, desk_in
 from tests.cli.approvals.loops import Loop
-from tests.store.postgres_server import fresh_url
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+@pytest.fixture
+def url(database_url: str) -> str:
     """The URL of an empty store of each kind that several processes can open."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'desk.db'}"
-        with stores.open(url):
-            yield url
-        return
-    with fresh_url() as url:
-        with stores.open(url):
-            pass
-        yield url
+    stores.open(database_url).close()
+    return database_url
 
 
 @pytest.fixture

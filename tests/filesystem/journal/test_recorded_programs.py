@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,9 @@ from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
 from handrail.programs import program as programs
-from handrail.programs.process_tree import CALL_VARIABLE, Process
+from handrail.programs.process_tree import Process
 from handrail.programs.program import ProgramRecord
+from tests.programs.test_process_tree import child
 from tests.wording import Wording
 
 Opening = Callable[[], HostFilesystem]
@@ -39,18 +39,8 @@ def opening(tmp_path: Path, journal: Path) -> Opening:
 @contextmanager
 def left_over(call: str) -> Generator[tuple[ProgramRecord, subprocess.Popen[bytes]]]:
     """A process of a call."""
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", "print(1, flush=True); input()"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={CALL_VARIABLE: call},
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield ProgramRecord(call), process
-        finally:
-            process.kill()
+    with child(call) as (process, _):
+        yield ProgramRecord(call), process
 
 
 def records_in(journal: Path) -> list[str]:

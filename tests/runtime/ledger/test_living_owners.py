@@ -20,7 +20,6 @@ from handrail.store import LedgerStore, Store
 from handrail.testing import FakeClock
 from tests.crash.forks import Fork, start
 from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed
-from tests.store.postgres_server import fresh_url
 
 LATER = timedelta(hours=2)
 ORPHANS: list[OnOrphan] = ["unknown", "retry", "reconcile"]
@@ -85,16 +84,6 @@ def test_other_store_on_the_same_file_finds_the_claim_alive(tmp_path: Path) -> N
             assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Busy)
         ledger.stop_renewing(claim)
         assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Unknown)
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
-    """An empty store that other processes can open, one kind after the other."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'desk.db'}"
-    else:
-        with fresh_url() as fresh:
-            yield fresh
 
 
 @contextmanager

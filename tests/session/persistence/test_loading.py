@@ -51,7 +51,7 @@ def note(
 
 def test_a_session_that_is_not_there_is_begun(store: FaultyStore) -> None:
     """With its tags and its parent; one that is there keeps its own."""
-    with Session.open(store, "p") as parent, Session.open(store, "s", tags={"a": "b"}, parent=parent) as session:
+    with store.session("p") as parent, Session.open(store, "s", tags={"a": "b"}, parent=parent) as session:
         assert (session.session_id, dict(session.tags), session.parent) == ("s", {"a": "b"}, parent)
     row = store.find("s")
     assert row is not None

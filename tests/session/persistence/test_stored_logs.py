@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.session import Session, SlicePolicy, stored_as
 from handrail.session.persistence.loading import append_to_logs, held_session
-from handrail.session.persistence.protocol import SessionEntry, SessionLock
+from handrail.session.persistence.protocol import SessionEntry, SessionLock, SessionRow
 from handrail.store import Store
 from tests.store.units import append
 
@@ -88,7 +88,7 @@ def test_session_that_another_holds_or_that_is_not_there_is_refused(store: Store
     with pytest.raises(SessionNotFoundError), held_session(store, "nobody", wait=NOW):
         pass
     with pytest.raises(SessionNotFoundError):
-        append_to_logs(store, SessionLock("nobody", "0" * 32), [Line("a")])
+        append_to_logs(store, SessionLock("nobody", "0" * 32, SessionRow("nobody", {}, None, store.now())), [Line("a")])
 
 
 def test_lock_that_is_not_valid_any_more_writes_nothing(store: Store) -> None:

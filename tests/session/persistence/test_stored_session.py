@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.errors import SessionError, SessionNotFoundError
+from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError
 from handrail.session import Session, SlicePolicy, replace_latest
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionRow
@@ -213,6 +213,8 @@ def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wordin
             with pytest.raises(SessionError) as raised:
                 session.fork(at=at, session_id="f")
             assert str(raised.value) == wording
+        with pytest.raises(InvalidArgumentError):
+            session.fork(at=("c",), session_id="f")  # type: ignore[arg-type]
         with pytest.raises(SessionError) as raised:
             session.fork(session_id="s")
         assert str(raised.value) == wording

@@ -97,11 +97,13 @@ def test_locks_of_bytes_are_shared_or_of_one_owner(tmp_path: Path) -> None:
     """Any number of bytes is locked with one descriptor, in a file that stays empty."""
     path = tmp_path / "bytes"
     one, other = ByteLocks(path), ByteLocks(path)
+    one.restore()
     assert (one.is_locked(0, 100), path.exists()) == (False, False)
     assert all(one.lock(byte) for byte in range(1000))
     assert one.lock(5000, shared=True)
     assert (open_files().count(path), path.stat().st_size) == (1, 0)
     assert (other.lock(5000), other.lock(5000, shared=True), other.lock(999)) == (False, True, False)
+    one.unlock(999)
     one.unlock(999)
     assert (other.is_locked(0, 999), other.is_locked(999, 4001), other.is_locked(999, 0)) == (True, False, True)
     one.close()
@@ -119,6 +121,21 @@ def test_lock_that_cannot_be_made_is_told(
     with pytest.raises(StoreError) as raised:
         make(tmp_path / "holds").lock("s1")
     assert str(raised.value) == wording
+
+
+def test_a_file_that_no_process_has_locked_is_free_or_is_not_a_lock(tmp_path: Path) -> None:
+    """As a process leaves it that was killed, or as another program has written it."""
+    locks = of_files(tmp_path)
+    assert locks.lock("s1")
+    (file,) = tmp_path.iterdir()
+    locks.close()
+    file.touch()
+    assert not locks.locked(["s1"])
+    file.write_text("text" * 200)
+    with pytest.raises(StoreError):
+        locks.lock("s1")
+    with pytest.raises(StoreReadOnlyError):
+        SessionFileLocks(tmp_path, store=URL, read_only=True).lock("s2")
 
 
 def failing(number: int) -> Callable[..., int]:

@@ -129,7 +129,7 @@ def load_session(
             for claim in store.end_leases_of_dead(session_id):
                 _log.warning("session %s: %s", session_id, claim)
         # The row was read with the lock held: before that, another holder could still append.
-        row = lock.row or _row_of(store, session_id)
+        row = lock.row
         contents = store.contents(row)
         layouts, covered, uncovered = _layouts(store, row, contents)
         kinds = _kinds(opening, layouts, session_id)
@@ -145,13 +145,6 @@ def load_session(
         store.release(lock)
         raise
     return kept, row
-
-
-def _row_of(store: SessionStore, session_id: str) -> SessionRow:
-    row = store.find(session_id)
-    if row is None:
-        raise _not_found(store, session_id)
-    return row
 
 
 def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:

@@ -175,14 +175,14 @@ class SessionLock(NamedTuple):
     Attributes:
         session_id: the session.
         token: 32 random hexadecimal digits; the store compares them at each write.
+        row: the row of the session when it was acquired.
         was_released: whether the holder before released the session; if not, its process may have died.
-        row: the row of the session when it was acquired; `None` where it was not read.
     """
 
     session_id: str
     token: str
+    row: SessionRow
     was_released: bool = True
-    row: SessionRow | None = None
 
 
 class SessionContents(NamedTuple):

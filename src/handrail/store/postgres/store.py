@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -23,7 +23,7 @@ from psycopg_pool import ConnectionPool, PoolClosed
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
+from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
 from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
@@ -176,7 +176,9 @@ class PostgresDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one pipeline, which is one transaction and one round trip."""
-        statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
+        statements: list[Statement] = []
+        with suppress(SessionError):  # the entries of a unit do not follow each other: it fails alone
+            statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
         if len(statements) < len(units):
             return None
         for writes in units:
@@ -201,12 +203,9 @@ class PostgresDriver:
         check_blocking("a statement of", self.url)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
-            for _ in range(self._server.connections):
-                connection = self._pool.getconn()
-                if is_alive(connection):
-                    break
+            connection = self._pool.getconn()
+            while not is_alive(connection):
                 self._pool.putconn(connection)
-            else:
                 connection = self._pool.getconn()
             return PostgresConnection(self._server, connection)
         except PoolClosed:
@@ -216,9 +215,9 @@ class PostgresDriver:
 
     def release(self, link: DriverConnection) -> None:
         """Take a connection back; a transaction that is still open is undone."""
-        if isinstance(link, PostgresConnection):
-            link.rollback()
-            self._pool.putconn(link.connection)
+        own = cast("PostgresConnection", link)  # what `acquire` has given
+        own.rollback()
+        self._pool.putconn(own.connection)
 
     def acquire_for_call(self) -> DriverConnection:
         """A connection for a call."""
@@ -226,8 +225,7 @@ class PostgresDriver:
 
     def release_from_call(self, link: DriverConnection) -> None:
         """Take a connection back from a call, as new; a transaction that is still open is undone."""
-        if isinstance(link, PostgresConnection):
-            link.clean()
+        cast("PostgresConnection", link).clean()  # what `acquire_for_call` has given
         self.release(link)
 
     def is_refused_write(self, error: Exception) -> bool:

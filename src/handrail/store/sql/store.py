@@ -559,7 +559,7 @@ class SqlStore:
 
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
         row = session_of(columns[:-1], store=self.url)
-        return SessionLock(row.session_id, str(columns[-1]), was_released, row)
+        return SessionLock(row.session_id, str(columns[-1]), row, was_released)
 
     def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
         if self.find(session_id) is None:  # deleted since its row was read

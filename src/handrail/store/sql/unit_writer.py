@@ -91,7 +91,7 @@ def _write_row(
             compared = (seen.partition, seen.key, seen.effect_id)
             is_written = link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared))
             return None if is_written else RefusedWrite(write, _standing(link, seen))
-        case AnswerChange():
+        case _:
             return _change_answer(link, write)
 
 

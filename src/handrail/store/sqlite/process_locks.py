@@ -83,9 +83,8 @@ class ProcessLocks:
             path = self._path(name)
             with _guard:
                 self._hold(path)
-                if self._own != path:
-                    self._own, self._name = path, name
-                    _USERS[path] += 1
+                self._own, self._name = path, name
+                _USERS[path] += 1
             self._remove_unused(in_use)
         return self._name
 
@@ -115,10 +114,9 @@ class ProcessLocks:
 
         The claims are read after the files: what a dead process has claimed is in the store by then.
         """
-        try:
+        found: list[Path] = []
+        with suppress(OSError):  # files that stay are harmless
             found = [path for path in self._folder.iterdir() if path.name.startswith(_PREFIX) and path not in _HELD]
-        except OSError:
-            return  # files that stay are harmless
         dead: list[Path] = []
         for path in found:
             with suppress(OSError):

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
@@ -227,8 +227,7 @@ class SqliteDriver:
 
     def release_from_call(self, link: DriverConnection) -> None:
         """Close a connection of a call, with what the call left on it; a transaction that is still open is undone."""
-        if isinstance(link, SqliteConnection):
-            link.close()
+        cast("SqliteConnection", link).close()  # what `acquire_for_call` has given
 
     def is_refused_write(self, error: Exception) -> bool:
         """Whether SQLite has refused a statement because it writes."""

@@ -21,6 +21,7 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.session import Session
+from handrail.session.persistence.protocol import SessionRow
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner, EffectInsert
 from handrail.store.sql.store import SqlStore
@@ -247,15 +248,27 @@ def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> No
         assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
 
 
+MISPLACED = [
+    pytest.param("UPDATE handrail_entries SET role = 'king' WHERE number = 3", id="role"),
+    pytest.param("UPDATE handrail_entries SET start = 'x' WHERE number = 3", id="start"),
+    pytest.param("DELETE FROM handrail_entries WHERE number = 3", id="an entry is missing"),
+    pytest.param("DELETE FROM handrail_entries WHERE number = 5", id="the last entry is missing"),
+]
+
+
+@pytest.mark.parametrize("sql", MISPLACED)
+def test_a_session_whose_entries_are_not_where_they_must_be_is_not_opened(tmp_path: Path, sql: str) -> None:
+    """What they hold is not read then."""
+    with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError):
+        list(store.contents(SessionRow("s1", {}, None, CLOCK.now(), 5)).positions)
+
+
 @pytest.mark.parametrize(
     "sql",
     [
+        *MISPLACED,
         pytest.param("UPDATE handrail_entries SET items = 'text' WHERE number = 3", id="items"),
         pytest.param("UPDATE handrail_entries SET items = x'7801' WHERE number = 3", id="compressed"),
-        pytest.param("UPDATE handrail_entries SET role = 'king' WHERE number = 3", id="role"),
-        pytest.param("UPDATE handrail_entries SET start = 'x' WHERE number = 3", id="start"),
-        pytest.param("DELETE FROM handrail_entries WHERE number = 3", id="an entry is missing"),
-        pytest.param("DELETE FROM handrail_entries WHERE number = 5", id="the last entry is missing"),
         pytest.param("UPDATE handrail_sessions SET tags = '[1]'", id="tags"),
         pytest.param("UPDATE handrail_sessions SET tags = '{'", id="tags that are not JSON"),
         pytest.param("UPDATE handrail_sessions SET head = 'x', parent = 3", id="head"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from handrail.errors import (
 )
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
+from handrail.store.sqlite.file import SqliteFile
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
 from tests.store.calls import call
@@ -90,6 +92,8 @@ def test_file_that_was_removed_while_open_is_not_written_to(
             with pytest.raises(StoreUnavailableError) as raised:
                 use()
             assert str(raised.value) == wording
+        with pytest.raises(StoreUnavailableError):  # another process would make a second database
+            SqliteStore(path)
         with call(), pytest.raises(StoreUnavailableError) as raised:
             store.connection().execute("SELECT 1")
         assert str(raised.value) == wording
@@ -114,6 +118,22 @@ def test_busy_file_is_unavailable(tmp_path: Path) -> None:
                 record_commit(store, "j1")
             assert len(list(store.rows())) == 3
         assert insert(store, running_row(CLOCK)) is None
+
+
+def test_file_in_which_another_program_writes_is_not_turned_into_a_store(tmp_path: Path) -> None:
+    """Its log is turned on once nobody writes, or not at all."""
+    path = tmp_path / "desk.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailableError):
+            SqliteStore(path, busy=timedelta(milliseconds=50))
+
+
+def test_error_of_a_folder_that_is_gone_is_that_of_the_disk(tmp_path: Path) -> None:
+    """Whether the disk is read-only cannot be looked up there."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translated(error)) is StoreUnavailableError
 
 
 def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> None:
