@@ -81,7 +81,7 @@ def test_a_schema_of_a_server_may_refer_to_what_is_not_there() -> None:
     """Or to itself; what it declares is found beside that."""
     described = {
         "$defs": {"loop": {"$ref": "#/$defs/loop"}},
-        "allOf": [{"$ref": "#/definitions/none"}, {"$ref": "#/$defs/loop"}, {"$ref": "http://example.com/x"}],
+        "allOf": [{"$ref": "#/definitions/none"}, {"$ref": "#/$defs/loop"}, {"$ref": "http://example.com/x"}, True],
         "properties": {"to": {"$ref": "#/$defs/loop", "default": "a"}},
     }
     assert JudgedArguments({"to": "a", "more": "b"}, described).chosen() == {"more", "b"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -25,14 +25,8 @@ from handrail.runtime.ledger.recorded_arguments import (
 )
 from handrail.serde import MASK, Masking, masking_of, parse
 from tests.kit import Note
+from tests.runtime.test_masked_records import Login
 from tests.wording import Wording
-
-
-@dataclass(frozen=True)
-class Login:
-    user: str
-    password: SecretStr
-    pin: int = field(default=0, metadata={"secret": True})
 
 
 @dataclass(frozen=True)
