@@ -14,14 +14,7 @@ from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    PlainValidator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, model_validator
 
 from handrail.errors import DumpError
 from handrail.serde import result_codec, stored_codec

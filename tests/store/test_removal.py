@@ -16,14 +16,7 @@ from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.removal import delete_session, finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
-from tests.store.removals import (
-    ENTRIES,
-    database_of,
-    delete_in_steps,
-    ended_row,
-    fill,
-    remove_in_steps,
-)
+from tests.store.removals import ENTRIES, database_of, delete_in_steps, ended_row, fill, remove_in_steps
 from tests.store.session_rows import NOW, entries, session_row
 from tests.store.stores import sqlite
 from tests.store.test_session_locks import another_process

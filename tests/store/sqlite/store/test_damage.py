@@ -14,12 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import handrail.store
-from handrail.errors import (
-    StoreCorruptError,
-    StoreError,
-    StoreReadOnlyError,
-    StoreUnavailableError,
-)
+from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.session import Session
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import SqliteStore

@@ -14,12 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import (
-    SessionLockedError,
-    SessionLostError,
-    StoreError,
-    StoreUnavailableError,
-)
+from handrail.errors import SessionLockedError, SessionLostError, StoreError, StoreUnavailableError
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
 from handrail.store.sqlite.file import SqliteFile
