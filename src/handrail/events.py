@@ -9,9 +9,8 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from handrail.errors import DispatchError, InvalidArgumentError
 
@@ -20,8 +19,7 @@ __all__ = ["Dispatcher", "Subscription"]
 _Event = TypeVar("_Event")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
+class _Entry(NamedTuple):
     event_type: type[object]
     subscriber: Callable[[Any], object]  # takes `event_type`, statically known only to the caller of `subscribe`
 

@@ -67,10 +67,16 @@ def test_importing_the_core_loads_no_extra() -> None:
 NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
     *("handrail.filesystem", "handrail.prompt.hooks", "handrail.prompt.known_files", "handrail.prompt.overrides"),
-    *("handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
+    *("handrail.session.open_calls", "handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
     *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
     *("asyncio", "handrail.runtime.handler_loop", "difflib", "hashlib", "hmac", "random", "secrets"),
-    *("handrail.runtime.hooks", "handrail.runtime.settlement", "handrail.taint.policy"),
+    *("handrail.runtime.hooks", "handrail.runtime.settlement", "handrail.serde.unions", "handrail.taint.policy"),
+    *(
+        "base64",
+        "handrail.runtime.call_events",
+        "handrail.runtime.ledger.tool_effect",
+        "handrail.runtime.waiting_calls",
+    ),
 )
 """What a synchronous call in memory, of a prompt with nothing but tools, does not use."""
 

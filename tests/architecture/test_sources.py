@@ -18,7 +18,6 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
-    "runtime/read_ahead.py": "what adapters and agents read before a run, above the slices and the modes",
     "clock.py": "one protocol, below everything",
     "closing.py": "one rule, below sessions and stores",
     "crash_points.py": "one list, below everything",

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit, ToolEffect
-from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime import EffectLedger, ToolEffect
+from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, EffectResult, Hit
 from handrail.serde import digest
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import ClaimOwner, LedgerStore

@@ -27,11 +27,11 @@ from handrail.prompt.prompt import prompt_over
 from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
+from handrail.runtime.approval import pending_message
 from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, OpenQuestions, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
-from handrail.runtime.waiting_calls import check_made_once, has_pending, pending_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
@@ -265,10 +265,7 @@ class ToolExecutor:
         """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
         Raises:
-            DeveloperMistake: as for `execute`.
-            CallIdReusedError: as for `execute`.
-            ValueError: as for `execute`.
-            RunAbortedError: as for `execute`.
+            Exception: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back. One that has not begun has no record.
         """
         return await self._execute_async(call, reply, self.environment)
@@ -305,8 +302,7 @@ class ToolExecutor:
         """
         asked, reply = self._reply_of("ToolExecutor.answer", calls, reply)
         before = self._offered()
-        outcomes = self._run_each(asked, reply)
-        return _answered(asked, outcomes, prompt_changed=self._offered() != before)
+        return _answered(asked, self._run_each(asked, reply), prompt_changed=self._offered() != before)
 
     @asynchronous_entry
     async def answer_async(
@@ -315,14 +311,12 @@ class ToolExecutor:
         """As `answer`; reads run concurrently, as by `execute_all_async`.
 
         Raises:
-            DeveloperMistake: as for `execute_all_async`.
-            RunAbortedError: as for `execute_all_async`.
+            Exception: as for `execute_all_async`.
         """
         reads = self.environment.session.store if calls is None else None
         asked, reply = await ASYNC.write_to(reads, partial(self._reply_of, "ToolExecutor.answer_async", calls, reply))
         before = self._offered()
-        outcomes = await self._run_together(asked, reply)
-        return _answered(asked, outcomes, prompt_changed=self._offered() != before)
+        return _answered(asked, await self._run_together(asked, reply), prompt_changed=self._offered() != before)
 
     def execute_all(self, calls: Iterable[ToolCall], *, reply: str | None = None) -> tuple[ToolMessage, ...]:
         """Run the calls of one reply, side by side where they may; a message for each, in the order asked.
@@ -347,7 +341,9 @@ class ToolExecutor:
         """
         _check_calls("ToolExecutor.execute_all", calls)
         asked = tuple(calls)
-        if reply is None and has_pending(self.environment.session):
+        if reply is None and self.environment.session.store is not None:
+            from handrail.runtime.waiting_calls import check_made_once  # noqa: PLC0415
+
             check_made_once(self.environment.session, asked)
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
@@ -366,8 +362,11 @@ class ToolExecutor:
         _check_calls("ToolExecutor.execute_all_async", calls)
         # Before the first task: an iterable that raises must not leave a call without an owner.
         asked, session = tuple(calls), self.environment.session
-        if reply is None and has_pending(session):
-            await ASYNC.write_to(session.store, partial(check_made_once, session, asked))
+        if reply is None and session.store is not None:
+            from handrail.runtime.waiting_calls import check_made_once, has_pending  # noqa: PLC0415
+
+            if has_pending(session):
+                await ASYNC.write_to(session.store, partial(check_made_once, session, asked))
         return tuple(map(_message, asked, await self._run_together(asked, reply)))
 
     @synchronous_entry

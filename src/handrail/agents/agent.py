@@ -29,8 +29,8 @@ from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
+from handrail.runtime.environment import read_ahead
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.read_ahead import read_ahead
 from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask
 from handrail.waiting import run_on_new_loop

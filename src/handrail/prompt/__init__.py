@@ -15,7 +15,6 @@ from handrail.lazy_exports import lazy_exports
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import Effect, External
-from handrail.prompt.function_tools import FunctionTool, tool
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.prompt.policies.policy import (
     Approval,
@@ -33,6 +32,7 @@ from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
 from handrail.prompt.tool_result import ToolResult
 
 if TYPE_CHECKING:
+    from handrail.prompt.function_tools import FunctionTool, tool
     from handrail.prompt.hooks import (
         AllOf,
         AnyOf,
@@ -107,6 +107,7 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_exports(
         __name__,
         {
+            "function_tools": "FunctionTool tool",
             "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
             "FeedbackProvider FeedbackTrigger FilesExist",
             "known_files": "FileShown TextReplaced",

@@ -12,14 +12,15 @@ import copy
 import inspect
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import cleandoc
 from textwrap import indent
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from handrail.prompt.signature import AnyCallable
+from handrail.prompt.tool_declaration import Arguments
 from handrail.serde.annotations import options_around
 from handrail.serde.supported_types import is_mutable
 
@@ -91,8 +92,7 @@ def _read(text: str, style: Style) -> Description:
         if section.kind.value in {"parameters", "other parameters"}
         for item in section.value
     }
-    prose = [text for section in sections if (text := _prose_of(section))]
-    return Description("\n\n".join(prose), described)
+    return Description("\n\n".join([text for section in sections if (text := _prose_of(section))]), described)
 
 
 def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
@@ -116,55 +116,6 @@ def _sections(text: str, style: Style) -> Iterator[Any]:
         "sphinx": SphinxOptions(warnings=False),
     }
     return iter(Docstring(text, lineno=1, parser=style, parser_options=options[style]).parse())
-
-
-class Arguments:
-    """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
-
-    The class of a function has a field for each parameter that the model fills. It has no methods of its own, because
-    making them takes longer than all else.
-    """
-
-    def __init__(self, /, **values: object) -> None:
-        """Take the value of each field; those with a default may be left out.
-
-        Raises:
-            TypeError: a value is missing, or there is no such field.
-        """
-        named = {each.name: each for each in _fields_of(self)}
-        given = dict(values)
-        for name, each in named.items():
-            if name in given:
-                continue
-            if each.default is not MISSING:
-                given[name] = each.default
-            elif each.default_factory is not MISSING:
-                given[name] = each.default_factory()
-        if wrong := sorted(named.keys() ^ given.keys()):
-            raise TypeError(
-                f"{type(self).__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}"
-            )
-        vars(self).update(given)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
-        return f"{type(self).__qualname__}({shown})"
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((type(self), *vars(self).values()))
-
-
-def _fields_of(arguments: object) -> Sequence[Any]:
-    return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
 
 
 class ArgumentField(NamedTuple):

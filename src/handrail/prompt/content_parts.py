@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -66,7 +64,9 @@ class BinaryPart:
     @property
     def base64(self) -> str:
         """The bytes in base64, as the APIs of providers take them."""
-        return base64.b64encode(self.data).decode()
+        from base64 import b64encode  # noqa: PLC0415
+
+        return b64encode(self.data).decode()
 
     @property
     def data_url(self) -> str:
@@ -122,10 +122,12 @@ def describe_file(media_type: str, size: int) -> str:
 
 def dump_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
     """Parts as JSON. Bytes are in base64 with `-` and `_`, as in messages of PydanticAI: a session stores them once."""
+    from base64 import urlsafe_b64encode  # noqa: PLC0415
+
     return [
         {"text": part.text}
         if isinstance(part, TextPart)
-        else {"media_type": part.media_type, "data": base64.urlsafe_b64encode(part.data).decode()}
+        else {"media_type": part.media_type, "data": urlsafe_b64encode(part.data).decode()}
         for part in parts
     ]
 
@@ -136,12 +138,14 @@ def load_parts(data: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
     Raises:
         ValueError: it is something else.
     """
+    from base64 import urlsafe_b64decode  # noqa: PLC0415
+
     try:
         return tuple(
             TextPart(str(each["text"]))
             if "text" in each
-            else BinaryPart(base64.urlsafe_b64decode(each["data"]), each["media_type"])
+            else BinaryPart(urlsafe_b64decode(each["data"]), each["media_type"])
             for each in data
         )
-    except (KeyError, TypeError, binascii.Error) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"they are not parts of a result: {error!r}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
@@ -362,20 +362,12 @@ def resource_for_call(resource: object, call: Transaction) -> object:
     return bound_session(resource, call) if isinstance(resource, Session) else view_for_call(resource, call)
 
 
-class _NoRun(NamedTuple):
+class _NoRun:
     """The environment of a context without a run, and its prompt."""
 
-    session: Session
-    resources: ResourceContext
-    deadline: Deadline | None
-    clock: Clock
-    name: str = "no prompt"
-    rendered_prompt: None = None
-    adapter: None = None
-    heartbeat: None = None
-    run_context: None = None
-    budget_tracker: None = None
+    name = "no prompt"
+    rendered_prompt = adapter = heartbeat = run_context = budget_tracker = None
 
-    @property
-    def prompt(self) -> _NoRun:
-        return self
+    def __init__(self, session: Session, resources: ResourceContext, deadline: Deadline | None, clock: Clock) -> None:
+        self.session, self.resources, self.deadline, self.clock = session, resources, deadline, clock
+        self.prompt = self

@@ -263,8 +263,7 @@ class DeclaredEffect(NamedTuple):
         if reconcile is not None and idempotency is not None and on_orphan == "retry":
             raise PromptValidationError(_never_asked(by_default=idempotency.on_orphan is None))
         own = cast("Effect", "".join(word))  # a new object: `GivenEffect.of_copy` distinguishes it from an equal string
-        apply = None if said is None else said.apply
-        return cls(own, effect is not None, said, on_orphan, reconcile, apply)
+        return cls(own, effect is not None, said, on_orphan, reconcile, None if said is None else said.apply)
 
 
 class GivenEffect(NamedTuple):

@@ -37,9 +37,9 @@ from typing import (
 )
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
-from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, read_signature
+from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, handler_of, read_signature
 from handrail.prompt.signature import AnyCallable
-from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions, handler_of
+from handrail.prompt.tool_definition import Tool, ToolExample, ToolOptions
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde import codec
 from handrail.serde.annotations import subscriptable

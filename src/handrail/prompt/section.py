@@ -28,11 +28,11 @@ from handrail.serde import dump
 ParamsT = TypeVar("ParamsT", default=None)
 
 # Without dots, because the path of a section is written as keys joined by dots.
-_KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_KEY = r"[a-z0-9][a-z0-9_-]{0,63}"
 
 # A placeholder that is not closed matches too, with an empty last group, so that it is refused and not sent to the
 # model as text.
-_PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_PLACEHOLDER = r"\$\$\{|\$\{([^}]*)(\}?)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,7 +223,7 @@ def _slug(title: str) -> str:
 
 
 def _checked_key(key: object, title: str) -> str:
-    if not isinstance(key, str) or not _KEY.fullmatch(key):
+    if not isinstance(key, str) or not re.fullmatch(_KEY, key):
         raise PromptValidationError(
             f"the section {title!r} has the key {key!r}; a key is 1 to 64 lower-case letters, digits, '_' and '-', and "
             f"starts with a letter or digit, e.g. key={_slug(title) or 'guidance'!r}."
@@ -320,7 +320,7 @@ class PlaceholderText(NamedTuple):
         text = plain_text(template)
         parts: list[str] = [""]
         end = 0
-        for match in _PLACEHOLDER.finditer(text):
+        for match in re.finditer(_PLACEHOLDER, text):
             parts[-1] += text[end : match.start()]
             end = match.end()
             if match[0] == "$${":

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_args, get_
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.function_tools import FunctionTool
 from handrail.prompt.policies.policy import ChecksScope, ChecksTools, NeedsResources, ToolPolicy, check_policy
 from handrail.prompt.section import Section, section_registry
 from handrail.prompt.tool_definition import Tool
@@ -97,6 +96,8 @@ def unbound_resources(template: PromptTemplate[Any], bound: Container[object]) -
 
 def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
     """The classes of the parameters that the model fills, with the names of these."""
+    from handrail.prompt.function_tools import FunctionTool  # noqa: PLC0415
+
     if isinstance(tool, FunctionTool):
         for field in tool.signature.fields:
             yield from ((field.name, cls) for cls in _classes_in(field.kind))
@@ -113,7 +114,7 @@ def _classes_in(kind: object) -> Iterator[type[Any]]:
 
 Out = TypeVar("Out", default=str)
 
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
+_KEY = r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -205,7 +206,7 @@ class PromptTemplate(Generic[Out]):
 
 
 def _check_key(what: str, value: object) -> None:
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
+    if not isinstance(value, str) or not re.fullmatch(_KEY, value):
         raise PromptValidationError(
             f"{what} is {value!r}; it must be 1 to 128 letters, digits, '.', '_', '/' and '-', and start with a letter "
             "or digit, e.g. 'examples/tooling'."

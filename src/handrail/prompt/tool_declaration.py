@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, NoReturn, cast, get_origin
 
@@ -22,7 +22,7 @@ from handrail.serde.annotations import is_record
 from handrail.serde.json_values import escape_surrogates
 
 # What the APIs of OpenAI and Anthropic take.
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME: Final = r"[A-Za-z0-9_-]{1,64}"
 
 LONGEST_DESCRIPTION: Final = 8_000
 """Characters of the description of a tool or of an example."""
@@ -30,7 +30,7 @@ LONGEST_DESCRIPTION: Final = 8_000
 
 def name_fault(name: object) -> str:
     """Why it cannot be the name of a tool, as text that follows the name; empty if it can."""
-    is_name = isinstance(name, str) and _NAME.fullmatch(name)
+    is_name = isinstance(name, str) and re.fullmatch(_NAME, name)
     return "" if is_name else "is not 1 to 64 letters, digits, '_' and '-'"
 
 
@@ -57,6 +57,54 @@ MIN_RESULT_CHARS = 1_000
 @dataclass(frozen=True, slots=True)
 class NoParams:
     """Takes no arguments."""
+
+
+class Arguments:
+    """The base of the classes that are made for the parameters of functions: immutable, and compared by value.
+
+    The class of a function has a field for each parameter that the model fills. It has no methods of its own, because
+    making them takes longer than all else.
+    """
+
+    def __init__(self, /, **values: object) -> None:
+        """Take the value of each field; those with a default may be left out.
+
+        Raises:
+            TypeError: a value is missing, or there is no such field.
+        """
+        named = {each.name: each for each in _fields_of(self)}
+        given = dict(values)
+        for name, each in named.items():
+            if name in given:
+                continue
+            if each.default is not MISSING:
+                given[name] = each.default
+            elif each.default_factory is not MISSING:
+                given[name] = each.default_factory()
+        if wrong := sorted(named.keys() ^ given.keys()):
+            raise TypeError(
+                f"{type(self).__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}"
+            )
+        vars(self).update(given)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), *vars(self).values()))
+
+
+def _fields_of(arguments: object) -> Sequence[Any]:
+    return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
 
 
 class Declaration(NamedTuple):

@@ -1,12 +1,10 @@
 """The definition of a tool: a name, two types, a handler, and what the runtime needs to run its calls.
 
-`tool_declaration` has the checks of the declaration. The handler of a tool that is a function passes the arguments by
-name, injects, and makes a result of the value. What is to be done is decided when the handler is made.
+`tool_declaration` has the checks of the declaration, `function_signature` the handler of a tool that is a function.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from datetime import timedelta
@@ -14,13 +12,11 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, TypeVar, Unpack, cast
 
-from handrail.errors import DumpError, ParseError, PromptValidationError, UnboundResourceError
-from handrail.prompt.content_parts import TextPart, parts_of_files
+from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import ApplyEffect, Effect, External, GivenEffect, Reconcile
-from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, InjectedParameter, read_signature
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
-from handrail.prompt.signature import AnyCallable, handler_types, is_async
+from handrail.prompt.signature import handler_types, is_async
 from handrail.prompt.tool_declaration import Declaration, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
@@ -29,6 +25,9 @@ from handrail.serde import Codec, Masking, codec, masking_of, result_codec, resu
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import shorten
 from handrail.serde.json_values import stated_arguments
+
+if TYPE_CHECKING:
+    from handrail.prompt.function_signature import InjectedParameter
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -203,7 +202,7 @@ class Tool(Generic[P, R]):
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
         given_effect: GivenEffect | None = field(default=None, repr=False)
         given_schema: Mapping[str, Any] | None = field(default=None, repr=False)
-        given_injected: tuple[InjectedParameter, ...] = field(default=(), repr=False)
+        given_injected: tuple[Any, ...] = field(default=(), repr=False)
 
         def __class_getitem__(cls, types: Any) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
             return typed_alias(cls, types, wanted="Params, Result")
@@ -273,6 +272,8 @@ class Tool(Generic[P, R]):
             PromptValidationError: the declaration or the schema is invalid, or the schema refers to another document.
             ModuleNotFoundError: the extra `schemas` is not installed.
         """
+        from handrail.prompt.function_signature import DecoratedFunction, handler_of, read_signature  # noqa: PLC0415
+
         signature = read_signature(DecoratedFunction(handler, takes_data=True))
         made = cast("Callable[..., Tool[dict[str, Any], Any]]", Tool)  # checkers do not see the last fields
         return made(
@@ -424,101 +425,3 @@ class Tool(Generic[P, R]):
         if self.value_codec is None:
             raise ParseError(f"{self.name} declares no value, but one was stored")
         return self.value_codec.parse_json(data)
-
-
-_RESULT: type[object] = ToolResult
-
-
-def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
-    """The handler that calls a function.
-
-    Args:
-        function: what is called: that of the signature, or a method that is bound to its object.
-        signature: the signature, as `read_signature` has read it.
-        takes_data: as for `read_signature`.
-    """
-    call = _call_of(function, signature, takes_data=takes_data)
-    kind = signature.result_type
-    as_result = _files_or_result if signature.may_return_files else _as_result
-
-    async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
-        return as_result(await call(params, context))
-
-    async def finish_async(value: Awaitable[object]) -> Any:  # noqa: ANN401 - as above
-        return as_result(await value)
-
-    def finish(value: object) -> Any:  # noqa: ANN401 - as above
-        # Whatever is declared: a decorator may have put an `async` function behind a plain one.
-        if not isinstance(value, _RESULT) and inspect.isawaitable(value):
-            return finish_async(value)
-        return as_result(value)
-
-    def handle(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - as above
-        return finish(call(params, context))
-
-    def handle_fields(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401, ARG001 - as above
-        # The same for the commonest function, which needs nothing but the arguments: each call between costs time.
-        value = function(**vars(params))
-        return ToolResult("", value) if type(value) is kind else finish(value)
-
-    if signature.is_async:
-        return handle_async
-    is_plain = signature.fields and not (signature.injected or takes_data or signature.may_return_files)
-    return handle_fields if is_plain else handle
-
-
-_Call = Callable[[Any, ToolContext], Any]
-"""Calls the function with the arguments of a call and its context."""
-
-
-def _call_of(function: AnyCallable, signature: FunctionSignature, *, takes_data: bool) -> _Call:
-    inject = _injection(signature.injected)
-    if takes_data:
-        return lambda params, context: function(params, **inject(context))
-    if not signature.fields:
-        return lambda _params, context: function(**inject(context))
-    if not signature.injected:
-        return lambda params, _context: function(**vars(params))
-    return lambda params, context: function(**vars(params), **inject(context))
-
-
-def _injection(injected: Sequence[InjectedParameter]) -> Callable[[ToolContext], dict[str, object]]:
-    """Makes what is injected, by the names of the parameters."""
-    contexts = [each.name for each in injected if each.kind is ToolContext]
-    resources = [each for each in injected if each.kind is not ToolContext]
-    if not resources:
-        return lambda context: dict.fromkeys(contexts, context)
-
-    def inject(context: ToolContext) -> dict[str, object]:
-        values: dict[str, object] = dict.fromkeys(contexts, context)
-        for each in resources:
-            values[each.name] = _resource(each, context)
-        return values
-
-    return inject
-
-
-def _resource(parameter: InjectedParameter, context: ToolContext) -> object:
-    if parameter.default is not inspect.Parameter.empty:
-        return context.resources.get(parameter.kind, parameter.default)
-    try:
-        return context.resources.get(parameter.kind)
-    except UnboundResourceError as error:
-        # The type was perhaps meant to be filled by the model, and serde could not read it.
-        error.add_note(f"Here {parameter.origin}.")
-        raise
-
-
-def _as_result(value: object) -> Any:  # noqa: ANN401 - a result of any value
-    return value if isinstance(value, _RESULT) else ToolResult("", value)
-
-
-def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
-    parts = parts_of_files(value)
-    if not parts:
-        return _as_result(value)
-    # The text of a result stands before its parts.
-    first, *others = parts
-    text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
-    made: ToolResult[None] = ToolResult(text, None, parts=files)
-    return made

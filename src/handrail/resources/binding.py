@@ -85,16 +85,20 @@ class Resolver(Protocol):
         """Whether something is bound for a type; nothing is built."""
 
 
-# Compared by identity: a binding is compared and hashed with its provider, and the value need not permit either.
-@dataclass(frozen=True, slots=True, eq=False)
 class GivenInstance:
     """The provider of a resource that exists already.
+
+    Compared by identity: a binding is compared and hashed with its provider, and the value need not permit either.
 
     Attributes:
         value: the resource.
     """
 
-    value: object
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        """Provide that value."""
+        self.value: object = value
 
     def __call__(self, _resolver: Resolver) -> object:
         """Provide it."""

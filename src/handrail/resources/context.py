@@ -225,8 +225,7 @@ class ResourceContext(Resolver):
         )
 
     def _has_singleton_to_build(self) -> bool:
-        singletons = sum(binding.scope is Scope.SINGLETON for binding in self._bindings.values())
-        return singletons > len(self._given)
+        return sum(binding.scope is Scope.SINGLETON for binding in self._bindings.values()) > len(self._given)
 
     def _build_eager(self) -> None:
         for binding in self._bindings.values():

@@ -1,5 +1,7 @@
 """The call pipeline, its inputs and outputs, and the ledger of effects."""
 
+from typing import TYPE_CHECKING
+
 from handrail.errors import (
     DeadlineExceededError,
     EffectUncertain,
@@ -11,15 +13,21 @@ from handrail.errors import (
     TransactionClosedError,
 )
 from handrail.events import Dispatcher
+from handrail.lazy_exports import lazy_exports
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.prompt import IdempotencyConfig
-from handrail.runtime.calls import EffectAwaited, EffectUnsettled, Step, ToolInvoked, ToolMessage, ToolRaised
-from handrail.runtime.ledger.effects import ToolEffect
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.steps import EffectApplied
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
 from handrail.session.call_ref import ToolCall
 from handrail.transaction import Transaction
+
+if TYPE_CHECKING:
+    from handrail.runtime.call_events import EffectApplied, EffectAwaited, EffectUnsettled, ToolRaised
+    from handrail.runtime.ledger.tool_effect import ToolEffect
+else:
+    _EVENTS = "EffectApplied EffectAwaited EffectUnsettled ToolRaised"
+    __getattr__ = lazy_exports(__name__, {"call_events": _EVENTS, "ledger.tool_effect": "ToolEffect"})
 
 __all__ = [
     "Budget",

@@ -27,17 +27,15 @@ from typing import Any
 from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool
+from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
-from handrail.runtime.calls import Step
+from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.recorded_answers import question_of, recorded_answer
-from handrail.runtime.waiting_calls import waits_for_approval
-from handrail.session.open_calls import note_postponed
+from handrail.session.call_ref import ToolCall
 
 _log = redacted_logger("handrail.runtime")
 
@@ -56,6 +54,8 @@ async def request_approval(run: Invocation, tool: Tool[Any, Any], questions: tup
     if await has_started(run, tool):
         run.is_undecided = True
         return
+    from handrail.runtime.waiting_calls import recorded_answer  # noqa: PLC0415
+
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
@@ -113,9 +113,26 @@ async def _answer(run: Invocation, approver: Approver, request: ApprovalRequest)
 
 
 def _postponed(answer: Approval, request: ApprovalRequest) -> CallPostponed:
-    postponed = CallPostponed(answer.reason or waits_for_approval(request.tool.name))
+    postponed = CallPostponed(answer.reason or _waits_for_approval(request.tool.name))
     postponed.question = request
     return postponed
+
+
+def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
+    """The message of a call that waits: it says what for, and whether the call has begun."""
+    asked = postponed.question
+    if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
+        why = f" waits, and has not run yet: {postponed}. Its result follows when it has."
+        if str(postponed) == _waits_for_approval(call.name):
+            why = " waits for approval, and has not run yet. Its result follows when it has."
+    else:  # its handler has postponed it, or a call that this has made
+        why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
+    result = ToolResult[None].error(f"{call.name}{why}")
+    return ToolMessage(call.id, result.render(), result.success, result, pending=True)
+
+
+def _waits_for_approval(tool_name: str) -> str:
+    return f"{tool_name} waits for approval"
 
 
 def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
@@ -144,6 +161,9 @@ async def note_open_call(run: Invocation, raised: BaseException) -> None:
     is_postponed = isinstance(raised, CallPostponed)
     if session.store is None or isinstance(raised, CallIdReusedError) or not (is_postponed or run.open_question):
         return
+    from handrail.runtime.waiting_calls import question_of  # noqa: PLC0415
+    from handrail.session.open_calls import note_postponed  # noqa: PLC0415
+
     question = question_of(run, str(raised) if is_postponed else "")
     if question is None and (run.turn.outer is not None or not is_postponed):
         return

@@ -1,8 +1,9 @@
 """The values of a call: what the model asks for, the message that answers it, and its record.
 
-Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. `EffectAwaited` is emitted while a call
-waits. Two calls with one identity are the same call if the model wrote the same tool and the same arguments. A record
-has no secrets: it has the mask in their place, and a digest with the key of the store distinguishes two of them.
+Every call is recorded as a `ToolInvoked`; its `Step` is how far the call got. What else is emitted is in
+`handrail.runtime.call_events`. Two calls with one identity are the same call if the model wrote the same tool and the
+same arguments. A record has no secrets: it has the mask in their place, and a digest with the key of the store
+distinguishes two of them.
 
 A recorded value of a dataclass is written with the name and version of its class
 (`handrail.session.persistence.stored_types`). It is loaded as a value of that class if the program knows the class, and
@@ -32,8 +33,8 @@ from pydantic_core import from_json, to_json
 from handrail.errors import CallIdReusedError, DumpError, ParseError, SchemaError, SessionError, ToolValidationError
 from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.arguments import Arguments
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
+from handrail.prompt.tool_declaration import Arguments
 from handrail.redaction import MASK, redacted_logger
 from handrail.serde import codec, digest, dump, parse
 from handrail.serde.json_schema import is_array, is_object
@@ -41,7 +42,6 @@ from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall, shown_id
 from handrail.session.persistence.stored_types import find_type, stored_type
-from handrail.store.protocol import ClaimOwner
 from handrail.taint.state import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
@@ -385,98 +385,6 @@ class ToolInvoked:
     def success(self) -> bool:
         """Whether the call succeeded."""
         return self.result.success
-
-
-@dataclass(frozen=True, slots=True)
-class EffectAwaited:
-    """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
-
-    Subscribers of the session are notified once for each wait, before it begins. It is not stored, and has no slice.
-
-    Attributes:
-        session_id: the session of the call that waits.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call that waits.
-        tool: name of its tool.
-        key: the key of the effect.
-        owner: the call that has claimed the effect, and its process; possibly an earlier attempt of the waiting call.
-        until: when the lease of the claim ends, aware, unless its owner renews it.
-    """
-
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
-    key: str
-    owner: ClaimOwner
-    until: datetime
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call that waits, within its session."""
-        return CallRef(self.reply, self.call_id)
-
-    def __str__(self) -> str:
-        """The effect, its owner and the end of its lease, for people."""
-        owner, until = self.owner.in_words or "another call", self.until.isoformat(timespec="seconds")
-        return (
-            f"call {self.ref} of {self.tool} waits for effect {self.key}, which {owner} has claimed; its lease ends at "
-            f"{until}, unless it is renewed"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class EffectUnsettled:
-    """A call has failed, and its effect may have been applied: it is unknown, or its outcome could not be recorded.
-
-    Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that. It is
-    not stored, and has no slice.
-
-    Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call.
-        tool: name of its tool.
-        key: the key of the effect.
-    """
-
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
-    key: str
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRaised:
-    """A call has failed by an exception of which the model reads only the type and message; carries the exception.
-
-    Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
-    stored, and has no slice. Refusals, and exceptions that a handler raises for the model, are not reported.
-
-    Attributes:
-        session_id: the session of the call.
-        reply: the reply of the model that asked for it; `None` if it was not given.
-        call_id: the id of the call.
-        tool: name of its tool.
-        error: the exception, with its traceback.
-    """
-
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
-    error: BaseException
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
 
 
 _FIELDS = tuple(each.name for each in fields(ToolInvoked))

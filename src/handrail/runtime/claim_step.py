@@ -14,7 +14,6 @@ from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool
 from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
-from handrail.runtime.calls import EffectAwaited
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
@@ -249,6 +248,8 @@ class _Waits:
             return
         self._said.add(wait)
         session, ref = self._run.environment.session, self._run.ref
+        from handrail.runtime.call_events import EffectAwaited  # noqa: PLC0415
+
         event = EffectAwaited(session.session_id, *ref, self._run.call.name, row.key, row.owner, row.lease_until)
         if holder_runs:
             _log.debug("session %s: %s", session.session_id, event)

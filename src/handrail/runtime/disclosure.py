@@ -276,8 +276,7 @@ class PromptRendering:
         closed = {each.path for each in sections if not each.is_open}
         # Of nested closed sections the innermost is opened, and with it those above it.
         bringing = (each.path for each in sections if tool in each.tools or brought.get(tool) == each.path)
-        holders = [path for path in bringing if _is_hidden(path, closed)]
-        return max(holders, key=len, default=None)
+        return max((path for path in bringing if _is_hidden(path, closed)), key=len, default=None)
 
     @property
     def decided(self) -> OpenSections:
@@ -304,8 +303,7 @@ class PromptRendering:
     def text_of(self, path: str) -> str:
         """The text of a section as when it is open; those below it as they are now."""
         owner = next(each for each in (self, *self.beside) if path in each.paths)
-        open_now = frozenset(each.path for each in owner.now.sections if each.is_open)
-        return owner.prompt.section_text(path, open=open_now)
+        return owner.prompt.section_text(path, open=frozenset(each.path for each in owner.now.sections if each.is_open))
 
     def _all_sections(self) -> tuple[SummarizedSection, ...]:
         """The sections with a summary, as they were at the start."""

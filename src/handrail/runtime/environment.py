@@ -17,18 +17,18 @@ from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, Rendere
 from handrail.prompt.prompt import free_name
 from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
-from handrail.runtime.disclosure import PromptRendering
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.disclosure import OpenSections, PromptRendering
+from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.call_ref import ToolCall
-from handrail.session.persistence.protocol import SessionStore
+from handrail.session.persistence.protocol import ForkedFrom, SessionStore
 from handrail.session.persistence.stored_types import name_late
 from handrail.store.protocol import EffectRow, LedgerStore
-from handrail.taint.state import Tainted, TaintIndex
+from handrail.taint.state import DelimiterSecret, Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 name_late(
     {
         "handrail.prompt.known_files": "handrail.files_known",
+        "handrail.runtime.call_events": "handrail.effect_applied",
         "handrail.runtime.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.taint.policy": "handrail.sanitized",
     }
@@ -45,6 +46,9 @@ name_late(
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
+
+_USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
+"""The slices of a session that each run uses by itself."""
 
 _OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
 """The ledgers that sessions of a store share, by the identity of the store and of the clock."""
@@ -66,6 +70,31 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     if ledger is None:
         ledger = _OF_STORES[key] = EffectLedger(store, clock=clock)
     return ledger
+
+
+async def read_ahead(session: Session, *others: type[object]) -> None:
+    """Read the slices of a resumed session that each run uses, on a thread, so that the event loop never reads them.
+
+    A slice of a stored session is read when it is first used, and reading it has no asynchronous form.
+
+    Args:
+        session: the session; for one in memory, nothing is done.
+        others: the types of further slices.
+
+    Raises:
+        StoreError: the items cannot be read.
+        UnknownTypeError: they do not fit their class.
+    """
+    if session.store is None:
+        return
+    kinds = [kind for kind in (*_USED_BY_RUNS, *others) if session.version_of(kind) is not None]
+
+    def read() -> None:
+        for kind in kinds:
+            session[kind].all()
+
+    if kinds:
+        await ASYNC.write_to(session.store, read)
 
 
 def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> None:
@@ -314,8 +343,7 @@ class Environment:
         """
         if not has_cut_results(self.session):
             return self.rendering.tools
-        is_tainted = len(self.session[Tainted]) > 0
-        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=is_tainted))
+        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=len(self.session[Tainted]) > 0))
 
     @property
     def added_names(self) -> tuple[str, ...]:

@@ -55,7 +55,6 @@ The first four are PydanticAI's control flow.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, NamedTuple, cast
@@ -229,8 +228,7 @@ def _hidden_behind(error: BaseException) -> list[HandrailError]:
 
     Those are developer's mistakes and errors of the store, also those of subscribers.
     """
-    behind = _raised_with(error)[1:]
-    return [each for each in behind if isinstance(each, HandrailError) and each.text_for_model]
+    return [each for each in _raised_with(error)[1:] if isinstance(each, HandrailError) and each.text_for_model]
 
 
 def _raised_with(error: BaseException) -> list[BaseException]:
@@ -331,7 +329,9 @@ def _described(error: BaseException) -> str:
             return first
     elif isinstance(error, DeveloperMistake):  # the model reads the first line
         first = error.text_for_model
-    lines = redacted("".join(traceback.format_exception(error)))
+    from traceback import format_exception  # noqa: PLC0415
+
+    lines = redacted("".join(format_exception(error)))
     if len(lines) > _MOST_CHARACTERS:
         lines = f"[... {len(lines) - _MOST_CHARACTERS:,} characters left out ...]\n{lines[-_MOST_CHARACTERS:]}"
     return f"{first}\n{lines}"

@@ -36,15 +36,7 @@ from handrail.redaction import (
 )
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
-from handrail.runtime.calls import (
-    Step,
-    ToolInvoked,
-    ToolMessage,
-    ToolRaised,
-    declared_result,
-    is_same_call,
-    reused_id,
-)
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
@@ -548,8 +540,10 @@ class Invocation:
 
     def _notify_raised(self, error: BaseException) -> None:
         session = self.environment.session
-        if not session.dispatcher.listens(ToolRaised):
+        if session.dispatcher.is_quiet:
             return
+        from handrail.runtime.call_events import ToolRaised  # noqa: PLC0415
+
         try:
             session.dispatcher.dispatch(ToolRaised(session.session_id, *self.ref, self.call.name, error))
         except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call

@@ -180,8 +180,7 @@ async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, r
         row = known
     if row.status == "failed":
         return _refused(ref, row, f"{tool.name} has not taken effect, as is known now. It was not run again.")
-    message = await invoke(call, name.reply, replace(environment, settles=row), mode)
-    return SettledCall(ref, row.tool, message)
+    return SettledCall(ref, row.tool, await invoke(call, name.reply, replace(environment, settles=row), mode))
 
 
 def _refused(ref: CallRef, row: EffectRow, why: str) -> SettledCall:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar, Never, cast
-from uuid import UUID
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -38,7 +37,7 @@ from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
-from handrail.runtime.calls import EffectUnsettled, ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.calls import ToolInvoked, ToolMessage, written_arguments
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import (
     ExecutionTimeoutError,
@@ -63,7 +62,6 @@ from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
-from handrail.runtime.recorded_answers import recorded_no
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session, stored_as
 from handrail.taint.state import Provenance, shown_arguments, taint
@@ -171,6 +169,8 @@ async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
+    from handrail.runtime.waiting_calls import recorded_no  # noqa: PLC0415
+
     no = await recorded_no(run, tool)
     if no is not None:
         raise refusal_of(tool.name, no)
@@ -375,22 +375,6 @@ def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolCont
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
-@stored_as("handrail.effect_applied")
-@dataclass(frozen=True, slots=True)
-class EffectApplied:
-    """This session has applied the result of an effect; its slice prevents a replay from applying it twice.
-
-    Attributes:
-        key: the effect's key.
-        effect_id: the effect's identity; an expired key that runs again gets a new one.
-    """
-
-    survives_reset: ClassVar[bool] = True
-
-    key: str
-    effect_id: UUID
-
-
 @stored_as("handrail.effect_reported")
 @dataclass(frozen=True, slots=True)
 class EffectReported:
@@ -443,6 +427,8 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 
 async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> bool:
     """Record that the session applies and reports an effect; returns `False` if it has applied it before."""
+    from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
+
     session = run.environment.session
     if run.reports is not None:
         session[EffectReported].append(EffectReported(run.reports, *run.ref.stored))
@@ -454,6 +440,8 @@ async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> boo
 
 def _has_applied(session: Session, effect: EffectRef) -> bool:
     """Whether the session has applied an effect; one that was resumed reads its items from the store."""
+    from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
+
     # From the end: a replay mostly repeats a recent effect.
     return any(one.effect_id == effect.effect_id for one in reversed(session[EffectApplied]))
 
@@ -504,6 +492,8 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
 def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
     try:
         if run.claim.unsettled and run.claim.effect is not None:
+            from handrail.runtime.call_events import EffectUnsettled  # noqa: PLC0415
+
             unsettled = EffectUnsettled(event.session_id, *run.ref, event.name, run.claim.effect.key)
             run.environment.session.dispatcher.dispatch(unsettled)
         _announce(run, event)

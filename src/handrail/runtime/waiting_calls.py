@@ -1,4 +1,9 @@
-"""Calls that wait: the message of such a call, when its reply may not be repeated, and its record by the program.
+"""Calls that wait: their question as the session stores it, and the answer of a person, or of the program.
+
+A recorded answer holds for one call of one session: the same identity, the same tool and the same arguments, and no
+question that was not shown with it. It is used by the next attempt of that call. Once an attempt has been recorded, a
+further one is asked about anew, as it is by an approver. An answer that was given while this process held the session
+is a row of the store (`handrail.session.open_calls`), and is appended to the session here.
 
 The program may answer a call that waits itself, so that no handler of it runs any more. The call is closed by a final
 record, as any other that has come to its end: it is no longer open, no person is asked about it, and a repeat of it is
@@ -7,21 +12,37 @@ answered from the record. Only a stored session lists calls that wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from handrail.errors import CallPostponed, SessionBusyError
-from handrail.prompt import ApprovalRequest, ToolResult
+from handrail.errors import DumpError, SchemaError, SessionBusyError, StoreError
+from handrail.prompt import Approval, ApprovalRequest, Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, reused_id
+from handrail.runtime.calls import Step, ToolInvoked, reused_id, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.failures import CallRefusedError, describe_error
+from handrail.runtime.invocation import Invocation
+from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.serde import digest
+from handrail.serde.canonical import bytes_digest
 from handrail.session import Session
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.open_calls import PostponedCall, last_postponed, own_items
+from handrail.session.open_calls import (
+    CallAnswer,
+    CallQuestion,
+    PostponedCall,
+    call_answer,
+    find_answer,
+    last_postponed,
+    own_items,
+    postponed_call,
+    recorded_as,
+)
 from handrail.transaction import current
 
 _log = redacted_logger("handrail.runtime")
@@ -87,24 +108,6 @@ async def record_outside_answer(
         _log.exception("%s was recorded, but a reducer or subscriber failed", call.name)
 
 
-def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
-    """The message of a call that waits: it says what for, and whether the call has begun."""
-    asked = postponed.question
-    if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
-        why = f" waits, and has not run yet: {postponed}. Its result follows when it has."
-        if str(postponed) == waits_for_approval(call.name):
-            why = " waits for approval, and has not run yet. Its result follows when it has."
-    else:  # its handler has postponed it, or a call that this has made
-        why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
-    result = ToolResult[None].error(f"{call.name}{why}")
-    return ToolMessage(call.id, result.render(), result.success, result, pending=True)
-
-
-def waits_for_approval(tool_name: str) -> str:
-    """What a call waits for whose approver has given no reason."""
-    return f"{tool_name} waits for approval"
-
-
 def has_pending(session: Session) -> bool:
     """Whether calls of a stored session have been left open; it reads nothing."""
     return session.store is not None and len(session[PostponedCall]) > 0
@@ -123,7 +126,126 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
         CallIdReusedError: one of them has a final record. None has been run.
         StoreError: the store cannot be read.
     """
-    for call in calls:
+    for call in calls if has_pending(session) else ():
         record = session.recorded_call(CallRef(None, call.id)) if call.id else None
         if isinstance(record, ToolInvoked) and record.final:
             raise reused_id(record)
+
+
+async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval | None:
+    """The answer that a person has recorded to a request; `None` if there is none that covers it.
+
+    Raises:
+        CallRefusedError: the store cannot be read.
+    """
+    return await _read(run, request.tool, partial(_recorded, run, request))
+
+
+async def recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+    """The no that a person has recorded to a call that cannot run, because its secrets are not stored; else `None`.
+
+    Raises:
+        CallRefusedError: the store cannot be read.
+    """
+    return await _read(run, tool, partial(_recorded_no, run, tool))
+
+
+async def _read(run: Invocation, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
+    session = run.environment.session
+    # The common case costs no reading, and so no thread.
+    if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
+        return None
+    try:
+        return await run.mode.write_to(session.store, read)
+    except StoreError as error:
+        raise CallRefusedError(
+            f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
+        ) from error
+
+
+def question_of(run: Invocation, reason: str) -> CallQuestion | None:
+    """What the approver was asked about a call that stays open, for the session to store.
+
+    `None` if the call waits for something else, or if the approver records its questions itself.
+    """
+    request = run.open_question
+    if request is None or run.tool is None or run.environment.records_questions:
+        return None
+    return CallQuestion(
+        arguments=recorded_arguments(run.call, run.params, run.tool.masking).decode(),
+        digest=_digest(run),
+        asks=_asks(request),
+        effect=run.tool.effect,
+        description=run.tool.description,
+        reason=redacted(reason),
+    )
+
+
+def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
+    item = postponed_call(run.environment.session, run.ref.stored)
+    if item is None or item.question is None or item.tool != request.tool.name:
+        return None
+    # A policy that asks something else asks again, and so does a call with other arguments.
+    if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
+        return None
+    last_attempt = _last_attempt(run)
+    answer = item.answer
+    if answer is None:
+        answer = _given(run, item, item.question, last_attempt)
+        # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
+        if answer is not None and run.turn.outer is None:
+            run.environment.session[PostponedCall].append(replace(item, answer=answer))
+    # Compared for equality: the process that has answered may have had another clock.
+    if answer is None or last_attempt != answer.last_attempt:
+        return None
+    return Approval(answer.approved, answer.reason)
+
+
+def _recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+    item = postponed_call(run.environment.session, run.ref.stored)
+    if item is None or item.question is None or item.tool != tool.name:
+        return None
+    # The digest of the question has the secrets, so it cannot be compared; a no needs only the call.
+    last_attempt = _last_attempt(run)
+    answer = item.answer or _given(run, item, item.question, last_attempt)
+    if answer is None or answer.approved or last_attempt != answer.last_attempt:
+        return None
+    return Approval(approved=False, reason=answer.reason)
+
+
+def _last_attempt(run: Invocation) -> datetime | None:
+    """When the newest attempt of the call was recorded."""
+    record = run.environment.session.recorded_call(recorded_as(run.ref))
+    return record.at if isinstance(record, ToolInvoked) else None
+
+
+def _given(
+    run: Invocation, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
+) -> CallAnswer | None:
+    """The answer that a person has given to an open question while the session was held."""
+    session = run.environment.session
+    found = None if session.store is None else find_answer(session.store, session.session_id, run.ref)
+    if found is None or not found.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
+        return None
+    return call_answer(found.given, last_attempt)
+
+
+def _asks(request: ApprovalRequest) -> tuple[str, ...]:
+    return tuple(f"{question.policy}: {question.text}" for question in request.questions)
+
+
+def _digest(run: Invocation) -> str:
+    """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
+
+    Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
+    """
+    call, tool = run.call, run.tool
+    params = None if tool is None else tool.key_params(call.arguments, run.params)
+    given = written_arguments(ToolCall(call.id, call.name, call.arguments))
+    named = {"tool": call.name, "parsed": params, "given": given, "written": written_arguments(call)}
+    # With the key of the store, a short secret cannot be found out from the digest.
+    key = run.environment.effect_ledger.store.hash_key() if tool is not None and tool.masking.hides else None
+    try:
+        return digest(named, key=key)
+    except (DumpError, SchemaError, RecursionError):  # not JSON
+        return bytes_digest(repr(named).encode(errors="backslashreplace"), key)

@@ -71,7 +71,6 @@ from handrail.serde.json_schema import (
 )
 from handrail.serde.secret_types import has_marks, masking_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type
-from handrail.serde.unions import check_read_unions
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
@@ -230,6 +229,8 @@ def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     """Refuses what JSON cannot say, and unions as `check_read_unions` does."""
     if adapter.kinds.isdisjoint({"complex", "json", "union"}):
         return
+    from handrail.serde.unions import check_read_unions  # noqa: PLC0415
+
     definitions = core_definitions(adapter.core)
     for path, part in places_of(adapter.core, definitions):
         if part["type"] == "complex":

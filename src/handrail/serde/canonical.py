@@ -18,7 +18,6 @@ The numbers are Python's own, so this is not RFC 8785, which takes every number 
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,6 +178,8 @@ def _decimal(value: Decimal, at: At) -> object:
 
 
 def _bytes(value: bytes | bytearray, at: At) -> str:
+    import base64  # noqa: PLC0415
+
     del at
     return base64.urlsafe_b64encode(value).decode("ascii")
 

@@ -41,8 +41,8 @@ _LONGEST_NAME = 60
 _UNKNOWN_FIELD = {"unexpected_keyword_argument", "extra_forbidden"}
 _UNTAGGED = {"union_tag_invalid", "union_tag_not_found"}
 _REFUSED_BY_CODE = {"value_error", "assertion_error"}
-_SIZE = re.compile(r"(string_)?too_(short|long)")
-_RANGE = re.compile(r"(greater|less)_than(_equal)?")
+_SIZE = r"(string_)?too_(short|long)"
+_RANGE = r"(greater|less)_than(_equal)?"
 _PARTS = {"string": "character", "array": "item", "object": "entry"}
 
 _KINDS = {
@@ -278,9 +278,9 @@ def _hint(value: object, asked: set[str]) -> str:
 
 def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -> str:
     """What is wrong with a value of the right kind, without repeating the value."""
-    if _SIZE.fullmatch(line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
+    if re.fullmatch(_SIZE, line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
         return f", {got_size(value)}"
-    if _RANGE.fullmatch(line["type"]) and kind in {"integer", "number"}:
+    if re.fullmatch(_RANGE, line["type"]) and kind in {"integer", "number"}:
         return ", got one out of range"
     if line["type"] == "multiple_of":
         return ", got one that is not"

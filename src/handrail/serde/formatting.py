@@ -14,7 +14,7 @@ _LONGEST_PLACE = 120
 _LONGEST_COMPARED = 100
 _MOST_NEAR = 10
 _LEAST_LIKENESS = 0.4
-_MODULES = re.compile(r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)")
+_MODULES = r"\b(?:\w+\.)*(?:<locals>\.)?(?=\w+\b)"
 _SHOWN = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
@@ -102,7 +102,7 @@ def type_name(kind: object) -> str:
     """A type as people write it, without the modules it comes from."""
     if isinstance(kind, type):
         return kind.__name__
-    return _MODULES.sub("", str(kind))
+    return re.sub(_MODULES, "", str(kind))
 
 
 def format_size(size: int) -> str:

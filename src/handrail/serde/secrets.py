@@ -22,7 +22,6 @@ Of a secret that is shorter than what is looked for, no longer form is.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 from collections import deque
@@ -222,6 +221,8 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 def _texts_of_bytes(value: bytes) -> Iterator[str]:
+    import base64  # noqa: PLC0415
+
     if len(value) < SHORTEST_WORD:
         return
     with suppress(UnicodeDecodeError):

@@ -68,7 +68,6 @@ from handrail.serde.json_values import (
     size_faults,
     unreadable,
 )
-from handrail.serde.unions import check_stored_unions
 
 T = TypeVar("T")
 
@@ -530,6 +529,8 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
 def _made_stored(kind: object, *, unambiguous: bool) -> Codec[Any]:
     built = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
     if unambiguous and "union" in built.adapter.kinds:
+        from handrail.serde.unions import check_stored_unions  # noqa: PLC0415
+
         check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
     return Codec(built, extra="forbid", max_bytes=None, once=False, stored=True)
 

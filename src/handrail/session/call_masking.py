@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic_core import from_json
 
@@ -28,7 +28,9 @@ from handrail.redaction import MASK, Redaction, current_redaction
 from handrail.serde import Masking
 from handrail.serde.json_schema import is_array, is_object
 from handrail.session.call_ref import ToolCall
-from handrail.session.conversation import ConversationPart
+
+if TYPE_CHECKING:
+    from handrail.session.conversation import ConversationPart
 
 _NAMES: Final = ("tool_name", "name")
 _ARGUMENTS: Final = ("args", "arguments", "input")
@@ -73,12 +75,14 @@ class CallMasking:
     @property
     def masks(self) -> Mapping[type[Any], Callable[[Any], object]]:
         """What makes of an item of a LOG what is stored of it, by its type."""
+        from handrail.session.conversation import ConversationPart  # noqa: PLC0415
+
         return {ConversationPart: self.part}
 
     def logs(self, logs: Mapping[type[Any], tuple[Any, ...]]) -> Mapping[type[Any], tuple[Any, ...]]:
         """The items of LOG slices as they leave the process: the conversation without secrets."""
-        said = logs.get(ConversationPart, ())
-        return {**logs, ConversationPart: tuple(map(self.part, said))} if said else logs
+        masks = self.masks
+        return {kind: tuple(map(masks[kind], items)) if kind in masks else items for kind, items in logs.items()}
 
     def part(self, part: ConversationPart) -> ConversationPart:
         """A part of a conversation as it is stored; the same object if it has no secrets."""

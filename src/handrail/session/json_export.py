@@ -74,8 +74,7 @@ def dump_session_json(saved: SessionDocument) -> str:
     try:
         return codec(_File).dump_json(file).decode()
     except DumpError as error:
-        msg = f"session {saved.session_id!r} cannot be saved: {error}"
-        raise SnapshotError(msg) from error
+        raise SnapshotError(f"session {saved.session_id!r} cannot be saved: {error}") from error
 
 
 def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> SessionDocument:
@@ -120,8 +119,7 @@ def _dumped_items(kind: type[Any], items: tuple[Any, ...]) -> list[dict[str, Any
         try:
             dumped.append(dump(item))
         except (DumpError, SessionError) as error:
-            msg = f"slice {_name(kind)} cannot be saved: item {place}: {error}"
-            raise SnapshotError(msg) from error
+            raise SnapshotError(f"slice {_name(kind)} cannot be saved: item {place}: {error}") from error
     return dumped
 
 
@@ -143,8 +141,7 @@ def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ..
         try:
             parsed.append(parse(item))
         except (ParseError, UnknownTypeError, ValueError) as error:
-            msg = f"slice {_name(kind)} cannot be read: item {place}: {error}"
-            raise SnapshotError(msg) from error
+            raise SnapshotError(f"slice {_name(kind)} cannot be read: item {place}: {error}") from error
     return tuple(parsed)
 
 
@@ -161,8 +158,7 @@ def _form_of(kind: type[Any]) -> _Form:
             return _Form(partial(_dumped_by_form, stored), partial(_parsed_by_form, stored))
         by_fields = stored_codec(kind)
     except (SchemaError, SessionUseError) as error:
-        msg = f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}"
-        raise SnapshotError(msg) from error
+        raise SnapshotError(f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}") from error
     return _Form(by_fields.dump, by_fields.parse)
 
 

@@ -119,8 +119,7 @@ def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any
                 raise ReducerError(msg)
             found[event_type] = _method_reducer(state, name, initial)
     if not found:
-        msg = f"{state.__name__} has no method marked @reducer(on=Event), so there is nothing to install"
-        raise ReducerError(msg)
+        raise ReducerError(f"{state.__name__} has no method marked @reducer(on=Event), so there is nothing to install")
     return found
 
 
@@ -226,8 +225,7 @@ class SliceRules:
         reducers = self._reducers.get(event_type, ())
         known = dict(reducers).get(into, reducer)
         if known is not reducer:
-            msg = f"slice {into.__name__} has another reducer for {event_type.__name__} already"
-            raise ReducerError(msg)
+            raise ReducerError(f"slice {into.__name__} has another reducer for {event_type.__name__} already")
         self._reducers[event_type] = (*(entry for entry in reducers if entry[0] is not into), (into, reducer))
         # Replaced and not cleared: a thread that is computing a route by the old rules writes it into the old
         # dictionary.
@@ -236,8 +234,7 @@ class SliceRules:
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
         """Add the reducers that a state slice declares; see `Session.install`."""
         if self._decides_on(state):
-            msg = f"{state.__name__} has reducers in this session already"
-            raise ReducerError(msg)
+            raise ReducerError(f"{state.__name__} has reducers in this session already")
         methods = methods_of(state, initial)
         for kind in (state, *methods):
             self.policy(kind)  # all must be dataclasses before anything is registered

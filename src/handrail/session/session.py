@@ -23,9 +23,6 @@ from handrail.events import Dispatcher
 from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.conversation import Conversation
-from handrail.session.json_export import SessionDocument, dump_session_json, load_session_json
-from handrail.session.open_calls import check_resettable, open_calls_of
 from handrail.session.opening import OpenOptions, check_identity, check_relatives, check_stored_id, open_on_thread
 from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.reducers import EventRoute, SliceRules, decided_changes
@@ -50,6 +47,7 @@ from handrail.turns import Turn
 from handrail.waiting import asynchronous
 
 if TYPE_CHECKING:
+    from handrail.session.conversation import Conversation
     from handrail.session.persistence.loading import LoadedSession
     from handrail.session.persistence.recorder import SessionRecorder
 
@@ -246,6 +244,8 @@ class Session:
     @cached_property
     def conversation(self) -> Conversation:
         """The messages of a model; see `handrail.session.conversation`."""
+        from handrail.session.conversation import Conversation  # noqa: PLC0415
+
         return Conversation(self)
 
     @property
@@ -259,6 +259,8 @@ class Session:
         Raises:
             StoreError: the store cannot be read.
         """
+        from handrail.session.open_calls import open_calls_of  # noqa: PLC0415
+
         return open_calls_of(self, () if self.recorder is None else self.recorder.store.open_claims(self.session_id))
 
     def connection(self) -> DatabaseConnection:
@@ -325,12 +327,7 @@ class Session:
         return self._resume(self._opening._replace(create=True), new_id, tags, self)
 
     async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """As `child`, on a thread: the event loop runs while the store, or another holder of that id, is waited for.
-
-        Raises:
-            CancelledError: the task was cancelled; a child that is opened after that is closed again.
-            Exception: as of `child`.
-        """
+        """As `child`, on a thread; a child that is opened for a task which has been cancelled is closed again."""
         return await open_on_thread(partial(self.child, session_id=session_id, tags=tags))
 
     def to_json(self) -> str:
@@ -339,6 +336,8 @@ class Session:
         Raises:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
+        from handrail.session.json_export import SessionDocument, dump_session_json  # noqa: PLC0415
+
         with self._lock:
             state, log = filled(self._state.seen()), self.call_masking.logs(filled(self._log.slices))
         return dump_session_json(SessionDocument(self.session_id, self.tags, state, log))
@@ -350,6 +349,8 @@ class Session:
         Raises:
             SnapshotError: the data is not a saved session, or has values of other types than `types`.
         """
+        from handrail.session.json_export import load_session_json  # noqa: PLC0415
+
         saved = load_session_json(data, types=types)
         session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
         state, log = (versions_of(items, session._owner) for items in (saved.state, saved.log))
@@ -449,16 +450,13 @@ class Session:
         route = self._rules.route(type(event))
         if route.logged:
             self.log_item(type(event), event)
-            if not route.reducers and self.dispatcher.is_quiet:
-                return
         self.announce(event)
 
     def announce(self, event: object) -> None:
         """The same for an event that is in its LOG already; see `dispatch`."""
         route = self._rules.route(type(event))
         if route.logged and not route.reducers:
-            if not self.dispatcher.is_quiet:
-                self.dispatcher.dispatch(event)
+            self.dispatcher.dispatch(event)
             return
         call = current()
         if call is None:
@@ -483,9 +481,9 @@ class Session:
     def reset(self, *, with_open_calls: bool = False) -> None:
         """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
 
-        The ledger stays, and so do slices whose class has `survives_reset`, as `EffectApplied` has, and the records of
-        calls: no effect happens twice, and a call with a final record is answered from it. With `with_open_calls` calls
-        are abandoned that are open, as `open_calls` lists them; those whose effects are in the ledger stay there.
+        The ledger, the records of calls and slices with `survives_reset`, such as `EffectApplied`, stay: no effect
+        happens twice, and a call with a final record is answered from it. With `with_open_calls` calls are abandoned
+        that are open, as `open_calls` lists them; those whose effects are in the ledger stay there.
 
         Raises:
             SessionError: a call is open, and is named; nothing was changed.
@@ -502,6 +500,8 @@ class Session:
                 self._log.cut_off_start(gone)
 
     def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction, *, with_open_calls: bool) -> None:
+        from handrail.session.open_calls import check_resettable  # noqa: PLC0415
+
         check_resettable(self.session_id, () if with_open_calls else self.open_calls)
         with self._lock:
             self._open(call, "reset the session")

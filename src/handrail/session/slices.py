@@ -258,8 +258,7 @@ class SliceView(Sequence[T], Generic[T]):
             return tuple(items) if places.step == 1 else tuple([items[place - first] for place in places])
         position = index + length if index < 0 else index
         if version is None or not 0 <= position < length:
-            msg = f"the slice has {length} items, and none at {index}"
-            raise IndexError(msg)
+            raise IndexError(f"the slice has {length} items, and none at {index}")
         return version.items[position]
 
     def __iter__(self) -> Iterator[T]:
@@ -426,12 +425,13 @@ class Replace(SliceChange, Generic[T]):
         return Version(owner, list(self.items), len(self.items))
 
 
-@subscriptable
-@dataclass(frozen=True, slots=True)
-class _Remove(SliceChange, Generic[T]):
+class _Remove(SliceChange):
     """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""
 
-    where: Callable[[T], bool]
+    __slots__ = ("where",)
+
+    def __init__(self, where: Callable[[Any], bool]) -> None:
+        self.where = where
 
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
         """Make a new list, unless no item goes."""
@@ -463,8 +463,7 @@ def check_change(change: object, slice_type: type[object]) -> None:
         raise ReducerError(msg)
     for item in change.added_items:
         if not isinstance(item, slice_type):
-            msg = f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}"
-            raise ReducerError(msg)
+            raise ReducerError(f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}")
 
 
 Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]

@@ -5,7 +5,7 @@
     with handrail.store.open("sqlite:///desk.db") as store:
         ...
 
-The stores on disk and the function that opens them are loaded when they are first asked for.
+The stores and the function that opens them are loaded when they are first asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.store.memory import MemoryStore
 from handrail.store.protocol import (
     EFFECT_STATUSES,
     ClaimOwner,
@@ -25,6 +24,7 @@ from handrail.store.protocol import (
 )
 
 if TYPE_CHECKING:
+    from handrail.store.memory import MemoryStore
     from handrail.store.sqlite.store import SqliteStore
     from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
 
@@ -43,4 +43,4 @@ __all__ = [
 
 # Type checkers see the imports above: with this they would take any name for one of the package.
 if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"sqlite.store": "SqliteStore", "urls": "open"})
+    __getattr__ = lazy_exports(__name__, {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"})

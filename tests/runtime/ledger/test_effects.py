@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Conflict, EffectResult, Hit, JsonValue, ToolEffect, Unknown
+from handrail.runtime.ledger.effects import Busy, Conflict, EffectResult, Hit, Unknown
+from handrail.runtime.ledger.tool_effect import JsonValue, ToolEffect
 from handrail.store import ClaimOwner, EffectRow
 from tests.wording import Wording
 

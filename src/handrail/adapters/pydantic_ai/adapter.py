@@ -44,7 +44,7 @@ from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
-from handrail.runtime.read_ahead import read_ahead
+from handrail.runtime.environment import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.waiting import run_on_new_loop

@@ -311,8 +311,7 @@ def _storable(name: str) -> str:
 def _digest(calls: Sequence[ToolCallPart], position: int) -> str:
     # Decoded arguments, because a history that was stored and loaded may have another notation of the same JSON.
     asked_for = [[call.tool_name, call.tool_call_id, decoded_words(call.args)] for call in calls]
-    text = json.dumps([position, asked_for], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([position, asked_for], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def decoded_words(words: object) -> object:

@@ -71,9 +71,9 @@ from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRaised
+from handrail.runtime.environment import read_ahead
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import READER, cut_text
-from handrail.runtime.read_ahead import read_ahead
 from handrail.serde import codec
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session

@@ -1,26 +1,19 @@
-"""The requests, answers and records of the effect ledger."""
+"""The requests and answers of the effect ledger."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
-from handrail.redaction import MASK, redacted_logger
+from handrail.redaction import MASK
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
 
-_log = redacted_logger("handrail.runtime")
-
 _MASK_JSON: Final = f'"{MASK}"'.encode()
-
-JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
-"""A parsed JSON value."""
 
 
 class ClaimRequest(NamedTuple):
@@ -219,63 +212,3 @@ ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
 def lacks_value(row: EffectRow) -> bool:
     """Whether the row of an effect that has happened has not all of its value: none, or masks in place of secrets."""
     return row.value is None or _MASK_JSON in row.value
-
-
-@dataclass(slots=True, frozen=True)
-class ToolEffect:
-    """A recorded effect, as `EffectLedger.lookup` returns it.
-
-    Attributes:
-        idempotency_key: the key it was recorded under.
-        tool_name: the tool that was executed.
-        params_hash: sha256 of the canonical JSON of all arguments, hexadecimal.
-        result_message: the message of the result.
-        result_value: the value of the result, serialised; `None` also if it is unavailable.
-        result_success: always true: only successes are recorded.
-        created_at: when the result was recorded.
-        expires_at: when the entry expires; `None` for never.
-        effect_id: identifies the effect as long as its entry exists.
-        partition: the session id, or `""` for a key that all sessions share.
-        value_unavailable: whether the value could not be serialised, or what is stored of it is not JSON, or has the
-            mask in place of a secret.
-        exclude_value_from_context: whether the model sees only the message.
-    """
-
-    idempotency_key: str
-    tool_name: str
-    params_hash: str
-    result_message: str
-    result_value: JsonValue
-    result_success: bool
-    created_at: datetime
-    expires_at: datetime | None
-    effect_id: UUID
-    partition: str = ""
-    value_unavailable: bool = False
-    exclude_value_from_context: bool = False
-
-    @classmethod
-    def of(cls, row: EffectRow) -> ToolEffect:
-        """The effect that a done row records; a value that is not JSON is unavailable."""
-        value: JsonValue = None
-        unavailable = lacks_value(row)
-        if row.value is not None:
-            try:
-                value = json.loads(row.value)
-            except ValueError:
-                _log.exception("the recorded value of the effect %s of %s cannot be read", row.effect_id, row.tool)
-                unavailable = True
-        return cls(
-            idempotency_key=row.key,
-            tool_name=row.tool,
-            params_hash=row.params_hash,
-            result_message=row.message,
-            result_value=value,
-            result_success=True,
-            created_at=row.completed_at or row.created_at,
-            expires_at=row.expires_at,
-            effect_id=UUID(int=int(row.effect_id, 16)),
-            partition=row.partition,
-            value_unavailable=unavailable,
-            exclude_value_from_context=row.exclude_value_from_context,
-        )

@@ -132,13 +132,11 @@ class LeaseRenewer:
     def settle_later(self, claim: Claimed, settle: Callable[[], object]) -> None:
         """Stop renewing a claim, and settle it if the store, which has failed, takes that before the lease ends."""
         self.drop(claim)
-        until = self._clock.monotonic() + claim.lease.total_seconds()
-        self._pulse.schedule(_Unsettled(settle, until), _RETRY_SECONDS)
+        self._pulse.schedule(_Unsettled(settle, self._clock.monotonic() + claim.lease.total_seconds()), _RETRY_SECONDS)
 
     def renew(self, claim: Claimed) -> bool:
         """Extend a claim by its lease, from now on; returns whether its owner still held it."""
-        renewed = lease_renewed(claim.row, self._store.now() + claim.lease)
-        return change_effect(self._store, claim.row, renewed)
+        return change_effect(self._store, claim.row, lease_renewed(claim.row, self._store.now() + claim.lease))
 
     def watch(self, row: EffectRow) -> Future[None]:
         """A future that is done when `row` has changed or its lease has expired."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
@@ -35,13 +35,11 @@ from handrail.runtime.ledger.effects import (
     Hit,
     NotApplied,
     NotKnown,
-    ToolEffect,
     Unknown,
 )
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
-from handrail.store.memory import MemoryStore
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import (
     ClaimOwner,
@@ -58,6 +56,9 @@ from handrail.store.protocol import (
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
+
+if TYPE_CHECKING:
+    from handrail.runtime.ledger.tool_effect import ToolEffect
 
 T = TypeVar("T")
 
@@ -104,7 +105,11 @@ class EffectLedger:
             raise InvalidArgumentError(function="EffectLedger", argument="store", given=store, expected=expected)
         if not hasattr(clock, "monotonic"):
             raise InvalidArgumentError(function="EffectLedger", argument="clock", given=clock, expected="a Clock")
-        self._store: LedgerStore = MemoryStore(clock=clock) if store is None else store
+        if store is None:
+            from handrail.store.memory import MemoryStore  # noqa: PLC0415
+
+            store = MemoryStore(clock=clock)
+        self._store: LedgerStore = store
         self._new_id = new_id
         self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
@@ -327,8 +332,7 @@ class EffectLedger:
         if row.status != "done":
             return self._replace(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        unit = UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))
-        return self._store.apply(unit) is None
+        return self._store.apply(UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))) is None
 
     def settle_late(
         self, claim: Claimed, finding: EffectResult | NotApplied, *, accept: bool, ttl: timedelta | None = DAY
@@ -401,6 +405,8 @@ class EffectLedger:
         Raises:
             LedgerError: several partitions have the key, and `partition` is not given.
         """
+        from handrail.runtime.ledger.tool_effect import ToolEffect  # noqa: PLC0415
+
         row = self.row(key, partition=partition)
         if row is None:
             return None
@@ -434,6 +440,8 @@ class EffectLedger:
             LedgerError: the key belongs to another tool or other arguments, or its effect is running or unknown.
             ValueError: `ttl` is not positive.
         """
+        from handrail.runtime.ledger.tool_effect import ToolEffect  # noqa: PLC0415
+
         if ttl is not None and ttl <= timedelta(0):
             raise ValueError(f"ttl is {ttl}; it must be more than zero, or None for a result that never expires")
         if not result.success:

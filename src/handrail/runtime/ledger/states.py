@@ -123,7 +123,7 @@ from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """The answer to a claim."""
 
-_EFFECT_ID = re.compile("[0-9a-f]{32}")
+_EFFECT_ID = "[0-9a-f]{32}"
 
 
 def key_expired(row: EffectRow, now: datetime) -> bool:
@@ -140,7 +140,7 @@ def fault(row: EffectRow) -> str:
     """Why a row is corrupt: no ledger can have written it; empty if one can."""
     if row.status not in EFFECT_STATUSES:
         return f"its status is {row.status!r}"
-    if not _EFFECT_ID.fullmatch(row.effect_id):
+    if not re.fullmatch(_EFFECT_ID, row.effect_id):
         return f"its id is {row.effect_id!r}"
     if row.status == "running" and row.lease_until is None:
         return "it is running without a lease"
@@ -256,7 +256,7 @@ def failed_row(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> Ef
 def unknown_row(row: EffectRow, why: str) -> EffectRow:
     """The row of an effect whose outcome is unknown; its last owner is fenced."""
     unknown = EffectRow(*row[:6], "unknown", row.fence + 1, row.created_at, note=why, arguments=row.arguments)
-    if _EFFECT_ID.fullmatch(row.effect_id):
+    if re.fullmatch(_EFFECT_ID, row.effect_id):
         return unknown
     # A corrupt id is replaced, deterministically; otherwise the resolution of the effect could not be read either.
     return unknown._replace(effect_id=bytes_digest(row.effect_id.encode(errors="replace"))[:32])

@@ -37,8 +37,11 @@ _NAME = re.compile(r"[\w.:<>/-]{1,200}")
 _NAMED: dict[str, type[Any]] = {}
 """The classes that `stored_as` has named; a class is named when its module is imported, once."""
 
-_LATE: dict[str, str] = {}
-"""The modules of classes by the names that `stored_as` gives them."""
+_LATE: dict[str, str] = {
+    **dict.fromkeys(("handrail.said", "handrail.requested_call"), "handrail.session.conversation"),
+    "handrail.postponed_call": "handrail.session.open_calls",
+}
+"""The modules of classes by the names that `stored_as` gives them: those of sessions, and what `name_late` adds."""
 
 
 class StoredForm(Protocol):
