@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidReturnError, PromptValidationError
@@ -20,6 +21,7 @@ from tests.wording import Wording
 
 Name = NewType("Name", str)
 T = TypeVar("T")
+Alias = TypeAliasType("Alias", str)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Position:
 
 PATHS = [
     *(str, Path, PurePosixPath, Name, Path | None, Annotated[str, "a path"], Literal["a.md"], list[str]),
-    *(Sequence[Path], tuple[Path, ...], frozenset[str], list[str] | str, Any, int | str),
+    *(Sequence[Path], tuple[Path, ...], frozenset[str], list[str] | str, Any, int | str, Alias),
 ]
 OTHERS = [int, Position, dict[str, str], list[int], int | None, Literal[1, 2], tuple[int, ...], Annotated[int, "x"]]
 
@@ -146,6 +148,7 @@ def test_path_of_lifts_it_and_other_tools_are_not_looked_at() -> None:
     door(READ, odd("write_file", path=int), policy=policy)
     door(READ, odd("read_file_info", path=int))
     door(READ, odd("write_file", target=str))
+    door(READ, Tool[None, None](name="write_file", description="Writes."))
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,7 @@ def test_reconcile_takes_parameters_and_key(wording: Wording) -> None:
         reconciler(returns=later),
         lambda params, key: None,
         lambda params, key, *, context: None,
+        dict,
     ]
     assert [fault for each in fitting if (fault := reconcile_fault(each, LOOKUP))] == []
     assert reconcile_fault(look_up, LOOKUP) == wording

@@ -8,14 +8,14 @@ from typing import Any, Generic, Optional, TypeVar, get_type_hints
 import pytest
 
 from handrail.errors import PromptValidationError
-from handrail.prompt import MarkdownSection, PromptTemplate, Section, Tool
+from handrail.prompt import FunctionTool, MarkdownSection, PromptTemplate, Section, Tool
 from tests.prompt.samples import Found, Guidance, Lookup
 from tests.wording import Wording
 
 S = TypeVar("S")
 
 
-def annotated(tool: Tool[Lookup, Found] | None, other: Optional[Tool[Lookup, None]]) -> Tool[Lookup, Any]:  # noqa: UP045 - both spellings are meant
+def annotated(tool: Tool[Lookup, Found] | None, other: Optional[Tool[Lookup, None]]) -> FunctionTool[..., Any, Found]:  # noqa: UP045 - both spellings are meant
     """A function that is only read."""
     raise NotImplementedError
 
@@ -37,6 +37,7 @@ def test_brackets_serve_as_annotations() -> None:
     """`Tool[P, R]` resolves in annotations, also as an option."""
     hints = get_type_hints(annotated)
     assert hints["tool"] == Tool[Lookup, Found] | None
+    assert hints["return"] == FunctionTool[..., Any, Found]
     assert hints["other"] == Optional[Tool[Lookup, None]]  # noqa: UP045 - this spelling is meant
 
 
@@ -46,6 +47,8 @@ def test_a_subclass_inherits_the_types_of_its_base() -> None:
     assert GuidanceSection(title="A", template=template).params_type is Guidance
     assert DeeperSection(title="A", template=template).params_type is Guidance
     assert OpenSection[Guidance](title="A", template=template).params_type is Guidance
+    unchecked: Any = OpenSection
+    assert unchecked[S][Guidance](title="A", template=template).params_type is Guidance
 
 
 def test_without_types_there_are_no_parameters() -> None:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem
     from handrail.filesystem.memory import InMemoryFilesystem
     from handrail.filesystem.shadow.repository import ShadowRepository
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem", "shadow.repository": "ShadowRepository"},
+    )
 
 __all__ = [
     "CommitRecordStore",
@@ -42,10 +47,3 @@ __all__ = [
     "WalkRequest",
     "excluding",
 ]
-
-# Type checkers see the imports above: with this they would take any name for one of the package.
-if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(
-        __name__,
-        {"host.filesystem": "HostFilesystem", "memory": "InMemoryFilesystem", "shadow.repository": "ShadowRepository"},
-    )

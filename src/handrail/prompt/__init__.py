@@ -50,6 +50,20 @@ if TYPE_CHECKING:
     from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
     from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
     from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
+else:
+    __getattr__ = lazy_exports(
+        __name__,
+        {
+            "function_tools": "FunctionTool tool",
+            "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
+            "FeedbackProvider FeedbackTrigger FilesExist",
+            "known_files": "FileShown TextReplaced",
+            "overrides": "OverridesReport PromptText template_texts",
+            "policies.read_before_write": "ReadBeforeWritePolicy",
+            "policies.sequential_dependency": "SequentialDependencyPolicy",
+            "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
+        },
+    )
 
 __all__ = [
     "AllOf",
@@ -101,19 +115,3 @@ __all__ = [
     "template_texts",
     "tool",
 ]
-
-# Type checkers see the imports above: with this they would take any name for one of the package.
-if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(
-        __name__,
-        {
-            "function_tools": "FunctionTool tool",
-            "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
-            "FeedbackProvider FeedbackTrigger FilesExist",
-            "known_files": "FileShown TextReplaced",
-            "overrides": "OverridesReport PromptText template_texts",
-            "policies.read_before_write": "ReadBeforeWritePolicy",
-            "policies.sequential_dependency": "SequentialDependencyPolicy",
-            "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
-        },
-    )

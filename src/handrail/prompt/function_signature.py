@@ -274,20 +274,17 @@ class _Reading:
         made = arguments_class(self._function, self._fields, described)
         try:
             codec(made)
-        except SchemaError as error:
-            self._blame(error, described)
+        except SchemaError:
+            self._blame(described)
         return made
 
-    def _blame(self, error: SchemaError, described: Description) -> None:
-        before = len(self._faults)
+    def _blame(self, described: Description) -> None:
         for each in self._fields:
             # serde reports the first fault of a type; by itself each field reports its own.
             try:
                 codec(arguments_class(self._function, [each], described))
             except SchemaError as own:
                 self._add(each.name, _without_place(own, each.name))
-        if len(self._faults) == before:
-            self._add("", str(error))
 
     # ---------------------------------------------------------------------------------------------------------- result
 
@@ -525,12 +522,7 @@ def _injection(injected: Sequence[InjectedParameter]) -> Callable[[ToolContext],
 def _resource(parameter: InjectedParameter, context: ToolContext) -> object:
     if parameter.default is not inspect.Parameter.empty:
         return context.resources.get(parameter.kind, parameter.default)
-    try:
-        return context.resources.get(parameter.kind)
-    except UnboundResourceError as error:
-        # The type was perhaps meant to be filled by the model, and serde could not read it.
-        error.add_note(f"Here {parameter.origin}.")
-        raise
+    return context.resources.get(parameter.kind)
 
 
 def _as_result(value: object) -> Any:  # noqa: ANN401 - a result of any value

@@ -412,9 +412,6 @@ class _ByFunction:
     def __init__(self, function: CompletionFunction) -> None:
         self._function = function
 
-    def __repr__(self) -> str:
-        return getattr(self._function, "__qualname__", repr(self._function))
-
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         found = self._function(context)
         if found is None:

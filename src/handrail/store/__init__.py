@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from handrail.store.memory import MemoryStore
     from handrail.store.sqlite.store import SqliteStore
     from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
+else:
+    __getattr__ = lazy_exports(__name__, {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"})
 
 __all__ = [
     "EFFECT_STATUSES",
@@ -40,7 +42,3 @@ __all__ = [
     "WatchCallback",
     "open",
 ]
-
-# Type checkers see the imports above: with this they would take any name for one of the package.
-if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"})

@@ -17,6 +17,8 @@ from handrail.testing.single_call import run_tool, run_tool_async
 
 if TYPE_CHECKING:
     from handrail.testing.scripted_model import ScriptedModel
+else:
+    __getattr__ = lazy_exports(__name__, {"scripted_model": "ScriptedModel"})
 
 __all__ = [
     "Call",
@@ -36,8 +38,3 @@ __all__ = [
     "run_tool",
     "run_tool_async",
 ]
-
-
-# Type checkers see the import above: with this they would take any name for one of the package.
-if not TYPE_CHECKING:
-    __getattr__ = lazy_exports(__name__, {"scripted_model": "ScriptedModel"})

@@ -343,6 +343,7 @@ def test_options_mean_what_they_mean_for_a_tool() -> None:
         {"idempotency": IdempotencyConfig(strategy="params", param_keys=("client",))},
         {"effect": "read", "idempotency": IdempotencyConfig()},
         {"examples": [ToolExample(description="One", input={"order": 5}, output=Receipt("a", 1))]},
+        {"examples": ["One"]},
         {"description": "   "},
     ],
 )
@@ -451,6 +452,8 @@ def test_the_arguments_are_values() -> None:
     assert repr(one) == "charge.params_type(order='a', cents=100)"
     with pytest.raises(FrozenInstanceError):
         one.order = "b"
+    with pytest.raises(FrozenInstanceError):
+        del one.order
     for wrong in ({}, {"order": "a", "more": 1}):
         with pytest.raises(TypeError):
             kind(**wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,7 @@ def test_tools_have_names_of_their_own(wording: Wording) -> None:
     assert str(error) == wording
     assert (error.tool, error.section_path) == ("lookup", ("other", "deep"))
     assert str(refused(Section(title="One", tools=[lookup_tool(), lookup_tool()]))) == wording
+    assert str(refused(one, Section(title="Other", tools=[replace(lookup_tool(), name="Lookup")]))) == wording
 
 
 @pytest.mark.requirement("M-06p")
