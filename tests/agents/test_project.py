@@ -96,7 +96,7 @@ def test_a_project_says_where_its_agents_and_modules_are(tmp_path: Path, wording
     assert [entry.label for entry in project.registry.entries] == wording
 
 
-@pytest.mark.parametrize("name", ["nowhere", "file"])
+@pytest.mark.parametrize("name", ["nowhere", "file", "a\0b"])
 def test_a_project_is_a_folder(tmp_path: Path, name: str, wording: Wording) -> None:
     """Neither a file nor nothing."""
     write(tmp_path, {"file": ""})

@@ -76,12 +76,19 @@ def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wo
         pytest.param("[tool.handrail]\napproval = '../x.yaml'", id="outside"),
         pytest.param("[tool.handrail]\napproval = 'folder'", id="folder for a file"),
         pytest.param("[tool.handrail]\napproval = true", id="boolean"),
+        pytest.param("[tool.handrail]\nmodel = ' '", id="blank"),
     ],
 )
 def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
     """No wrong value ends in anything but a message."""
     (tmp_path / "folder").mkdir()
     assert fault(tmp_path, text) == wording
+
+
+@pytest.mark.parametrize("pattern", ["**x", "x" * 300])
+def test_a_pattern_that_not_every_system_reads_is_a_fault(tmp_path: Path, pattern: str) -> None:
+    """It matches no file, or Python or the disk says what is wrong with it."""
+    assert "agents" in fault(tmp_path, f"[tool.handrail]\nagents = ['{pattern}']")
 
 
 def _fifo(file: Path) -> None:

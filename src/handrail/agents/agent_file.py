@@ -358,13 +358,11 @@ def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
         reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
     if isinstance(tree, YamlSequence):
         reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
+    if not tree.text.strip():
+        reader.fail(tree, f"{field} has names only, and this is blank; write a name, or remove the item")
     if not isinstance(tree.value, str):
-        if not tree.text:
-            reader.fail(tree, f"{field} has names only, and nothing stands here; write a name, or remove the item")
         text = f"{shorten(tree.text, 60)} is {_kind(tree)}"
         reader.fail(tree, f"{field} has names only, and {text}; a name that looks like one is put in quotes")
-    if not tree.text.strip():
-        reader.fail(tree, f"{field} has names only, and {tree.text!r} is blank; remove it")
     return tree.text.strip()
 
 

@@ -176,8 +176,8 @@ def _fault_of(folder: Path) -> ProjectError | None:
         return ProjectError(
             f"the project folder {shorten(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
         )
-    except ValueError as error:  # a NUL in the path
-        return ProjectError(f"the project folder {str(folder)!r} cannot be the path of a folder: {error}")
+    except ValueError:
+        return ProjectError(f"the project folder {str(folder)!r} cannot be the path of a folder: it has a NUL")
     return None
 
 

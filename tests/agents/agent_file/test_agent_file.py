@@ -116,6 +116,7 @@ def test_other_names_are_refused_with_the_pattern(name: str, wording: Wording) -
 LISTS = {
     "nothing": "{}:",
     "item number": "{}: [1]",
+    "mapping": "{}: {{a: b}}",
     "item blank": '{}: [" \\u3000\\t"]',
     "item list": "{}: [[a]]",
     "item twice": "{}: [a, b, ' a']",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.matching import glob, shortest
-from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of
+from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of, reached_paths
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem, PathFilter
@@ -143,6 +143,8 @@ def test_reason_names_the_rule(wording: Wording) -> None:
     found = path_filter_of(ApprovalRules(deny=(denied,)), ("desk",), "ask")
     assert found.unwritable("a/.env") == wording
     assert found.unwritable("a/b") is None
+    assert len({RulePaths("deny", denied), RulePaths("deny", denied), RulePaths("ask", denied)}) == 2
+    assert reached_paths("read_file", {"path": 5}, InMemoryFilesystem()) is None  # of a tool of the program
 
 
 SPELLINGS = st.text(st.sampled_from("abAB/*\u00e9\u0301\u200c[k\u212a]"), max_size=8)

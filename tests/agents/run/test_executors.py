@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.models import Model
-from pydantic_ai.toolsets import AbstractToolset
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
-from handrail.agents import RunOptions, current_run, load_agent, shell_toolset
+from handrail.agents import ApprovalRules, Rule, RunOptions, current_run, load_agent, shell_toolset
 from handrail.errors import AgentError
 from handrail.prompt import MarkdownSection, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
@@ -89,6 +89,35 @@ async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_aske
     ]
 
 
+async def test_a_call_that_a_toolset_makes_by_itself_is_held_to_the_rules(tmp_path: Path) -> None:
+    """Also of a tool that the model has not called; a toolset of the program may stand between."""
+    done: list[str] = []
+
+    def carry_out(name: str) -> HandrailTool[None, None]:
+        def act(params: None, *, context: ToolContext) -> ToolResult[None]:
+            done.append(name)
+            return ToolResult.ok(None, message=name)
+
+        return HandrailTool[None, None](name=name, description="Do it.", handler=act)
+
+    class Other(WrapperToolset[Any]):
+        async def call_tool(
+            self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+        ) -> Any:
+            return await super().call_tool("stamp", tool_args, ctx, tool)
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        assert current_run().path_filter.unreadable(".env") is not None
+        return Other(current_run().section_toolset(section, id="desk"))
+
+    section = MarkdownSection[None](title="Desk", template="D.", tools=[carry_out("look"), carry_out("stamp")])
+    loaded = desk(tmp_path, toolsets={"own": make}, front="exclude: [.env]")
+    await play(loaded, called(Call("look")), rules=ApprovalRules(deny=(Rule("stamp"),)))
+    assert done == []
+    await play(loaded, called(Call("look")))
+    assert done == ["stamp"]
+
+
 def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(
     tmp_path: Path, wording: Wording
 ) -> None:
@@ -101,4 +130,9 @@ def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(
     write(tmp_path, files)
     with pytest.raises(AgentError) as raised:
         load_agent(tmp_path / "desk.agent")
+    assert str(raised.value) == wording
+    front = "input_model_ref: desk.py:Order"
+    write(tmp_path, {"other.agent": agent("other", front=front), "desk.py": "class Order:\n    pass\n"})
+    with pytest.raises(AgentError) as raised:
+        load_agent(tmp_path / "other.agent")
     assert str(raised.value) == wording

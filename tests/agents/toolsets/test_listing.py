@@ -14,6 +14,7 @@ from handrail.agents.exports.entries import Entry
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
+from tests.agents.toolsets.traced import made
 
 
 def ping(text: str) -> str:
@@ -69,6 +70,7 @@ BOTH = FunctionToolset[Any]([ping, pong])
         (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False),
         (WrapperToolset(BOTH), ["ping", "pong"], False),
         (DynamicToolset(make), [], False),
+        (made(make), [], False),
         (CombinedToolset([BOTH, DynamicToolset(make)]), ["ping", "pong"], False),
     ],
 )

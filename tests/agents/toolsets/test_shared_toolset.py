@@ -53,6 +53,7 @@ async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
     """The outer run still sees its page after the inner one has ended; then all is closed."""
     browser = Browser()
     toolset = shared(browser)
+    assert toolset.id == "browser"
     inner_model = Caller(["look"])
 
     async def ask() -> str:

@@ -42,7 +42,7 @@ from handrail.agents.approval.decisions import (
     Remember,
     decision_of,
 )
-from handrail.agents.approval.rules import ApprovalRules, Rule, check_rule_choice, judge_call
+from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call
 from handrail.errors import AgentError, RunAbortedError
 from handrail.prompt import (
     Approval,
@@ -72,7 +72,6 @@ OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]
 What it returns is awaited, if that is awaitable. What it raises, the gate raises: the call is not let through.
 """
 
-_MODES: Final[tuple[ApprovalMode, ...]] = get_args(ApprovalMode)
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
 _ANSWERS: Final = ("yes", "no", "later")
 
@@ -134,15 +133,7 @@ class ApprovalGate:
             can_wait: whether a question may be left open, because the run is stored and can be resumed.
             on_event: called with questions and decisions.
             find_given: looks for an answer that was given elsewhere, before a person is asked and after that.
-
-        Raises:
-            AgentError: something is of the wrong kind.
         """
-        if not isinstance(cast("object", rules), ApprovalRules):
-            raise AgentError(f"rules of an approval gate are ApprovalRules, not {rules!r}")
-        check_rule_choice("mode", mode, _MODES)
-        if asker is not None and not callable(asker):
-            raise AgentError(f"asker is a function that takes a GatedCall and returns an Answer, not {asker!r}")
         self._rules = rules
         self._mode: ApprovalMode = mode
         self._asker = asker

@@ -166,9 +166,6 @@ class Registry:
         """What installed packages offer."""
         return tuple(item for item in self.held if isinstance(item, PackageExport))
 
-    def __repr__(self) -> str:
-        return f"Registry(tools={sorted(self.tools)}, toolsets={sorted(self.toolsets)})"
-
 
 def _once(held: Iterable[Entry | PackageExport]) -> tuple[Entry | PackageExport, ...]:
     # By identity: two equal entries from different places are a conflict, which `_check` reports.

@@ -162,13 +162,9 @@ class AgentCapability(PipelineCapability):
         deadline = self.executor.environment.deadline
         if deadline is None:
             return await self.gate.decide(call)
-        bound = asyncio.timeout(deadline.remaining().total_seconds())
         try:
-            async with bound:
+            async with asyncio.timeout(deadline.remaining().total_seconds()):
                 return await self.gate.decide(call)
-        except TimeoutError as error:
-            # The timeout may be the approver's own; only that of the deadline is converted.
-            if not bound.expired():
-                raise
+        except TimeoutError as error:  # never the approver's own, with which the gate denies
             late = f"{call.tool}: the deadline passed while approval was awaited; it was not run"
             raise PromptEvaluationError(late, phase="tool", tool=call.tool) from error

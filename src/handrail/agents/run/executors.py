@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, cast
 from pydantic_ai import RunContext as PydanticRunContext
 from pydantic_ai import ToolCallPart, ToolDefinition
 from pydantic_ai.capabilities import ValidatedToolArgs
-from pydantic_core import from_json
 
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
@@ -49,7 +48,6 @@ from handrail.redaction import redacted
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import Resolver
 from handrail.runtime import ToolCall, ToolInvoked
-from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.policy_checks import foresee_call
 from handrail.serde import Masking, digest, dump, schema_masking
@@ -158,12 +156,6 @@ class RunExecutors:
         path = self._disclosed[toolset]
         return any(each.path == path and each.is_open for each in self.foreign.environment.rendering.sections)
 
-    def open_all(self) -> None:
-        """Open all sections and toolsets that are closed."""
-        opening = self.foreign.environment.rendering.all_open()
-        if opening is not None:
-            self._session[OpenSections].append(opening)
-
     def note_hidden(self, tools: Mapping[str, str]) -> None:
         """Take note of the tools of the closed toolsets at this step, each with its toolset."""
         hidden = {name: self._disclosed[toolset] for name, toolset in tools.items()}
@@ -194,10 +186,9 @@ class RunExecutors:
     ) -> GatedCall | None:
         """A call that is about to be made, as the gate judges it; `None` for one that will be refused as it is."""
         name, own = _own_name(definition), self._own_of(definition)
-        described: GatedCall | None = None
-        if name is None:
+        if name is None or own is None:
             described = await self._of_foreign(ref, call, definition, args)
-        elif own is not None:  # else it is an unknown name
+        else:
             described = await self._of_own(ref, call, definition, own, args)
         # Kept for the pipeline, which describes the call once more without knowing what the model wrote.
         if described is not None:
@@ -361,7 +352,7 @@ class RunExecutors:
         self, ref: CallRef, call: ToolCallPart, definition: ToolDefinition, args: ValidatedToolArgs
     ) -> GatedCall | None:
         said = read_tool_metadata(definition)
-        masking, written = schema_masking(definition.parameters_json_schema), _written(call)
+        masking, written = schema_masking(definition.parameters_json_schema), plain_arguments(call.args_as_dict())
         if masking.masks_in(written):
             return None
         looks = _Looks.of(plain_arguments(args, definition), written, masking)
@@ -389,7 +380,7 @@ class RunExecutors:
         foreseen = await foresee_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
         if foreseen is None:
             return None
-        written = _written(call)
+        written = plain_arguments(call.args_as_dict())
         looks = _Looks.of(_arguments(foreseen.params), written, foreseen.tool.masking)
         looks = looks._replace(reached=foreseen.reached)
         gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks, written)
@@ -531,17 +522,6 @@ def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
     if type(section) is ShellToolsSection:
         harmless = all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow)
     return dict.fromkeys((tool.name for tool in section.tools), "allow") if harmless else {}
-
-
-def _written(call: ToolCallPart) -> dict[str, Any] | None:
-    """The arguments as the model wrote them; `None` if they are not an object."""
-    given: object = call.args
-    if isinstance(given, str):
-        try:
-            given = from_json(given)
-        except ValueError:
-            return None
-    return plain_arguments(cast("object", given)) if isinstance(given, dict) else None
 
 
 def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:

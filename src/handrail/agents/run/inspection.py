@@ -18,6 +18,7 @@ from handrail.agents.run.run import AgentRun, definition_size
 from handrail.agents.toolsets.listing import KnownTool
 from handrail.agents.unmatched_rules import Listings
 from handrail.errors import AgentError
+from handrail.runtime.disclosure import OpenSections
 
 _OUTCOMES: Mapping[Verdict, str] = {
     "ask": "such calls are asked about",
@@ -68,9 +69,9 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
                 for executor in executors.own_executors():
                     await executor.settle_before_run_async()
             closed_characters = 0
-            if run.may_open:
+            if (opening := executors.foreign.environment.rendering.all_open()) is not None:
                 at_start = await _request_size(of_step, ctx) + run.disclosure_size
-                executors.open_all()
+                run.session[OpenSections].append(opening)
                 tools = (await of_step.get_tools(ctx)).values()
                 closed_characters = await _request_size(of_step, ctx) - at_start
             listings = run.listings()

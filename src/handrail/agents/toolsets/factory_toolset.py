@@ -19,7 +19,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeGuard, cast
 
-from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
+from pydantic_ai import RunContext, ToolsetTool
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
@@ -128,17 +128,6 @@ class FactoryToolset(AbstractToolset[Any]):
         return None if self._current is None else await self._current.get_instructions(ctx)
 
     @override
-    async def get_tool_for_tool_def(self, tool_def: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
-        """The tool that a definition of this toolset stands for.
-
-        Raises:
-            KeyError: no tool has that name.
-        """
-        if self._current is None:
-            raise KeyError(tool_def.name)
-        return await self._current.get_tool_for_tool_def(tool_def, ctx)
-
-    @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
@@ -158,19 +147,6 @@ class FactoryToolset(AbstractToolset[Any]):
             visitor(self)
         else:
             self._current.apply(visitor)
-
-    @override
-    def visit_and_replace(
-        self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]
-    ) -> AbstractToolset[Any]:
-        """A copy, not entered, over what the visitor puts in the place of what was made."""
-        if self._current is None:
-            return visitor(self)
-        new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
-        # Without `_raw`, the next step would take the product for a new one, and enter it again.
-        new._raw = self._raw
-        new._current = self._current.visit_and_replace(visitor)
-        return new
 
     async def _replace_by(self, raw: FactoryProduct, ctx: RunContext[Any]) -> None:
         # Made first: if that fails, the old product is still entered and remains in use.

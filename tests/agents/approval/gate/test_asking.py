@@ -73,6 +73,16 @@ async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any
 
 
 @pytest.mark.anyio
+async def test_a_plain_function_may_hand_the_question_on() -> None:
+    """What it returns is awaited."""
+    person = Thinker()
+    (task,) = await waiting(gate(lambda call: person(call)), gated())  # noqa: PLW0108 - not `async` itself
+    await person.question()
+    person.say(Answer("yes"))
+    assert (await task).verdict == "allow"
+
+
+@pytest.mark.anyio
 async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None:
     """Its second task gets the answer to the first one's question."""
     person = Thinker()

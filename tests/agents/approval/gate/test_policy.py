@@ -11,6 +11,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.approval.gate import ApprovalGate, GatePolicy
 from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.errors import CallPostponed
 from handrail.prompt import (
     PolicyDecision,
     Prompt,
@@ -98,6 +99,16 @@ async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeli
     assert (await desk.call("a")).content == wording
     assert person.ids == ["c"]
     assert desk.noted == []
+
+
+@pytest.mark.anyio
+async def test_a_question_of_the_pipeline_may_be_left_open() -> None:
+    """Nothing is recorded of the call, which runs once it is answered."""
+    door = gate(Person(Answer("later")))
+    desk = Desk(door)
+    with pytest.raises(CallPostponed):
+        await desk.call("a")
+    assert ([call.call_id for call in door.open], desk.noted, [*desk.session[ToolInvoked]]) == (["c"], [], [])
 
 
 @pytest.mark.anyio

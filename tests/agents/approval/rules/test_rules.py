@@ -162,6 +162,8 @@ def test_a_rule_is_told_as_a_file_has_it(rule: Rule, text: str) -> None:
     "make",
     [
         pytest.param(lambda: Rule(cast("Any", 3)), id="tool number"),
+        pytest.param(lambda: Rule(" "), id="tool blank"),
+        pytest.param(lambda: ApprovalRules(defaults=cast("Any", ["read"])), id="defaults list"),
         pytest.param(lambda: Rule("x", agent=cast("Any", ["a"])), id="agent list"),
         pytest.param(lambda: Rule("x", cast("Any", ["path"])), id="arguments list"),
         pytest.param(lambda: Rule("x", {"path": cast("Any", True)}), id="glob boolean"),

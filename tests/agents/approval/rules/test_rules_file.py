@@ -89,6 +89,7 @@ FAULTS = {
     "infinite": "allow: [{tool: x, arguments: {a: .inf}}]",
     "unknown expect": "allow: [{tool: x, expect: nothing}]",
     "reads everything in deny": "deny: [{tool: x, reads_everything: true}]",
+    "reads everything text": "allow: [{tool: x, reads_everything: 'yes'}]",
     "commit on in ask": "ask: [{tool: x, commit_on: [0, 1]}]",
     "commit on large": "allow: [{tool: x, commit_on: 256}]",
     "expect nothing": "allow: [{tool: x, expect: }]",

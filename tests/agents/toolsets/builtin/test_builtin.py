@@ -167,6 +167,9 @@ def test_folder_or_rule_that_is_none_is_refused(wording: Wording) -> None:
         files_toolset(wrong)
     assert str(raised.value) == wording
     with pytest.raises(AgentError) as raised:
+        files_toolset("notes", exclude=["../a"])
+    assert str(raised.value) == wording
+    with pytest.raises(AgentError) as raised:
         shell_toolset(wrong, allow=[])
     assert str(raised.value) == wording
     with pytest.raises(PromptValidationError) as another:
