@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 from handrail.contrib.tools.python import section
+from tests.agents.folders import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
 from tests.wording import Wording
@@ -250,6 +251,9 @@ def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.err
     assert ran.err == wording
+    others = {"desk__agent": agent("desk", toolsets="[clerk]"), "clerk__agent": agent("clerk", tools="[note]")}
+    write(folder, tools__py="1 / 0", **others)
+    assert check("--rules", "rules.yaml").err == wording
 
 
 def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:

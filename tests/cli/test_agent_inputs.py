@@ -49,6 +49,10 @@ def test_input_is_read_where_that_is_asked_for(terminal: bool, wording: Wording)
     with pytest.raises(CycloptsError) as raised:
         read_prompt("sort it", Keyboard("", terminal=terminal), reading=True)
     assert str(raised.value) == wording
+    for nothing in (Keyboard(" ", terminal=terminal), None):
+        with pytest.raises(CycloptsError) as raised:
+            read_prompt(None, nothing, reading=True)
+        assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("content, mode", [(b"caf\xe9", "strict"), (b"caf\xe9", "surrogateescape")])

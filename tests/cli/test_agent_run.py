@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
+from tests.agents.folders import agent
 from tests.cli.agent_folders import call, events, noting, script, write
-from tests.cli.desk import Run
+from tests.cli.desk import Command, Run
 from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
@@ -172,6 +173,7 @@ def test_a_file_that_is_wrong_is_told(run: Run, folder: Path, name: str, text: s
     [
         pytest.param(("hello", "--model", "nobody:x"), id="unknown model"),
         pytest.param(("hello",), id="no model"),
+        pytest.param(("hello", "--model", " "), id="empty model"),
         pytest.param(("hello", "--model", "script:nowhere.yaml"), id="no script"),
         pytest.param(("", "--model", "test"), id="no input"),
         pytest.param(("hello", "-", "--model", "test"), id="two inputs"),
@@ -190,6 +192,27 @@ def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], wo
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
     assert len(ran.err.splitlines()) == 1
+
+
+def test_a_folder_stands_for_no_agent_file(folder: Path, capsys: pytest.CaptureFixture[str], wording: Wording) -> None:
+    """One that has none says how one is made."""
+    (folder / "empty").mkdir()
+    ran = Command("", capsys)("run", "empty", "hello")
+    assert (ran.code, ran.err) == (2, wording)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_an_interrupted_run_names_the_tool_that_is_waited_for(run: Run, folder: Path, wording: Wording) -> None:
+    """And how it goes on."""
+    note = '    "Is interrupted."\n    signal.raise_signal(signal.SIGINT)\n    await asyncio.sleep(60)\n    return text'
+    write(
+        folder,
+        desk__agent=agent("desk", tools="[note]"),
+        tools__py=f"import asyncio, signal\n\nasync def note(text: str) -> str:\n{note}\n\nTOOLS = [note]\n",
+    )
+    ran = run("note it", "--model", noting(folder, "milk"), "--approve", "approve-all")
+    assert ran.code == 130
+    assert [line for line in ran.err.splitlines() if "nterrupted" in line] == wording
 
 
 def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path, wording: Wording) -> None:

@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from handrail.cli import main
 from handrail.cli.process_exit import interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.wording import Wording
@@ -32,12 +35,16 @@ async def note(text: str) -> str:
 TOOLS = [note]
 """
 
-SLOW_MODULE = """
-import os
 
-os.write(2, b"begun\\n")
-open("line").read()
-"""
+def _exit_code(act: Callable[[], object]) -> int:
+    """The exit code of a process that does this; 0 if it does not end it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -51,13 +58,20 @@ def _begun(folder: Path, *words: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path) -> None:
+def test_ctrl_c_while_modules_are_imported_ends_quietly(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a traceback."""
-    write(folder, tools__py=SLOW_MODULE)
-    with _begun(folder, "check", "desk.agent") as process:
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
+    write(folder, tools__py="import signal\n\nsignal.raise_signal(signal.SIGINT)\n")
+    assert (main(["check", "desk.agent"]), capsys.readouterr().err) == (130, "")
+
+
+def test_after_ctrl_c_the_next_one_ends_the_process() -> None:
+    """At once; a command that was not interrupted leaves nothing behind."""
+    with interrupted_once():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt), interrupted_once():
+        signal.raise_signal(signal.SIGINT)
+    assert _exit_code(lambda: signal.raise_signal(signal.SIGINT)) == 130
 
 
 PLAIN = """
@@ -222,22 +236,25 @@ def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     assert ((folder / "plan.md").read_text(), (folder / "new").exists()) == ("as it was\n", False)
 
 
-BLOCKED = """
-import signal, sys
-from datetime import timedelta
-from handrail.cli.process_exit import interruptible
-
-with interruptible(lambda: None, print, grace=timedelta(0)):
-    signal.raise_signal(signal.SIGTERM)
-    sys.stdin.read()
-"""
+def _interrupt(signals: Sequence[signal.Signals], *, waits: bool) -> None:
+    with interruptible(lambda: None, lambda _how_long: None, grace=timedelta(seconds=0 if waits else 60)):
+        for number in signals:
+            signal.raise_signal(number)
+        if waits:
+            threading.Event().wait()
+        raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("ended_by_default")
-def test_termination_does_not_wait_forever_for_what_cannot_be_stopped() -> None:
-    """No person is there who could press Ctrl-C again."""
-    with subprocess.Popen((sys.executable, "-c", BLOCKED), stdin=subprocess.PIPE) as process:
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+@pytest.mark.parametrize(
+    "signals, waits, code",
+    [([signal.SIGTERM], True, 128 + signal.SIGTERM), ([signal.SIGTERM], False, 0), ([signal.SIGINT] * 3, True, 130)],
+)
+def test_what_cannot_be_stopped_is_waited_for_only_so_long(
+    signals: Sequence[signal.Signals], code: int, *, waits: bool
+) -> None:
+    """After a termination no person is there to press Ctrl-C again; one who is ends the process by the third."""
+    assert _exit_code(lambda: _interrupt(signals, waits=waits)) == code
 
 
 def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from handrail import store as stores
+from handrail.session import Session
 from tests.cli.agent_folders import call, script, write
 from tests.cli.desk import Command, Run
 from tests.wording import Wording
@@ -85,6 +88,10 @@ def test_the_tools_are_asked_by_a_command(pays: Path, run: Run, handrail: Comman
     assert asked.code == 1
     assert asked.out.startswith(f"{key} is still unknown")
     (pays / "open").touch()
+    with stores.open(STORE[1]) as store, Session.open(store, "monday"):
+        asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE, "--format", "json")
+    assert (asked.code, json.loads(asked.out)["status"]) == (1, "unknown")
+    assert asked.err.startswith("session monday: its tools are not asked")
     asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE)
     assert (asked.code, asked.out) == (0, f"{key} has happened.\n")
     code, said = pay(pays, run)

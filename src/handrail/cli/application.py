@@ -16,7 +16,6 @@ from rich.console import Console
 
 from handrail import __version__
 from handrail.cli.output_streams import OutputError
-from handrail.cli.paths import file_fault
 from handrail.cli.process_exit import FAILED, USAGE
 from handrail.cli.screen import Debug, Screen, debugging, is_set, show_traceback, without_option
 from handrail.errors import HandrailError
@@ -171,15 +170,11 @@ def _run(argv: Sequence[str]) -> int:
         words = app.parse_commands(argv)[0]
         Screen().fault(f"{error} (see {' '.join(('handrail', *words, '--help'))})")
         return USAGE
-    except (HandrailError, ImportError) as error:
-        show_traceback(Screen(), error)
-        Screen().fault(str(error))
-        return FAILED
     except OutputError:
         raise
-    except OSError as error:
+    except (HandrailError, ImportError, OSError) as error:
         show_traceback(Screen(), error)
-        Screen().fault(file_fault(error))
+        Screen().fault(str(error))
         return FAILED
     return code if isinstance(code, int) else 0
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, cast
 
 from cyclopts import Parameter
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -39,11 +39,10 @@ class _WholeTable(TableElement):
     """A table whose cells continue on the next line, also within a long word; rich cuts such a word."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for part in super().__rich_console__(console, options):
-            if isinstance(part, Table):
-                for column in part.columns:
-                    column.overflow = "fold"
-            yield part
+        table = cast("Table", next(iter(super().__rich_console__(console, options))))
+        for column in table.columns:
+            column.overflow = "fold"
+        yield table
 
 
 class _Page(Markdown):

@@ -59,12 +59,3 @@ def folder_here() -> str:
 def os_error_text(error: Exception) -> str:
     """Why an operation on a file failed, without the number and the path."""
     return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
-def file_fault(error: OSError) -> str:
-    """An unexpected error of a file, with its path."""
-    if error.filename is not None:
-        return f"{error.filename}: {os_error_text(error)}"
-    if isinstance(error, FileNotFoundError) and folder_here() == GONE:
-        return f"the current folder does not exist any more, so no file can be named from it: {os_error_text(error)}"
-    return str(error)

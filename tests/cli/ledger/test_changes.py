@@ -8,12 +8,13 @@ from datetime import timedelta
 import pytest
 
 from handrail.cli.ledger import changes
+from handrail.cli.options import PAGE
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import states
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, Hit, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
-from tests.cli.desk import SESSION, Command, Terminal, effect
+from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
 from tests.store.units import insert, replace
 from tests.wording import Wording
 
@@ -81,6 +82,8 @@ def test_a_person_records_that_a_lapsed_effect_has_not_happened(
     assert ran.out == wording
     row = _row(store, "session:pay:lapsed", SESSION)
     assert (row.status, row.note, row.fence) == ("failed", "no such payment", 2)
+    ran = handrail("ledger", "reconcile", "app:pay:unknown", "--not-happened", "--format", "json")
+    assert json.loads(ran.out)["status"] == "failed"
 
 
 @pytest.mark.parametrize("key", ["session:pay:running", "session:pay:done"])
@@ -271,8 +274,12 @@ def test_what_waits_to_be_applied_is_not_forgotten_unless_by_force(
     assert handrail("ledger", "invalidate", key, "-y", "--force").code == 0
 
 
-def test_the_effects_of_a_tool_are_forgotten_together(handrail: Command, store: Store, wording: Wording) -> None:
-    """What is running or unknown stays, and that is said."""
+def test_the_effects_of_a_tool_are_forgotten_together(
+    handrail: Command, terminal: Terminal, store: Store, wording: Wording
+) -> None:
+    """What is running or unknown stays, and that is said; before a terminal it is asked first."""
+    assert terminal.run("ledger", "invalidate", "--tool", "pay", typed="\n") == 1
+    assert terminal.lines == wording
     ran = handrail("ledger", "invalidate", "--tool", "pay", "--yes")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
     assert {row.key for row in store.rows()} == {
@@ -366,11 +373,13 @@ def test_expired_effects_are_pruned(handrail: Command, store: Store, wording: Wo
 
 def test_pruning_dry_shows_what_would_go(handrail: Command, store: Store, wording: Wording) -> None:
     """And removes nothing."""
-    insert(store, effect("app:pay:old", "failed", store.now(), expires_at=store.now() - timedelta(days=9)))
+    assert "older" not in handrail("ledger", "prune", "--dry-run").out
+    for number in range(PAGE):
+        insert(store, effect(f"app:pay:old{number}", "failed", store.now(), expires_at=store.now() - HOUR))
     ran = handrail("ledger", "prune", "--dry-run")
-    assert ran.out.splitlines()[-1] == wording
-    assert "app:pay:old" in ran.out
-    assert len(list(store.rows())) == 8
+    assert ran.out.splitlines()[PAGE + 1 :] == wording
+    assert "app:pay:old1" in ran.out
+    assert len(list(store.rows())) == 7 + PAGE
 
 
 def test_programs_are_told_how_many_were_pruned(handrail: Command) -> None:

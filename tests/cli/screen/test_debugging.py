@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.screen import is_set, without_option
+from handrail.cli.screen import debugging, is_set, without_option
 from tests.cli.agent_folders import noting, write
 from tests.cli.desk import Command, Run
 
@@ -97,6 +97,8 @@ def test_nothing_of_it_is_left_when_the_command_has_ended(run: Run, folder: Path
     """The process may be another program's."""
     assert TRACEBACK not in run("Go.", "--model", "nobody:x").err
     before = list(logging.getLogger("handrail").handlers)
+    with debugging():
+        logging.getLogger("handrail").warning("without an exception")
     assert TRACEBACK in run("Go.", "--model", "nobody:x", "--debug").err
     assert logging.getLogger("handrail").handlers == before
     assert TRACEBACK not in run("Go.", "--model", "nobody:x").err

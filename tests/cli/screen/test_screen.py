@@ -56,6 +56,8 @@ def test_the_text_is_cut_to_what_the_terminal_has_left(wording: Wording) -> None
     output = Output(width=45)
     output.screen.table(COLUMNS, ROWS)
     assert output.lines[2] == wording
+    output.screen.table(COLUMNS, ROWS, most=1)
+    assert output.lines[-1] == wording
 
 
 def test_columns_are_left_out_where_the_terminal_is_narrow_and_that_is_said(wording: Wording) -> None:

@@ -190,6 +190,7 @@ def test_ctrl_c_while_it_waits_shows_the_open_calls(
     assert handrail(*words).out.splitlines()[1:] == [wording]
     assert handrail(*words, "--agent", "clerk").out.splitlines()[1:] == ["  Hello."]
     assert handrail(*words).code == 130
+    assert json.loads(handrail(*words, "--format", "json").out.splitlines()[-1])["outcome"] == "open"
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -278,6 +279,7 @@ def test_a_call_has_all_that_is_known_of_it() -> None:
         "nested": [],
     }
     parent = item_json(called(nested=(called(outcome="failed"),)))
+    assert {"type": "restarted", "count": 12}.items() <= item_json(EVERYTHING[20]).items()
     assert [(inner["outcome"], inner["rolled_back"]) for inner in parent["nested"]] == [("failed", True)]
     assert item_json(said("Hi.", role="user")) == {
         "type": "message",

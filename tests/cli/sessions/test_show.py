@@ -276,6 +276,8 @@ def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store, wo
     row = store.find(FORK)
     assert row is not None
     assert row.head == 0
+    ran = handrail("sessions", "fork", SESSION, "--as", " ")
+    assert (ran.code, ran.err) == (2, wording)
 
 
 def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal, wording: Wording) -> None:
