@@ -35,6 +35,8 @@ CORPUS: Mapping[str, Mapping[str, str]] = {
     "slash in brackets": {".gitignore": "x[a/]y\n", "xay": "", "b/xay": "", "x/y": ""},
     "classes": {".gitignore": "[[:digit:]]*\n[[:upper:]]x\n[[:no:]]\n", "1a": "", "Ax": "", "ax": "", "n": ""},
     "a bracket that is not closed": {".gitignore": "[ab\n!x\n", "[ab": "", "a": "", "x": ""},
+    "odd lines": {".gitignore": "a\\\nb\\/c\nd//e\n[[:x\n[[:y]z\n[\\]]z\nf/\n", **dict.fromkeys(
+        ("a", "b/c", "d/e", "x", ":z", "yz", "]z", "f", "z"), "")},
     "a negated one after it": {".gitignore": "*.log\n!keep.log\n", "a.log": "", "keep.log": "", "a/keep.log": ""},
     "a folder that is hidden stays so": {".gitignore": "a/\n!a/x\n", "a/x": "", "b": ""},
     "its content may be shown": {".gitignore": "a/*\n!a/x\n", "a/x": "", "a/y": ""},

@@ -116,6 +116,7 @@ def test_what_is_held_stays_where_it_is_unless_it_is_named(place: Place, wording
     """With a folder that is not in the set, it is neither moved, moved onto nor removed; by itself it is."""
     patterns = ("b.md", "deep/er/**")
     held = ExcludedPaths(patterns)
+    assert len({held, ExcludedPaths(patterns), ExcludedPaths(("b.md",))}) == 2
     seen = place.whole.filtered(PathFilter(holding=(held,)))
     seen.write_text("new/b.md", "b")
     before = tree_of(place.whole)

@@ -490,19 +490,14 @@ class MemoryTree:
             self._names.setdefault(folder, set()).add(name)
             return
         self._entries.pop(path, None)
-        names = self._names.get(folder)
-        if names is not None:
-            names.discard(name)
-            if not names:
-                del self._names[folder]
+        names = self._names.get(folder, set())
+        names.discard(name)
+        if not names:
+            self._names.pop(folder, None)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted."""
         return sorted(self._names.get(folder, ()))
-
-    def count(self, folder: str) -> int:
-        """How many files and folders a folder holds."""
-        return len(self._names.get(folder, ()))
 
     def subtree(self, path: str) -> list[str]:
         """A path and everything below it; each folder comes before what it holds."""

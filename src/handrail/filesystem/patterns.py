@@ -42,20 +42,11 @@ class PathMatcher(Generic[Name]):
 
     __slots__ = ("_fits", "end", "start")
 
-    def __init__(self, fits: Sequence[Callable[[Name], object] | None], *, start: Places | None = None) -> None:
-        """Take the test of a name for each part; `None` stands for any number of folders.
-
-        Args:
-            fits: one for each part.
-            start: where to begin, if not before the first part.
-        """
+    def __init__(self, fits: Sequence[Callable[[Name], object] | None]) -> None:
+        """Take the test of a name for each part; `None` stands for any number of folders."""
         self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
         self.end: int = len(self._fits)
-        self.start: Places = self._reached({0}) if start is None else start
-
-    def rest(self, name: Name) -> PathMatcher[Name]:
-        """The matcher for paths relative to the folder `name`."""
-        return PathMatcher(self._fits, start=self.after(name, self.start))
+        self.start: Places = self._reached({0})
 
     def after(self, name: Name, places: Places) -> Places:
         """The places that a path has reached when its next part is `name`."""
@@ -110,10 +101,6 @@ class Pattern(PathMatcher[str]):
             msg = "braces in a pattern close before a slash; write '{src,tests}/*.{ts,tsx}', or each path by itself"
             raise PathEscapeError(msg, path=pattern)
         super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
-
-    def fits(self, path: str) -> bool:
-        """Whether the pattern matches a path."""
-        return self.end in self._places(path)
 
     def fits_at_or_above(self, parts: Iterable[str]) -> bool:
         """Whether the pattern matches a path, given as its parts, or a folder that it lies in."""

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from handrail.filesystem.ignore_files import RULE_NAMES, IgnoreRules, ReadRuleFile
 from handrail.filesystem.path_filters import PathFilter
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
-from handrail.filesystem.patterns import NOWHERE, PathPattern, Pattern, Places
+from handrail.filesystem.patterns import PathPattern, Pattern, Places
 
 Stopped: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""
@@ -220,8 +220,6 @@ def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: 
     rules = None if look.ignored else _rules_above(start.real, folders)
     if rules is None and not look.ignored:
         return Scan(start_ignored=True)
-    if read.start == NOWHERE:
-        return Scan()
     return _Walk(read, folders, look).run(_Visit(start.path, start.real, read.start, rules))
 
 

@@ -22,21 +22,27 @@ from tests.wording import Wording
 pytestmark = pytest.mark.anyio
 
 
+def section(*names: str, done: list[str]) -> MarkdownSection[None]:
+    """A section with tools of these names, which note that they were called."""
+
+    def tool(name: str) -> HandrailTool[None, None]:
+        def carry_out(params: None, *, context: ToolContext) -> ToolResult[None]:
+            done.append(name)
+            return ToolResult.ok(None, message=name)
+
+        return HandrailTool[None, None](name=name, description="Do it.", handler=carry_out)
+
+    return MarkdownSection(title=names[0], template="T.", tools=[tool(name) for name in names])
+
+
 async def test_toolsets_of_one_id_are_kept_apart(tmp_path: Path) -> None:
     """Each call reaches the section that brings its tool."""
 
-    def section(name: str) -> MarkdownSection[None]:
-        def carry_out(params: None, *, context: ToolContext) -> ToolResult[None]:
-            return ToolResult.ok(None, message=name)
-
-        tool = HandrailTool[None, None](name=name, description="Do it.", handler=carry_out)
-        return MarkdownSection(title=name, template="T.", tools=[tool])
-
     def one(ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        return current_run().section_toolset(section("one"), id="same")
+        return current_run().section_toolset(section("one", done=[]), id="same")
 
     def two(ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        return current_run().section_toolset(section("two"), id="same")
+        return current_run().section_toolset(section("two", done=[]), id="same")
 
     loaded = desk(tmp_path, toolsets={"one": one, "two": two})
     await play(loaded, called(Call("one"), Call("two"), c1=Outcome.ok("one"), c2=Outcome.ok("two")))
@@ -93,13 +99,6 @@ async def test_a_call_that_a_toolset_makes_by_itself_is_held_to_the_rules(tmp_pa
     """Also of a tool that the model has not called; a toolset of the program may stand between."""
     done: list[str] = []
 
-    def carry_out(name: str) -> HandrailTool[None, None]:
-        def act(params: None, *, context: ToolContext) -> ToolResult[None]:
-            done.append(name)
-            return ToolResult.ok(None, message=name)
-
-        return HandrailTool[None, None](name=name, description="Do it.", handler=act)
-
     class Other(WrapperToolset[Any]):
         async def call_tool(
             self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
@@ -108,9 +107,8 @@ async def test_a_call_that_a_toolset_makes_by_itself_is_held_to_the_rules(tmp_pa
 
     def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
         assert current_run().path_filter.unreadable(".env") is not None
-        return Other(current_run().section_toolset(section, id="desk"))
+        return Other(current_run().section_toolset(section("look", "stamp", done=done), id="desk"))
 
-    section = MarkdownSection[None](title="Desk", template="D.", tools=[carry_out("look"), carry_out("stamp")])
     loaded = desk(tmp_path, toolsets={"own": make}, front="exclude: [.env]")
     await play(loaded, called(Call("look")), rules=ApprovalRules(deny=(Rule("stamp"),)))
     assert done == []

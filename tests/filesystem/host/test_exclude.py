@@ -66,7 +66,11 @@ def test_hidden_files_are_neither_listed_nor_read(fs: HostFilesystem, wording: W
     assert [stat.path for stat in fs.list()] == ["docs", "kept", "only", "src", "to key"]
     assert not [stat.path for stat in fs.glob("**") if "key" in stat.path.partition("/")[2] or ".git" in stat.path]
     assert not fs.exists("docs/secret.key")
-    for path in ("docs/secret.key", ".git/config", "to key"):
+    for name in ("circle", "circle.key"):
+        (fs.root / name).symlink_to(name)
+    with pytest.raises(PathConflictError):
+        fs.read_text("circle")
+    for path in ("docs/secret.key", ".git/config", "to key", "circle.key"):
         with pytest.raises(PathNotFoundError):
             fs.read_text(path)
     with raises(PathNotFoundError, wording):

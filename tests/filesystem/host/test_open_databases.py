@@ -22,6 +22,7 @@ from handrail import store
 from handrail.contrib.tools import VfsToolsSection
 from handrail.errors import PathConflictError, PathNotFoundError, StoreError
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
+from handrail.filesystem.disk import open_to_read
 from handrail.open_databases import protected_paths
 from handrail.runtime import Session
 from handrail.store import Store
@@ -158,6 +159,8 @@ def test_a_file_of_an_open_database_is_not_found(
         with pytest.raises(PathNotFoundError):
             operation(desk.files, name)
         assert not desk.files.exists(name)
+    with pytest.raises(FileNotFoundError):
+        open_to_read(desk.root / "alias", at=None)
     desk.check()
 
 

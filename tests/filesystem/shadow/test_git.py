@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 
 import pytest
 
-from handrail.errors import FilesystemError
+from handrail.errors import FilesystemError, JournalError
+from handrail.filesystem.shadow.git import ObjectReader, ObjectWriter, Pipes
 from handrail.filesystem.shadow.repository import ShadowRepository
 from handrail.filesystem.shadow.tree import UNREAD
 from tests.filesystem.shadow_trees import picture
@@ -21,6 +23,20 @@ def script(folder: Path, case: str, then: str) -> str:
     path.write_text(f'#!/bin/sh\ncase " $* " in *" {case} "*) {then};; esac\nexec git "$@"\n')
     path.chmod(0o755)
     return str(path)
+
+
+def test_file_that_becomes_shorter_while_it_is_stored_is_unread() -> None:
+    """What git was told to expect is filled up."""
+    stdin = io.BytesIO()
+    assert ObjectWriter(stdin).blob(io.BytesIO(b"ab"), 5) == UNREAD
+    assert stdin.getvalue() == b"blob\ndata 5\nab\0\0\0\n"
+
+
+@pytest.mark.parametrize("answer, kind", [(b"id tree 2\nab\n", JournalError), (b"id blob 3\nab", BrokenPipeError)])
+def test_what_is_no_whole_blob_is_not_restored(answer: bytes, kind: type[Exception]) -> None:
+    """The content of a file would be wrong."""
+    with pytest.raises(kind):
+        list(ObjectReader(Pipes(io.BytesIO(), io.BytesIO(answer))).blob("id"))
 
 
 def test_a_missing_git_is_named_with_the_cure(root: Path, tmp_path: Path, wording: Wording) -> None:

@@ -271,14 +271,6 @@ async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> N
 
 
 @pytest.mark.anyio
-async def test_a_question_that_is_left_open_is_still_one() -> None:
-    """The call neither runs nor is refused."""
-    door = ApprovalGate(NO_RULES, "ask", Person(Answer("later")), can_wait=True)
-    assert (await door.decide(gated())).verdict == "later"
-    assert (door.judge(gated()).verdict, door.open) == ("ask", (gated(),))
-
-
-@pytest.mark.anyio
 async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wording) -> None:
     """Whatever policies ask about them; other arguments are asked about."""
     person = Person()

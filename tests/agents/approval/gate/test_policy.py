@@ -109,6 +109,7 @@ async def test_a_question_of_the_pipeline_may_be_left_open() -> None:
     with pytest.raises(CallPostponed):
         await desk.call("a")
     assert ([call.call_id for call in door.open], desk.noted, [*desk.session[ToolInvoked]]) == (["c"], [], [])
+    assert door.judge(desk.ahead("a")).verdict == "ask"
 
 
 @pytest.mark.anyio

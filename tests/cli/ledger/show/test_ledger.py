@@ -191,6 +191,7 @@ def test_list_picks_what_waits_to_be_applied(handrail: Command, store: Store) ->
     keys = set(_keys(handrail("ledger", "list", "--unapplied", "--format", "json").out))
     assert "waits" in keys
     assert keys.isdisjoint({"applied", "expired", "elsewhere"})
+    assert handrail("ledger", "list", "--unapplied", "--status", "failed").code == 2
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -52,6 +52,8 @@ def test_what_is_missing_is_named_with_its_cure(
     with monkeypatch.context() as patched:
         patched.setattr(bubblewrap, "LIMITER", "/no/such/prlimit")
         told.append(str(Bubblewrap().fault()))
+        with pytest.raises(SandboxError):
+            Bubblewrap().start(workspace(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
     told += [str(Bubblewrap().fault()), str(engines[0].fault())]
     assert "\n".join(told).replace(str(tmp_path), "FOLDER") == wording

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.contrib.tools import FileEdited, FileExcerpt, FileRemoved
+from handrail.contrib.tools.vfs.files import LeftOut, path_in_line
 from tests.wording import Wording
 
 
@@ -36,6 +37,12 @@ def test_edit_says_where(wording: Wording) -> None:
     assert FileEdited("a.txt", 1, (7,)).render() == wording
     assert FileEdited("a.txt", 3, (7, 7, 9)).render() == wording
     assert FileEdited("a.txt", 1_200, (1, 2, 3)).render() == wording
+
+
+def test_what_a_walk_left_out_and_odd_names_are_told(wording: Wording) -> None:
+    """No name breaks a line."""
+    assert LeftOut(too_deep=2).notes() == wording
+    assert path_in_line("a\n\x85b") == r'"a\n\u0085b"'
 
 
 def test_removal_says_what_is_gone(wording: Wording) -> None:

@@ -48,6 +48,8 @@ def test_files_are_found_at_any_depth(run: SuiteRun, wording: Wording) -> None:
     """Paths are whole, and the pattern is relative to the folder."""
     assert run.told("glob_files", pattern="**/*.py") == wording
     assert run.told("glob_files", pattern="*", path="src/deep/") == wording
+    assert run.refused("glob_files", pattern="*", path="README.md") == wording
+    assert run.refused("list_files", offset=99) == wording
     assert run.told("glob_files", pattern="*.py") == wording
 
 

@@ -184,9 +184,7 @@ def _cause(ended: ProgramExit, limits: SandboxLimits, *, is_lost: bool) -> str |
         return "has left processes that cannot be killed and may change files at any time"
     if ended.how == "timeout":
         return f"was killed, because it may take {limits.timeout.total_seconds():g} s and was not done"
-    if ended.how != "exited":
-        return "was killed"
-    return "was killed, because its sandbox has ended" if is_lost else None
+    return "was killed, because its sandbox has ended" if is_lost or ended.how != "exited" else None
 
 
 def _checked(line: tuple[str, ...]) -> tuple[str, ...]:

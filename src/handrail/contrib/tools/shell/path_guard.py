@@ -69,11 +69,7 @@ class ProgramReach:
             return cls()
         path_filter = paths.path_filter.plus(paths.kept_in(root))
         named = path_filter.plus(excluding((), show_git=paths.show_git))
-        commit_on = paths.commit_on(context, params)
-        # Nothing is protected, so that no token has to be looked up on disk.
-        if not named:
-            return cls(commit_on=commit_on)
-        return cls(path_filter, named, paths.reads_everything(context, params), commit_on)
+        return cls(path_filter, named, paths.reads_everything(context, params), paths.commit_on(context, params))
 
     def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
         """Why a command that a rule allows must not run, in words; `None` if it may."""

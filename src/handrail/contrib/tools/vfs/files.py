@@ -80,11 +80,7 @@ class LeftOut:
         if self.unlisted:
             notes.append(f"{count_noun(self.unlisted, 'entry is', 'entries are')} left out by the rules of this run.")
         if self.too_deep:
-            deep, were = (
-                count_noun(self.too_deep, "folder lies", "folders lie"),
-                "was" if self.too_deep == 1 else "were",
-            )
-            notes.append(f"{deep} {MAX_DEPTH} levels deep and {were} not looked into.")
+            notes.append(f"Not looked into: {count_noun(self.too_deep, 'folder', 'folders')} {MAX_DEPTH} levels deep.")
         return notes
 
 

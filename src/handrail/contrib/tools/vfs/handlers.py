@@ -183,14 +183,8 @@ class FileHandlers:
     @contextmanager
     def _filesystem(self, context: ToolContext) -> Generator[Filesystem, None, None]:
         """The filesystem of a call, behind the filter; its errors become messages for the model."""
-        filesystem = context.filesystem
-        if filesystem is None:
-            raise ToolValidationError(
-                "there are no files here: the program binds no Filesystem. It can do so by VfsToolsSection(filesystem) "
-                "or by prompt.bind(resources={Filesystem: filesystem}). Do without the file tools."
-            )
         try:
-            yield filesystem.filtered(self.path_filter)
+            yield context.resources.get(Filesystem).filtered(self.path_filter)
         except FilesystemError as error:
             raise ToolValidationError(str(error)) from error
 

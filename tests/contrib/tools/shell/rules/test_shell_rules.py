@@ -168,6 +168,7 @@ def test_rules_with_the_same_limits_are_described_together(wording: Wording) -> 
         pytest.param({"prefix": ()}, id="empty prefix"),
         pytest.param({"prefix": "ls"}, id="text for a prefix"),
         pytest.param({"prefix": ("ls", "")}, id="empty token"),
+        pytest.param({"prefix": ("ls",), "exact": "yes"}, id="text for a switch"),
         pytest.param({"prefix": ("/bin/ls",)}, id="absolute path"),
         pytest.param({"prefix": ("l*",)}, id="glob for a program"),
         pytest.param({"prefix": ("ls -l",)}, id="program with an option"),
