@@ -91,7 +91,7 @@ def test_the_tools_are_asked_by_a_command(pays: Path, run: Run, handrail: Comman
     with stores.open(STORE[1]) as store, Session.open(store, "monday"):
         asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE, "--format", "json")
     assert (asked.code, json.loads(asked.out)["status"]) == (1, "unknown")
-    assert asked.err.startswith("session monday: its tools are not asked")
+    assert "session monday" in asked.err
     asked = handrail("ledger", "reconcile", "--all", "--ask", name, *STORE)
     assert (asked.code, asked.out) == (0, f"{key} has happened.\n")
     code, said = pay(pays, run)

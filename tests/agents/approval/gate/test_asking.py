@@ -76,7 +76,11 @@ async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any
 async def test_a_plain_function_may_hand_the_question_on() -> None:
     """What it returns is awaited."""
     person = Thinker()
-    (task,) = await waiting(gate(lambda call: person(call)), gated())  # noqa: PLW0108 - not `async` itself
+
+    def hand_on(call: GatedCall) -> Any:
+        return person(call)
+
+    (task,) = await waiting(gate(hand_on), gated())
     await person.question()
     person.say(Answer("yes"))
     assert (await task).verdict == "allow"
