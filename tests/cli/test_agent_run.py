@@ -13,7 +13,7 @@ import pytest
 from handrail.cli import main
 from tests.agents.folders import agent
 from tests.cli.agent_folders import call, events, noting, script, write
-from tests.cli.desk import Command, Run
+from tests.cli.desk import Run
 from tests.wording import Wording
 
 HELLO = {"text": "Hello."}
@@ -192,13 +192,6 @@ def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], wo
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
     assert len(ran.err.splitlines()) == 1
-
-
-def test_a_folder_stands_for_no_agent_file(folder: Path, capsys: pytest.CaptureFixture[str], wording: Wording) -> None:
-    """One that has none says how one is made."""
-    (folder / "empty").mkdir()
-    ran = Command("", capsys)("run", "empty", "hello")
-    assert (ran.code, ran.err) == (2, wording)
 
 
 @pytest.mark.usefixtures("ctrl_c")

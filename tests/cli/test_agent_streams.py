@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from handrail.cli import main
-from handrail.cli.output_streams import GuardedStream, OutputError
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, call, events, noting, script, write
 from tests.cli.desk import Run
 from tests.extent import some
@@ -86,12 +84,3 @@ def test_a_full_disk_behind_both_streams_ends_quietly(folder: Path, monkeypatch:
         monkeypatch.setattr(sys, "stdout", full)
         monkeypatch.setattr(sys, "stderr", full)
         assert main(["run", "desk.agent", "hello", "--model", script(folder, HELLO)]) == 1
-
-
-def test_a_full_disk_is_noticed_at_the_latest_when_a_stream_is_flushed() -> None:
-    """What was buffered until then is lost."""
-    with suppress(OSError), open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        stream = GuardedStream(full)
-        stream.write("text")
-        with pytest.raises(OutputError):
-            stream.flush()

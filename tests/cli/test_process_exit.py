@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from handrail.cli.process_exit import interrupted_once, interruptible, wake_on_signals
+from handrail.cli.process_exit import Terminated, exit_code_of, interrupted_once, interruptible, wake_on_signals
 from tests.cli.agent_folders import call, noting, script, write
 from tests.wording import Wording
 
@@ -236,25 +236,31 @@ def test_termination_ends_the_program_of_a_call_and_rolls_its_changes_back(
     assert ((folder / "plan.md").read_text(), (folder / "new").exists()) == ("as it was\n", False)
 
 
-def _interrupt(signals: Sequence[signal.Signals], *, waits: bool) -> None:
-    with interruptible(lambda: None, lambda _how_long: None, grace=timedelta(seconds=0 if waits else 60)):
-        for number in signals:
-            signal.raise_signal(number)
-        if waits:
+def _interrupt(signals: Sequence[signal.Signals], *, stops: bool, grace: float) -> None:
+    def stop() -> None:
+        if stops:
+            raise KeyboardInterrupt
+
+    try:
+        with interruptible(stop, lambda _how_long: None, grace=timedelta(seconds=grace)):
+            for number in signals:
+                signal.raise_signal(number)
             threading.Event().wait()
-        raise KeyboardInterrupt
+    except Terminated as error:
+        if (exit_code_of(error), signal.getsignal(signal.SIGTERM)) == (143, signal.SIG_DFL):
+            threading.Event().wait()
 
 
 @pytest.mark.usefixtures("ended_by_default")
 @pytest.mark.parametrize(
-    "signals, waits, code",
-    [([signal.SIGTERM], True, 128 + signal.SIGTERM), ([signal.SIGTERM], False, 0), ([signal.SIGINT] * 3, True, 130)],
+    "signals, stops, grace, code",
+    [([signal.SIGTERM], False, 0, 143), ([signal.SIGTERM], True, 0.1, 143), ([signal.SIGINT] * 3, False, 60, 130)],
 )
 def test_what_cannot_be_stopped_is_waited_for_only_so_long(
-    signals: Sequence[signal.Signals], code: int, *, waits: bool
+    signals: Sequence[signal.Signals], grace: float, code: int, *, stops: bool
 ) -> None:
-    """After a termination no person is there to press Ctrl-C again; one who is ends the process by the third."""
-    assert _exit_code(lambda: _interrupt(signals, waits=waits)) == code
+    """After a termination, which is raised by its name, no person is there to press Ctrl-C for the third time."""
+    assert _exit_code(lambda: _interrupt(signals, stops=stops, grace=grace)) == code
 
 
 def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
@@ -269,34 +275,6 @@ def test_a_signal_that_is_ignored_or_handled_is_left_alone() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-RAISED = """
-import signal, threading
-from datetime import timedelta
-from handrail.cli.process_exit import Terminated, exit_code_of, interruptible
-
-def stop():
-    raise KeyboardInterrupt
-
-def end(how_long):
-    pass
-
-threading.Thread(target=threading.Event().wait).start()
-try:
-    with interruptible(stop, end, grace=timedelta(seconds=0.5)):
-        signal.raise_signal(signal.SIGTERM)
-except Terminated as error:
-    is_restored = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    print(exit_code_of(error), is_restored, flush=True)
-"""
-
-
-@pytest.mark.usefixtures("ended_by_default")
-def test_a_termination_that_is_raised_names_its_signal_and_ends_a_process_that_still_runs() -> None:
-    """The exit code is its own, and not that of Ctrl-C; a thread does not keep the process from ending."""
-    ended = subprocess.run((sys.executable, "-c", RAISED), capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, "143 True\n")
 
 
 def test_signal_wakes_a_loop_that_is_about_to_wait() -> None:
