@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, Never, NoReturn, TypeVar, Union, cast
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
-from handrail.errors import SchemaError, SignatureFault, ToolSignatureError, UnboundResourceError
+from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
 from handrail.prompt.arguments import ArgumentField, Description, arguments_class, arguments_dataclass, description_in
 from handrail.prompt.content_parts import TextPart, is_file_type, parts_of_files
 from handrail.prompt.context import ToolContext
