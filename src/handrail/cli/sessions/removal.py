@@ -257,7 +257,7 @@ def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
 
 
 def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
-    return lock.row is not None and lock.row.head != row.head
+    return lock.row.head != row.head
 
 
 def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:
