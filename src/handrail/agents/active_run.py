@@ -101,8 +101,13 @@ class CurrentRun(Protocol):
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """Run another agent on behalf of a call of this run, and return what it answers.
 
+        In a stored session the calls of the agent commit on their own, as in a `concurrent` tool: they stay if the call
+        fails, and are refused resources and folders that the call holds. A call that is resumed calls its agents in the
+        same order as before; those that have answered are not run again.
+
         Raises:
             AgentDepthError: it would be too deep.
+            AgentError: there is no such agent; or a resumed call asked something else at this place before.
             CallPostponed: one of its calls waits for an approval.
             Exception: what ends the other agent's run.
         """

@@ -8,7 +8,7 @@
 
 A nested call shares the turns that its parent holds: it takes turns only with nested calls of the same parent, and
 queues for what the parent does not hold. The exception is a call on another session made inside a `concurrent` call, as
-an agent used as a tool does: it is independent.
+an agent used as a tool does, or inside one that has called an agent in a stored session: it is independent.
 """
 
 from __future__ import annotations

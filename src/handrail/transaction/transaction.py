@@ -121,8 +121,8 @@ class Transaction:
         ticket: the turns that the call holds.
         writes: whether the handler may write.
         parent: the transaction that this one is a savepoint of.
-        concurrent: whether the handler runs beside others, so that calls on other sessions made inside it stand on
-            their own.
+        concurrent: whether the handler runs beside others, or has called an agent in a stored session, so that calls on
+            other sessions made inside it stand on their own.
         call: the identity of the call; `str` names it among the calls of its session.
         session_store: the store of the session of the call; `None` for a session that ends with the process.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never

@@ -1,20 +1,30 @@
-"""The session of an agent that another one calls is opened and closed without holding the event loop."""
+"""The sessions of agents that others call, by a model or by a function: one for each, and none holds the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic_ai import ModelMessage, ModelResponse, RunContext, TextPart, Tool, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
+from handrail import store, tool
+from handrail.agents import LoadedAgent, RunOptions, current_run
 from handrail.agents.run.run_group import open_child_session
+from handrail.errors import RunAbortedError
 from handrail.loop_guard import asynchronous_entry
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.protocol import SessionContents, SessionLock, SessionRow
 from handrail.store.memory import MemoryStore
 from handrail.testing import FakeClock
+from tests.agents.desks import Line, desk, lines, returns, write_line
+from tests.agents.folders import agent
 from tests.session.faulty_stores import FaultyStore
 from tests.store.stores import STORES
 
@@ -96,3 +106,125 @@ async def test_a_run_whose_coroutine_is_closed_closes_the_session_of_its_agent(k
         await asyncio.to_thread(run_and_leave)
         async with await Session.open_async(store, CHILD, create=False, wait=timedelta(0)) as again:
             assert again.session_id == CHILD
+
+
+SESSIONS = pytest.mark.parametrize("url", ["", "memory:", "sqlite:///{}/s.db"], ids=["plain", "memory", "sqlite"])
+
+
+async def side_by_side(ctx: RunContext, orders: list[str]) -> list[str]:
+    """Have clerks pay all orders at once."""
+    run = current_run()
+    return await asyncio.gather(*(run.call_agent("clerk", order, ctx) for order in orders))
+
+
+async def in_turn(ctx: RunContext, orders: list[str]) -> list[str]:
+    """Have clerks pay one order after the other."""
+    return [await current_run().call_agent("clerk", order, ctx) for order in orders]
+
+
+class Bank:
+    """The world outside, and the models of a desk whose tool has clerks pay orders there.
+
+    Attributes:
+        paid: the orders, each as often as it was paid.
+        answers: what the desk has read of its tool.
+        breaks: the order on whose answer the process is to end.
+    """
+
+    def __init__(self, *orders: str) -> None:
+        self.orders = list(orders)
+        self.paid: list[str] = []
+        self.answers: list[str] = []
+        self.breaks = ""
+
+    async def pay(self, order: str) -> str:
+        """Pay an order."""
+        write_line(order)
+        self.paid.append(order)
+        return f"{order} is paid"
+
+    def reply(self, messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        """Answer a request of the desk or of a clerk."""
+        came = [str(part.content) for part in returns(messages)]
+        (asked,) = [part.content for part in messages[0].parts if isinstance(part, UserPromptPart)]
+        if asked == "Go.":
+            self.answers += came
+            return ModelResponse([TextPart("Done.") if came else ToolCallPart("ask", {"orders": self.orders})])
+        if came and asked == self.breaks:
+            raise RunAbortedError("the process ends")
+        return ModelResponse([TextPart(came[0]) if came else ToolCallPart("pay", {"order": asked})])
+
+    def desk(self, folder: Path, ask: Any) -> LoadedAgent:
+        """The desk, whose tool is `ask`."""
+        pay = tool(effect="external", name="pay")(self.pay)
+        return desk(folder, tools=[ask, pay], others={"clerk.agent": agent("clerk", tools="[pay]")})
+
+    async def run(self, loaded: LoadedAgent, session: Session | None, input: str | None = "Go.") -> None:
+        """Run the desk to its end."""
+        options = RunOptions(session=session, model=FunctionModel(self.reply), mode="approve-all", stream=False)
+        await loaded.run_async(input, options)
+
+    async def run_in(self, url: str, folder: Path, ask: Any, input: str | None = "Go.") -> None:
+        """Run the desk in a session of a store, or of its own."""
+        loaded = self.desk(folder, ask)
+        if not url:
+            await self.run(loaded, None)
+            return
+        with store.open(url.format(folder)) as opened, Session.open(opened, "s") as session:
+            await self.run(loaded, session, input)
+
+
+@SESSIONS
+@pytest.mark.parametrize("concurrent", [False, True])
+@pytest.mark.parametrize("ask", [side_by_side, in_turn])
+async def test_each_agent_that_a_function_calls_does_what_it_is_asked(
+    url: str, ask: Callable[..., Any], concurrent: bool, tmp_path: Path
+) -> None:
+    """Once, and the function gets the answer of each; also of two that are asked the same."""
+    bank = Bank("A", "B", "A")
+    await bank.run_in(url, tmp_path, Tool(ask, name="ask", metadata={"concurrent": concurrent}))
+    assert (sorted(bank.paid), len(bank.answers)) == (["A", "A", "B"], 1)
+    assert [bank.answers[0].count(f"{order} is paid") for order in "AB"] == [2, 1]
+    assert bank.answers[0].index("A") < bank.answers[0].index("B") < bank.answers[0].rindex("A")
+
+
+@pytest.mark.parametrize("order, answered", [(["A", "B"], True), (["B", "A"], False)], ids=["same", "other"])
+async def test_a_resumed_function_gets_the_answers_of_its_agents_and_pays_nothing_twice(
+    tmp_path: Path, order: Sequence[str], answered: bool
+) -> None:
+    """One that asks them in another order gets no answer to another question."""
+    bank, orders = Bank("A", "B"), ["A", "B"]
+
+    async def ask(ctx: RunContext, orders: list[str]) -> list[str]:
+        del orders
+        return await in_turn(ctx, list(asked))
+
+    bank.breaks = "B"
+    asked: Sequence[str] = orders
+    url = "sqlite:///{}/s.db"
+    with pytest.raises(RunAbortedError):
+        await bank.run_in(url, tmp_path, ask)
+    bank.breaks, asked = "", order
+    await bank.run_in(url, tmp_path, ask, None)
+    assert bank.paid == ["A", "B"]
+    assert [("A is paid" in each and "B is paid" in each) for each in bank.answers] == [answered]
+
+
+async def test_what_agents_have_done_in_a_store_stays_if_the_function_fails(tmp_path: Path) -> None:
+    """What the function itself has written does not; the model reads that the effect was done."""
+    bank = Bank("A")
+
+    async def ask(ctx: RunContext, orders: list[str]) -> list[str]:
+        write_line("own")
+        await in_turn(ctx, orders)
+        raise ConnectionError("closed")
+
+    url = f"sqlite:///{tmp_path}/s.db"
+    await bank.run_in(url, tmp_path, ask)
+    assert "pay itself was done" in bank.answers[0]
+    with store.open(url) as opened:
+        written = {}
+        for row in opened.sessions():
+            with Session.open(opened, row.session_id, types=[Line]) as session:
+                written[row.parent] = lines(session)
+    assert written == {None: [], "s": ["A"]}

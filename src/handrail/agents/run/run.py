@@ -7,6 +7,7 @@ Every call goes through the pipeline (`PipelineCapability`); the gate is asked a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterable, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,7 @@ from handrail.serde import codec
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
+from handrail.transaction import current
 
 # The second for an answer that is not a stream, where one was asked for.
 _FAILURES = (ModelAPIError, UnexpectedModelBehavior)
@@ -157,6 +159,7 @@ class AgentRun:
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._unsettled: set[CallRef] = set()
+        self._agents_called: Counter[CallRef] = Counter()
         self._listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
         self._used = TokenUsage()
@@ -268,10 +271,9 @@ class AgentRun:
     @property
     def disclosure_size(self) -> int:
         """The characters that a request has for opening: of the summaries of toolsets, and of the tools that open."""
-        foreign = self.executors.foreign
-        tools = foreign.environment.rendering.tools
+        tools = self.executors.foreign.environment.rendering.tools
         sizes = [definition_size(each.name, each.description, each.parameters_schema) for each in tools]
-        return len(foreign.text) + sum(sizes)
+        return len(self.executors.foreign.text) + sum(sizes)
 
     async def go(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
         """Carry the run out, or resume the one that the session holds.
@@ -325,46 +327,47 @@ class AgentRun:
     @contextmanager
     def _listening(self) -> Generator[None]:
         """Notify the listener of the run of what its calls do."""
-        dispatcher = self.session.dispatcher
-        with ExitStack() as subscribed:
-            wait = dispatcher.subscribe(EffectAwaited, lambda wait: self.tree.notify(CallWaits.of(self.path, wait)))
-            subscribed.enter_context(wait)
-            output = dispatcher.subscribe(
-                ProgramProgress, lambda some: self.tree.notify(CallOutput.of(self.path, some))
-            )
-            subscribed.enter_context(output)
-            subscribed.enter_context(
-                dispatcher.subscribe(EffectUnsettled, lambda event: self._unsettled.add(event.ref))
-            )
-            subscribed.enter_context(dispatcher.subscribe(ToolInvoked, self._call_ended))
-            subscribed.enter_context(dispatcher.subscribe(ToolRaised, self._raised))
+        dispatcher, notify, path = self.session.dispatcher, self.tree.notify, self.path
+        with (
+            dispatcher.subscribe(EffectAwaited, lambda wait: notify(CallWaits.of(path, wait))),
+            dispatcher.subscribe(ProgramProgress, lambda output: notify(CallOutput.of(path, output))),
+            dispatcher.subscribe(EffectUnsettled, lambda event: self._unsettled.add(event.ref)),
+            dispatcher.subscribe(ToolInvoked, self._call_ended),
+            dispatcher.subscribe(ToolRaised, self._raised),
+        ):
             yield
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
         """Run another agent on a session of its own; see `CurrentRun.call_agent`.
 
-        A call that was interrupted finds the session of its agent again, and the agent resumes where it was.
+        A call that was interrupted finds the sessions of its agents again, in the order in which it calls them. Each
+        agent resumes where it was.
         """
-        limit = self.tree.options.max_depth
-        if len(self.path) >= limit:
+        if len(self.path) >= (limit := self.tree.options.max_depth):
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
         if name not in agents:
             there = enumerated(tuple(agents), limit=_MOST_LISTED, wanted=name) or "none"
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
+        if (call := current()) is not None and call.writes and self.session.store is not None:
+            # What an agent has done stays, as its conversation does, which a repeat of this call finds again.
+            call.concurrent = True
         ref = asked(ctx, self.session).ref
+        nth = self._agents_called[ref] = self._agents_called[ref] + 1
+        own = ref if nth == 1 else CallRef.nested(ref, str(nth))
         effects = self.tree.ledger.store
-        async with open_child_session(self.session, ref, agent=name, input=input, effects=effects) as (session, found):
+        async with open_child_session(self.session, own, agent=name, input=input, effects=effects) as (session, found):
+            if found.history and all(getattr(part, "content", None) != input for part in found.history[0].parts):
+                raise AgentError(f"{name} was asked something else before; call agents in the same order each time")
             # The agent had answered, and the process ended before the call was recorded.
             if found.history and not found.unfinished:
                 return found.answer
-            made = name not in self.tree.project.agents  # by this run, whose model it uses
-            model = self.model if made else self.tree.model_for(agent.file, self.model)
+            # One that this run has made uses its model.
+            model = self.tree.model_for(agent.file, self.model) if name in self.tree.project.agents else self.model
             await read_ahead(session, DynamicAgent)
-            run: AgentRun = await AgentRun.prepared(
-                self.tree, agent, session=session, path=(*self.path, name), model=model
-            )
+            path = (*self.path, name)
+            run: AgentRun = await AgentRun.prepared(self.tree, agent, session=session, path=path, model=model)
             try:
                 result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
             finally:

@@ -69,7 +69,8 @@ async def open_child_session(
 
     Args:
         caller: the session of the call.
-        ref: the identity of the call; one without an id has no session that could be found again.
+        ref: the identity of the call; one without an id has no session that could be found again. For each agent after
+            the first, one that is nested in it.
         agent: the agent that is called.
         input: the task that it is given.
         effects: where the effects of the agent are recorded.
@@ -83,7 +84,7 @@ async def open_child_session(
     async with await caller.child_async(session_id=name) as session:
         # An error of the agent is an answer, too: it may repeat what the agent has read.
         arguments = canonical_json({"input": input}).decode()
-        answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref, arguments=arguments)
+        answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref.parent or ref, arguments=arguments)
         resumed = False
         try:
             history = await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
