@@ -172,6 +172,17 @@ def test_an_equal_call_applies_once_what_no_call_has_applied(shop: Shop) -> None
     assert (len(shop.charged), len(session[Booked])) == (4, 4)
 
 
+def test_what_is_settled_without_the_model_still_answers_one_equal_call(shop: Shop) -> None:
+    """The model has read that it failed, and asks again."""
+    session = shop.session()
+    shop.fails.append(ValueError("no such account"))
+    door = shop.door(session)
+    assert not ask(door).success
+    assert [each.message.success for each in door.settle_open()] == [True]
+    assert [ask(door, reply=f"s{number}").replayed for number in range(2)] == [True, False]
+    assert (shop.charged, len(session[Booked])) == (["lamp"] * 2, 2)
+
+
 def test_two_sessions_that_apply_one_effect_at_the_same_time_apply_it_once(shop: Shop) -> None:
     """The one that comes second is rolled back, and answered from the row; its own reducers have run once."""
     key = shop.tool(key=SHARED)

@@ -18,8 +18,9 @@ from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult, holding_ticket
+from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
+from handrail.runtime.ledger.holders import holding_ticket
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_arguments import other_arguments, recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
@@ -57,7 +58,7 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
     reached("before-claim")
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
-        return await run.mode.write_to(ledger.units, partial(_settled, run, tool, run.environment.settles))
+        return await _settled(run, tool, run.environment.settles)
     key = await effect_key_of(run, tool)
     run.effect_key = key.key
     request = _request_of(run, tool, key)
@@ -104,8 +105,7 @@ async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> C
         await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
         return None
     # Where session and ledger are in one store, session and effect are committed together.
-    units = ledger.units
-    store = units if units is run.environment.session.store else None
+    store = ledger.units if run.shares_store else None
     nested = run.turn.outer is not None
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
@@ -158,7 +158,7 @@ async def _stored(
     if isinstance(answer, Hit):
         is_same = answer.row.params_hash == request.params_hash
         note = "" if is_same else other_arguments(answer.row.arguments, request.arguments)
-        return _replayed(run, tool, answer, note)
+        return await _replayed(run, tool, answer, note)
     if isinstance(answer, Busy):
         held = _held_by_caller(answer)
         if held is not None:
@@ -167,7 +167,8 @@ async def _stored(
     return None
 
 
-def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult:
+async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
+    """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
     try:
         stored = load_result(tool, hit)
         # A part, because a value with a `render` is shown without the message.
@@ -175,22 +176,28 @@ def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
     environment, row = run.environment, hit.row
+    ledger, settles = environment.effect_ledger, environment.settles is not None
     run.effect_key = row.key
-    settles = environment.settles is not None
-    if row.was_found_done and not settles:
-        run.reports = row.effect_id
-        settles = environment.effect_ledger.units is environment.session.store
-    return replayed(environment.effect_ledger, hit, tool, stored, settles=settles)
+    ticket: Ticket | None = run.turn.ticket
+    below: tuple[EffectRow, ...] = ()
+    if run.shares_store and not settles and (row.is_unread or row.applied_at is None):
+        below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
+    elif row.is_unread and not settles:
+        if not await run.mode.write_to(ledger.units, partial(ledger.mark_read, row)):
+            return None
+        ticket = None
+    return replayed(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
-def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult:
+async def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
+    ledger = run.environment.effect_ledger
     run.effect_key = seen.key
-    row = run.environment.effect_ledger.row(seen.key, partition=seen.partition)
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, seen.key, partition=seen.partition))
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
         raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
     run.replayed = True
-    return _replayed(run, tool, Hit(row))
+    return await _replayed(run, tool, Hit(row))
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:

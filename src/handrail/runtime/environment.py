@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SchemaError, SecondStoreError
@@ -53,16 +53,19 @@ _USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
 _OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
 """The ledgers that sessions of a store share, by the identity of the store and of the clock."""
 
+_OF_SESSIONS: WeakKeyDictionary[Session, dict[int, EffectLedger]] = WeakKeyDictionary()
+"""The ledgers of sessions in memory, by the identity of the clock, which the ledger refers to."""
+
 
 def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
     """The ledger in the store of the session, so that an effect is recorded in one unit with the call.
 
-    All sessions of a store share it, with the thread that renews its claims. For a session in memory, a new ledger in
-    memory.
+    All sessions of a store share it, with the thread that renews its claims. A session in memory has one in memory.
     """
     store: object = session.store
     if not isinstance(store, LedgerStore):
-        return EffectLedger(clock=clock)
+        own = session.unbound if isinstance(session, BoundSession) else session
+        return _OF_SESSIONS.setdefault(own, {}).setdefault(id(clock), EffectLedger(clock=clock))
     # A ledger refers to both, so their ids name no other objects while it is used.
     key = (id(store), id(clock))
     # Two threads may create one each: two ledgers of a store work beside each other.

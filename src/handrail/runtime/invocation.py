@@ -99,7 +99,6 @@ class Invocation:
         open_question: what an approver was asked and has not answered.
         is_undecided: whether policies and approver were passed over for an effect that had been started already.
         secrets: those of its arguments and result, which what is said of it is searched for; `None` until it has some.
-        reports: the id of the effect that the call is answered with, if its outcome was determined after its own call.
         nested_calls: the calls made inside this one.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
@@ -122,7 +121,6 @@ class Invocation:
     is_undecided: bool = False
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
-    reports: str | None = None
     taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:
@@ -390,9 +388,14 @@ class Invocation:
 
     @property
     def replays_unapplied(self) -> bool:
-        """Whether the call was answered from the ledger, and applied the result."""
-        claim = self.claim
-        return claim.stored is not None and (claim.apply is not None or self.environment.settles is not None)
+        """Whether the call was answered from the ledger, and its commit was to mark the effect."""
+        return self.claim.stored is not None and bool(self.claim.enlisted)
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether session and ledger are in one store, so that a call and its effect are committed together."""
+        store = self.environment.session.store
+        return store is not None and store is self.environment.effect_ledger.units
 
     def reopen(self) -> None:
         """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""

@@ -178,9 +178,11 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
     except BaseException as again:  # noqa: BLE001 - decided as any other
         error = again
     result, answer = await run.fail(error)
-    if run.raises is None:
+    if run.ended_in_doubt:
+        result, answer = await _ask_at_once(run, result, error)
+    if run.raises is None and not result.success and answer is None:
         await leave_unread_effects(run, error, has_message=True)
-    return await _ask_at_once(run, result, error) if run.ended_in_doubt else (result, answer)
+    return result, answer
 
 
 async def _ask_at_once(

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Never, cast
+from typing import Any, Never, cast
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -63,7 +62,7 @@ from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten
-from handrail.session import OpenCall, Session, stored_as
+from handrail.session import OpenCall, Session
 from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 
@@ -375,24 +374,6 @@ def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolCont
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
-@stored_as("handrail.effect_reported")
-@dataclass(frozen=True, slots=True)
-class EffectReported:
-    """A call was answered with the result of an effect that no message had said was done.
-
-    Attributes:
-        effect_id: the effect.
-        reply: the reply of the call. It does not count if its record is not final, because then it had no message.
-        call_id: its id.
-    """
-
-    survives_reset: ClassVar[bool] = True
-
-    effect_id: str
-    reply: str | None = None
-    call_id: str = ""
-
-
 async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
     """Apply a successful result; an exception rolls the call back.
 
@@ -426,12 +407,10 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
 
 
 async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> bool:
-    """Record that the session applies and reports an effect; returns `False` if it has applied it before."""
+    """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
     session = run.environment.session
-    if run.reports is not None:
-        session[EffectReported].append(EffectReported(run.reports, *run.ref.stored))
     if claim.stored is not None and await run.mode.write_to(session.store, partial(_has_applied, session, effect)):
         return False
     session[EffectApplied].append(EffectApplied(*effect))

@@ -14,20 +14,21 @@ and of the sessions named after it.
 | an equal call of the run | the call |
 |---|---|
 | is unknown | is refused, if the reconciler does not determine one of the next two |
-| has happened, and no call that succeeded was answered with that | is answered with its result |
+| has happened, and no call has succeeded with it | is answered with its result |
 | anything else | runs |
 
-So an effect of which that is found out, by the reconciler, by a person or by a late result, is one success that a
-model reads. So is one whose call has failed, or had no message. The answer is recorded in the unit that commits the
-call (`EffectReported`), and in the session of a caller when the called agent has answered (`report_above`). The refusal
-is final for the identity of the call; under another id it is looked at anew.
+So each effect is one success that a model reads: also one of which that is found out by the reconciler, by a person or
+by a late result, one whose call has failed or had no message, and one that is nested in such a call. Its row says so
+(`EffectRow.is_unread`), and the unit that commits the answer changes that. Of calls that are made at the same time, one
+is answered with it; calls of one reply are not taken for repeats of each other. The refusal is final for the identity
+of the call; under another id it is looked at anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from handrail.errors import DumpError, InvalidReturnError, RunAbortedError
 from handrail.errors.developer import mistakes_in
@@ -42,13 +43,14 @@ from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import NO_CLAIM, holding_ticket, is_result, leave_unread, unknown_outcome
+from handrail.runtime.ledger.claim import NO_CLAIM, is_result, leave_unread, unknown_outcome
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
+from handrail.runtime.ledger.holders import is_in_use, leave_holder, take_unread
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.runtime.ledger.states import key_expired
-from handrail.runtime.steps import EffectReported, note_taint
-from handrail.session import Session, SlicePolicy, stored_as
+from handrail.runtime.steps import note_taint
+from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.relatives import UnopenedSession, sessions_above
 from handrail.store.processes import RUNNING_HANDLERS
@@ -60,13 +62,6 @@ _CURE = "A reconciler returns what it finds; `apply` of the tool writes."
 """What a reconciler does instead of a write; the end of the message that refuses one."""
 
 _log = redacted_logger("handrail.runtime")
-
-
-@stored_as("handrail.effect_reported_below")
-class EffectReportedBelow(EffectReported):
-    """An `EffectReported` of a called agent's session, in that of its caller, who has read the agent's answer."""
-
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
 
 
 async def repeated_effect(
@@ -90,9 +85,8 @@ async def repeated_effect(
     ledger = run.environment.effect_ledger
     session = run.environment.session
     rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
-    # What is done and has a holder is part of a call that has not ended.
-    ended = [row for row in rows if row.status != "done" or holding_ticket(row) is None]
-    equal = [row for row in ended if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
+    others = [row for row in rows if row[:2] != slot[:2] and not (row.status == "done" and _is_meant(run, row))]
+    equal = [row for row in others if _is_equal(row, slot, arguments, tool)]
     if not equal or not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
         return None
     for row in equal:
@@ -105,9 +99,35 @@ async def repeated_effect(
                 if run.turn.caller is not None:
                     _note_at_caller(run.turn.caller, tool, row)
                 raise FinalRefusal(str(error)) from error
-        if settled.status == "done" and not await run.mode.write_to(ledger.units, partial(_is_reported, run, row)):
+        if await _take(run, settled):
             return settled
     return None
+
+
+def _is_meant(run: Invocation, row: EffectRow) -> bool:
+    """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
+    callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
+    if row.owner.session_id == run.environment.session.session_id:
+        asked = {run.ref.stored.outermost}
+    else:  # that of an agent, which has a session of its own
+        asked = {each.call.stored.outermost for each in callers if isinstance(each.call, CallRef)}
+    other = row.owner.call.outermost
+    is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
+    return is_same or is_in_use(row)
+
+
+async def _take(run: Invocation, row: EffectRow) -> bool:
+    """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
+    ledger, ticket = run.environment.effect_ledger, run.turn.ticket
+    if not run.shares_store:
+        return row.is_unread  # which is marked at once
+    if not take_unread(row, ticket):
+        return False
+    standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
+    if standing is not None and standing.is_unread:
+        return True
+    leave_holder(row, ticket)
+    return False
 
 
 def _note_at_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -> None:
@@ -144,22 +164,6 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-def _is_reported(run: Invocation, row: EffectRow) -> bool:
-    session = run.environment.session
-    opened = [each for each in (session, *sessions_above(session)) if isinstance(each, Session)]
-    return any(row.effect_id in _reported(each) for each in opened)
-
-
-def _reported(session: Session) -> set[str]:
-    items = (each for kind in (EffectReported, EffectReportedBelow) for each in session[kind])
-    return {each.effect_id for each in items if _had_message(session, CallRef(each.reply, each.call_id))}
-
-
-def _had_message(session: Session, call: CallRef) -> bool:
-    record = session.recorded_call(call)
-    return record is None or record.final
-
-
 async def leave_unread_effects(run: Invocation, error: BaseException, *, has_message: bool = False) -> None:
     """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
 
@@ -167,7 +171,7 @@ async def leave_unread_effects(run: Invocation, error: BaseException, *, has_mes
     """
     if isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is being closed with its loop
         _leave_unread(run, has_message=False)
-    elif run.claim.is_done or run.reports is not None or run.nested_calls:
+    elif run.claim.is_done or run.nested_calls:
         await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))
 
 
@@ -175,18 +179,12 @@ def _leave_unread(run: Invocation, *, has_message: bool) -> None:
     session = run.environment.session
     try:
         leave_unread(NO_CLAIM, run.nested_calls)
-        if (run.claim.leave_unread() or run.reports is not None) and run.turn.outer is None and not has_message:
+        if run.claim.leave_unread() and run.turn.outer is None and not has_message:
             record = session.recorded_call(run.ref)
             if isinstance(record, ToolInvoked) and record.final:  # else a repeat of the call would be answered from it
                 session.log_event(replace(record, final=False, replayed=True), run.ref)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("what %s has done is not left to an equal call", run.call.name)
-
-
-def report_above(caller: Session, child: Session) -> None:
-    """Note in the session of a caller the outcomes that an agent, which has answered, has read; see this module."""
-    for effect_id in _reported(child) - _reported(caller):
-        caller.log_item(EffectReportedBelow, EffectReportedBelow(effect_id), written="deferred")
 
 
 async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | None:
@@ -219,7 +217,8 @@ async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, 
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     ledger = run.environment.effect_ledger
-    if row.status == "running" and ledger.store.owner_lives(row):  # in another process, which has left the session
+    # In another process, which has left the session, or left behind by its call in this one.
+    if row.status == "running" and (row.claim in RUNNING_HANDLERS or ledger.store.owner_lives(row)):
         raise CallRefusedError(Unknown(row).message)
     runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding: Finding = await _ask_reconciler(run, tool, row) or NotApplied("found out by its reconciler")

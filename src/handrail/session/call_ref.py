@@ -121,6 +121,11 @@ class CallRef(NamedTuple):
             yield call
             call = call.parent
 
+    @property
+    def outermost(self) -> CallRef:
+        """The call of the model that it is nested in; itself if it is one."""
+        return list(self.ancestors)[-1] if self.parent is not None else self
+
     @staticmethod
     def parse(text: str) -> CallRef:
         """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""

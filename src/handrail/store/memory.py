@@ -238,8 +238,8 @@ class MemoryStore:
         ended = ("done", "failed")
         return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
 
-    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a tool below a session, and those that were resolved as happened."""
+    def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
+        """The running, unknown and unread slots of a tool, or all, of a session and those below it."""
         slots = self._watchers.unresolved.find(root, tool, lambda: self.effects_below(root))
         return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
 

@@ -156,12 +156,12 @@ class EffectRow(NamedTuple):
         return self.expires_at - self.completed_at >= UNTIL_APPLIED
 
     @property
-    def was_found_done(self) -> bool:
-        """Whether this is the slot of a call whose message did not say that its effect was done, or that had none.
+    def is_unread(self) -> bool:
+        """Whether this is the slot of an effect that is done, and that no call has succeeded with.
 
-        Such a row never expires; that of a call whose message said so does.
+        Such a row never expires before it is applied; that of an effect which a call has succeeded with does.
         """
-        return self.expires_at is None and self.status == "done" and self.is_slot
+        return self.is_slot and self.status == "done" and (self.expires_at is None or self.is_kept_until_applied)
 
     def is_below(self, root: str) -> bool:
         """Whether the session of the effect is that one, or below it."""
@@ -169,9 +169,8 @@ class EffectRow(NamedTuple):
 
     @property
     def is_unresolved_slot(self) -> bool:
-        """Whether this is a slot that is running or unknown, was found done, or waits for `apply`."""
-        is_unread = self.was_found_done or self.is_kept_until_applied
-        return self.is_slot and (self.status in {"running", "unknown"} or is_unread)
+        """Whether this is a slot that is running, unknown or unread."""
+        return self.is_slot and (self.status in {"running", "unknown"} or self.is_unread)
 
 
 class ExpiredEffects(NamedTuple):
@@ -216,10 +215,10 @@ class EffectChange(NamedTuple):
 
 
 class MarkApplied(NamedTuple):
-    """A mark that a unit of work sets on a row of the ledger: what belongs to the effect is applied in this unit.
+    """A mark that a unit of work sets on a row of the ledger: the call of this unit has its effect, which is done.
 
-    It is written if the key still has the effect, and that is done and not applied. No fence is compared, because a
-    done effect has no owner.
+    It is written if the key still has the effect, done, and no call has been given it meanwhile. No fence is compared,
+    because a done effect has no owner.
 
     Attributes:
         seen: the row as it was seen.
@@ -230,9 +229,9 @@ class MarkApplied(NamedTuple):
     row: EffectRow
 
     def fits(self, standing: EffectRow | None) -> bool:
-        """Whether a row is that of the effect, done and not applied."""
-        compared = (self.seen.effect_id, "done", None)
-        return standing is not None and (standing.effect_id, standing.status, standing.applied_at) == compared
+        """Whether a row is that of the effect, done, and neither applied nor given to a call since."""
+        seen = (self.seen.effect_id, "done", self.seen.applied_at, self.seen.expires_at)
+        return standing is not None and seen == (standing[2], standing.status, standing.applied_at, standing.expires_at)
 
 
 EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
@@ -388,8 +387,8 @@ class LedgerStore(UnitStore, Protocol):
         """As of `SessionStore`."""
         ...
 
-    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a tool, in a session and those below it, that are running, unknown or were resolved as happened.
+    def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
+        """The slots of a tool, or all, in a session and those below it, that are running, unknown or unread.
 
         A session is below another one if its id begins with the id of that and `/`. It is written by one process at a
         time: what another one has changed since this store was last asked to acquire the session may be missing.

@@ -6,7 +6,7 @@ session is written by one process at a time, so what this store has read once, a
 that there is. It is forgotten when the session, or one below it, is acquired anew. A slot that this process has claimed
 is noted when it becomes unknown: as long as it is running, its call is too.
 
-A slot that was resolved as happened stays noted: an equal call is refused as long as the model could not learn of that.
+A slot that is done stays noted as long as no call has succeeded with it: an equal call is answered with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Watchers:
 
 
 class UnresolvedSlots:
-    """The slots that were left running, are unknown or were resolved as happened, below sessions that were asked for.
+    """The slots that were left running, are unknown or unread, below sessions that were asked for.
 
     It has no lock: each access is one operation of a dictionary, which is atomic.
     """
@@ -92,7 +92,7 @@ class UnresolvedSlots:
 
         Args:
             root: the id of the session.
-            tool: the tool.
+            tool: the tool; empty for all.
             load: reads the rows that have to be found out about, for the first question.
         """
         tools = self._tools.get(root)
@@ -102,7 +102,7 @@ class UnresolvedSlots:
             self._tools[root] = loaded
             # What was noted between the two is in neither.
             tools = loaded if newest == self._newest else None
-        return [identity for identity, name in tuple(tools.items()) if name == tool]
+        return [identity for identity, name in tuple(tools.items()) if name == tool or not tool]
 
     def forget(self, partition: str) -> None:
         """Load a session, and those above it, anew when they are asked for next: another process may have written."""

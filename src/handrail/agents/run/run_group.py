@@ -46,7 +46,6 @@ from handrail.runtime import EffectLedger
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
-from handrail.runtime.unknown_effects import report_above
 from handrail.serde import canonical_json
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -101,8 +100,6 @@ async def open_child_session(
                 raise
             # First, because a long text of a provider is cut.
             raise AgentError(f"{stay} It was ended by {describe_error(error)}" if stay else str(error)) from error
-        else:
-            await ASYNC.write_to(caller.store, partial(report_above, caller, session))
         finally:
             # A coroutine that is closed with its loop cannot await anything.
             if isinstance(sys.exception(), GeneratorExit):

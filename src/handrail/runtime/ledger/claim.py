@@ -27,8 +27,9 @@ A call that is committed is recorded by what it commits:
 | the same, outermost and not concurrent, in the store of the session | with the commit, in one unit of work |
 | others with `idempotency` | with the commit of the outermost transaction, or not at all |
 
-A nested effect is recorded at once, and marked as applied with the commit of the outermost transaction. If the tool has
-`apply`, the mark is refused if another call has applied the result meanwhile (`handrail.runtime.ledger.unapplied`).
+What is recorded at once in the store of the session is marked as applied with the commit of the outermost transaction.
+Until then its slot is unread (`EffectRow.is_unread`). If the tool has `apply`, the mark is refused if another call has
+applied the result meanwhile (`handrail.runtime.ledger.unapplied`).
 
 If an earlier attempt may have been applied, and `on_orphan="retry"` runs it again, the effect stays unknown after an
 attempt that was not applied. What an owner learns after its row has become unknown settles the row if the tool accepts
@@ -54,6 +55,7 @@ from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.holders import HOLDERS, leave_holder
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_results import dump_result
 from handrail.store.processes import RUNNING_HANDLERS
@@ -66,10 +68,6 @@ _log = redacted_logger("handrail.runtime")
 
 _ATTEMPTS_TO_RECORD = 3
 """How many attempts are made to record an effect that has happened in a failing store."""
-
-
-_HOLDERS: dict[str, Ticket] = {}
-"""The tickets of the calls of this process that run effects, by the effect's id; each claim has its own entry."""
 
 
 ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
@@ -255,13 +253,13 @@ class EffectClaim(Claim):
         self._effect = EffectRef(claimed.key, claimed.effect_id)
         self.effect: EffectRef | None = self._effect
         self.fence: int | None = claimed.fence
-        self._ticket = _HOLDERS[claimed.row.effect_id] = ticket
+        self._ticket = HOLDERS[claimed.row.effect_id] = ticket
 
     @property
     def waits(self) -> bool:
         """Whether the result is written to another store than that of the session, a row is read, or the time asked."""
         store = self._ledger.store
-        return store.claim_waits or (store.waits and (self.store is None or self._nested))
+        return store.claim_waits or (store.waits and (self.store is None or self.records_at_once))
 
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
@@ -366,7 +364,9 @@ class EffectClaim(Claim):
 
     def leave_unread(self) -> bool:
         """Leave a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
-        return self.is_done and self._ledger.leave_unread(self._claimed)
+        if self.state == "handed over" and self.outcome is None:
+            self._ledger.leave_running(self._claimed)
+        return self.is_done and self._ledger.leave_unread(self._claimed.row)
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
@@ -421,8 +421,8 @@ class EffectClaim(Claim):
         if self._result is None:
             return ()
         if self.state == "recorded":
-            # A nested effect was recorded when it happened; that its result is applied is known only with this commit.
-            return self._application() if self._nested and self.store is not None else ()
+            # It was recorded when it happened; that its result is applied is known only with this commit.
+            return self._application() if self.store is not None else ()
         result = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
         if self.store is not None:
             return (self._ledger.completion(self._claimed, result, ttl=self._ttl),)
@@ -432,33 +432,32 @@ class EffectClaim(Claim):
     def _application(self) -> Sequence[EffectChange | MarkApplied]:
         """What records that the result, which is recorded already, is applied."""
         if self.apply is not None:
-            # Another session may have found the result, and applied it; then this call must not.
             row = self._claimed.row
-            return (
-                self._ledger.mark_applied(self._ledger.row(row.key, partition=row.partition) or row, ttl=self._ttl),
-            )
-        change = self._ledger.application(self._claimed)
+            standing = self._ledger.row(row.key, partition=row.partition) or row
+            # Another session may have found the result, and applied it; then this call must not.
+            return (self._ledger.mark_applied(standing._replace(applied_at=None), ttl=self._ttl),)
+        change = self._ledger.application(self._claimed, ttl=self._ttl)
         return () if change is None else (change,)
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
         self.state, self.outcome = "recorded", "done"
         self._ledger.settled(self._claimed)
-        self._unregister()
+        leave_holder(self._claimed.row, self._ticket)
 
     def in_doubt(self) -> None:
         """Leave the row to what the commit has written, or what is known of the effect."""
         if not self._stays:
             self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
-        self._unregister()
+        leave_holder(self._claimed.row, self._ticket)
 
     def after_rollback(self) -> None:
         """Settle the claim after the transaction has been rolled back; idempotent.
 
         A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
-        self._unregister()
+        leave_holder(self._claimed.row, self._ticket)
         if self.outcome is None:
             self.outcome = self._settle()
 
@@ -497,11 +496,6 @@ class EffectClaim(Claim):
         is_settled = self._ledger.fail(self._claimed, finding.why) or self._settle_late(finding)
         return "failed" if is_settled else "lost"
 
-    def _unregister(self) -> None:
-        # Another claim of the same effect in this process may have replaced the entry.
-        if _HOLDERS.get(self._claimed.row.effect_id) is self._ticket:
-            del _HOLDERS[self._claimed.row.effect_id]
-
     def _record(self, result: EffectResult) -> None:
         """Record an effect that has happened; retry if the store fails."""
         attempts = 0
@@ -530,8 +524,10 @@ class EffectClaim(Claim):
 
     @property
     def _recorded_ttl(self) -> timedelta | None:
-        # Recorded on its own, the result is not applied yet.
-        return self._ttl if self.apply is None else UNTIL_APPLIED
+        # Recorded on its own, the result is not applied yet, and the slot is unread until a commit says otherwise.
+        if self.apply is not None:
+            return UNTIL_APPLIED
+        return None if self.store is not None and self._claimed.row.is_slot else self._ttl
 
     def _complete(self, result: EffectResult) -> None:
         if not self._ledger.complete(self._claimed, result, ttl=self._recorded_ttl):
@@ -588,11 +584,6 @@ def unknown_outcome(tool_name: str) -> str:
         f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
         "find out what happened."
     )
-
-
-def holding_ticket(row: EffectRow) -> Ticket | None:
-    """The ticket of the call that runs the effect of a row, if the call is in this process."""
-    return _HOLDERS.get(row.effect_id)
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:

@@ -245,33 +245,46 @@ class EffectLedger:
         now = self._store.now()
         return EffectChange(claim.row, states.completed_row(claim.row, result, now=now, ttl=ttl, applied=True))
 
-    def application(self, claim: Claimed) -> EffectChange | None:
-        """What records, in the unit of work that applies it, that a result which is recorded already is applied."""
+    def application(self, claim: Claimed, *, ttl: timedelta | None = None) -> EffectChange | None:
+        """What records, in the unit that applies it, that a result is applied; `ttl` as of `mark_applied`."""
         row = self._store.get(claim.row.partition, claim.row.key)
         if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
             return None
-        return EffectChange(row, states.applied(row, now=self._store.now()))
+        return EffectChange(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
     def mark_applied(self, row: EffectRow, *, ttl: timedelta | None = None) -> MarkApplied:
-        """What records, in the unit of work that applies it, that the result of a done effect is applied.
+        """What records, in the unit that applies it, that the result of a done effect is applied.
 
-        Unlike `application` it is refused if another call has applied the result meanwhile.
+        Unlike `application` it is refused if another call has been given the result meanwhile.
 
         Args:
             row: the row, as it was read.
-            ttl: how long the result is replayed from now on, if it was kept until it is applied; `None` for ever.
+            ttl: how long the result is replayed from now on, if it did not expire before; `None` for ever.
         """
         return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
-    def leave_unread(self, claim: Claimed) -> bool:
-        """Have the next equal call answered with the result of a slot, because its own call ends without a message.
+    def mark_read(self, row: EffectRow) -> bool:
+        """Record at once that a call has an effect which was unread; `False` if another call has been given it."""
+        return self._replace(row, row._replace(expires_at=self._store.now() + DAY))
+
+    def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
+        """The unread effects of the calls nested in the one of a row, whose message stands for them."""
+        caller, slots = row.owner.call.stored, self._store.unresolved_slots(row.owner.session_id)
+        return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
+
+    def leave_unread(self, effect: EffectRow) -> bool:
+        """Have the next equal call answered with the result of a slot, because its own call had no success.
 
         Returns whether the effect is done, and its key the slot of a call.
         """
-        row = self._store.get(claim.row.partition, claim.row.key)
-        if row is None or not row.is_slot or (row.effect_id, row.status) != (claim.row.effect_id, "done"):
+        row = self._store.get(effect.partition, effect.key)
+        if row is None or not row.is_slot or (row.effect_id, row.status) != (effect.effect_id, "done"):
             return False
-        return row.is_unresolved_slot or self._replace(row, row._replace(expires_at=None))
+        return row.is_unread or self._replace(row, row._replace(expires_at=None))
+
+    def leave_running(self, claim: Claimed) -> None:
+        """Have equal calls refused while a handler runs that its caller has left behind."""
+        self._given_up.append(claim.row)
 
     def settled(self, claim: Claimed) -> None:
         """Stop renewing a claim whose outcome was committed with its call."""
@@ -373,18 +386,16 @@ class EffectLedger:
         return current[0] if current else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and tool that are unknown, or running without an owner in this process.
-
-        Includes those that were resolved as happened: the model may not know of that.
+        """The slots of a session and tool that are unknown, unread, or run without an owner or caller in this process.
 
         Args:
             partition: the id of the session; includes those below it, as of `LedgerStore.unresolved_slots`.
             tool: the name of the tool.
         """
-        found = self._store.unresolved_slots(partition, tool)
+        rows = self._store.unresolved_slots(partition, tool)
+        unowned = [row for row in rows if row.status != "running" or not _is_owned(row)]
         if self._given_up:
-            found += tuple(row for row in self._rows_given_up(partition, tool) if row not in found)
-        unowned = [row for row in found if row.status != "running" or not _is_owned(row)]
+            unowned += [row for row in self._rows_given_up(partition, tool) if row not in unowned]
         if not unowned:
             return ()
         now = self._store.now()
@@ -525,7 +536,7 @@ class EffectLedger:
         """The slots of abandoned claims below a session, of a tool, in their current state, unless they are settled."""
         given_up = [row for row in self._given_up if row.is_below(partition) and row.tool == tool and row.is_slot]
         found = [self._store.get(row.partition, row.key) for row in given_up]
-        return [row for row in found if row is not None and row.status in {"running", "unknown"}]
+        return [row for row in found if row is not None and row.is_unresolved_slot]
 
     def _renewed(self, answer: ClaimAnswer) -> ClaimAnswer:
         if isinstance(answer, Claimed):

@@ -239,9 +239,9 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
     Args:
         row: the row before.
         now: the store's time.
-        ttl: how long the result is replayed, if it was kept until it is applied; `None` for ever.
+        ttl: how long the result is replayed, if it did not expire before; `None` for ever.
     """
-    if not row.is_kept_until_applied:
+    if row.expires_at is not None and not row.is_kept_until_applied:
         return row._replace(applied_at=now)
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
 

@@ -1,9 +1,10 @@
-"""The result of an effect that has happened, and that no call has applied yet.
+"""The result of an effect that has happened, and that no call has applied, or succeeded with, yet.
 
 An effect is *applied* by the call that commits its result with what the tool's `apply` has written. Its row is done
 and not applied after that call was rolled back, and after its result was found by a reconciler, by a person or by
 its owner, late. The next call of the effect applies it: `applied_at` of the row is compared and set in the unit that
 commits the call. Of two calls that do so at the same time, the second one is refused, rolled back, and answered anew.
+The same unit gives the row of an unread slot the time at which it expires.
 
 In one outermost transaction the result is applied once, too: the call that comes second, nested beside the first, finds
 it among the participants that are enlisted.
@@ -19,9 +20,11 @@ from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
 from handrail.runtime.ledger.claim import EffectClaim, EffectRef, ReplayedResult, done_note
 from handrail.runtime.ledger.effects import Hit
+from handrail.runtime.ledger.holders import leave_holder
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore, current
+from handrail.turns import Ticket
 
 
 class UnappliedResult(ReplayedResult):
@@ -29,21 +32,38 @@ class UnappliedResult(ReplayedResult):
 
     queue = None
 
-    def __init__(self, ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolResult[Any]) -> None:
-        """Replay the result of a done effect, and apply it.
+    def __init__(  # noqa: PLR0913 - the row, what it holds, and who is given it
+        self,
+        ledger: EffectLedger,
+        hit: Hit,
+        tool: Tool[Any, Any],
+        stored: ToolResult[Any],
+        *,
+        ticket: Ticket | None,
+        below: Sequence[EffectRow] = (),
+        settles: bool = False,
+    ) -> None:
+        """Replay the result of a done effect, and apply it, unless that was done.
 
         Args:
-            ledger: the ledger, in the store of the session.
+            ledger: the ledger.
             hit: the row.
             tool: the tool of the effect.
             stored: the result, as the row has it.
+            ticket: the ticket of the call; `None` if the row, in another store than the session, is read already.
+            below: the unread effects of the calls nested in that of the row.
+            settles: whether only its call is settled: the row stays unread.
         """
         super().__init__(EffectRef(hit.row.key, hit.effect_id), stored)
         self.row: EffectRow = hit.row
-        self.apply: ApplyEffect[Any, Any] | None = tool.apply
+        self.apply: ApplyEffect[Any, Any] | None = tool.apply if hit.row.applied_at is None else None
         self.store: UnitStore | None = ledger.units
         self._ledger = ledger
         self._tool = tool
+        self._ticket = ticket
+        self._below = below
+        config = tool.idempotency
+        self._ttl = config.ttl if config is not None else None if settles else DAY
 
     @property
     def waits(self) -> bool:
@@ -53,7 +73,12 @@ class UnappliedResult(ReplayedResult):
     @property
     def enlisted(self) -> tuple[CommitParticipant, ...]:
         """Itself: the mark on the row is part of the unit that commits the call."""
-        return (self,)
+        return () if self._ticket is None else (self,)
+
+    @property
+    def is_done(self) -> bool:
+        """It is; see `Claim.is_done`."""
+        return True
 
     def unresolved_note(self) -> str:
         """That the effect has happened, and what waits; see `Claim.unresolved_note`."""
@@ -63,35 +88,44 @@ class UnappliedResult(ReplayedResult):
         """Do nothing: the row is compared when it is written."""
 
     def write(self) -> Sequence[MarkApplied]:
-        """The mark on the row; the store refuses it if the result has been applied meanwhile."""
-        config = self._tool.idempotency
-        return (self._ledger.mark_applied(self.row, ttl=DAY if config is None else config.ttl),)
+        """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
+        return tuple(self._ledger.mark_applied(row, ttl=self._ttl) for row in (self.row, *self._below))
 
     def after_commit(self) -> None:
-        """Do nothing: the row says it."""
+        """Let others have it; the row says whether it is unread."""
+        leave_holder(self.row, self._ticket)
 
     def in_doubt(self) -> None:
-        """Do nothing: the row says it, when the store can be asked."""
+        """Let others have it; the row says whether it is unread, when the store can be asked."""
+        leave_holder(self.row, self._ticket)
 
     def after_rollback(self) -> None:
-        """Do nothing: the row is done and not applied, as before."""
+        """Let others have it: the row is as before."""
+        leave_holder(self.row, self._ticket)
+
+    def leave_unread(self) -> bool:
+        """Leave it to an equal call again; see `Claim.leave_unread`."""
+        return self._ledger.leave_unread(self.row)
 
 
-def replayed(
-    ledger: EffectLedger, hit: Hit, tool: Tool[Any, Any], stored: ToolResult[Any], *, settles: bool = False
+def replayed(  # noqa: PLR0913 - as of `UnappliedResult`
+    ledger: EffectLedger,
+    hit: Hit,
+    tool: Tool[Any, Any],
+    stored: ToolResult[Any],
+    *,
+    ticket: Ticket | None,
+    below: Sequence[EffectRow] = (),
+    settles: bool = False,
 ) -> ReplayedResult:
-    """The claim of a call whose effect is done: its result is applied, unless that has been done.
+    """The claim of a call whose effect is done: its result is applied, and its slot is read, unless that has been done.
 
-    Args:
-        ledger: the ledger.
-        hit: the row of the effect.
-        tool: the tool.
-        stored: the result, as the row has it.
-        settles: whether the row is marked also if the tool has no `apply`, because only its call is settled.
+    The arguments are those of `UnappliedResult`.
     """
-    if (tool.apply is None and not settles) or hit.row.applied_at is not None or _is_applied_here(hit):
+    waits = hit.row.applied_at is None and (tool.apply is not None or settles)
+    if not (waits or hit.row.is_unread or below) or _is_applied_here(hit):
         return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored, tool)
-    return UnappliedResult(ledger, hit, tool, stored)
+    return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
 def _is_applied_here(hit: Hit) -> bool:

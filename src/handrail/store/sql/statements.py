@@ -70,9 +70,9 @@ DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY} AND {IS_CURRENT
 
 MARK_APPLIED = (
     f"UPDATE handrail_effects SET applied_at = ?, expires_at = ? WHERE {_KEY} AND effect_id = ? "
-    "AND status = 'done' AND applied_at IS NULL"
+    "AND status = 'done' AND COALESCE(applied_at, 0) = ? AND COALESCE(expires_at, 0) = ?"
 )
-"""That an effect which is done is applied, if it is not yet."""
+"""That a call has an effect which is done, if no other call has been given it."""
 
 EFFECTS_OF_KEY = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE key = ?"
 """The effects of a key, in all partitions."""
@@ -110,7 +110,7 @@ UNRESOLVED_SLOTS = (
     "OR (status = 'done' AND (expires_at IS NULL "
     f"OR (applied_at IS NULL AND expires_at - completed_at >= {UNTIL_APPLIED // timedelta(microseconds=1)}))))"
 )
-"""Their slots that are running or unknown, were found done, or wait for `apply`."""
+"""Their slots that are running, unknown or unread."""
 
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""

@@ -267,8 +267,8 @@ class SqlStore:
         """Remove these rows in many transactions; returns how many."""
         return removal.remove_expired(self._database, now)
 
-    def unresolved_slots(self, root: str, tool: str) -> tuple[EffectRow, ...]:
-        """The running and unknown slots of a tool below a session, and those that were resolved as happened.
+    def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
+        """The running, unknown and unread slots of a tool, or all, of a session and those below it.
 
         One query for each that is found.
         """

@@ -88,7 +88,7 @@ def _write_row(
         case EffectChange():
             return replace_row(link.execute, write, link)
         case MarkApplied(seen, row):
-            compared = (seen.partition, seen.key, seen.effect_id)
+            compared = (*seen[:3], *(moment or 0 for moment in applied_columns(seen)))
             is_written = link.execute(statements.MARK_APPLIED, (*applied_columns(row), *compared))
             return None if is_written else RefusedWrite(write, _standing(link, seen))
         case _:

@@ -1,0 +1,205 @@
+"""An effect that is done is unread until a call has succeeded with it: one equal call is answered with it, not two."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from handrail import store
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import RecordingError
+from handrail.prompt import External, Tool, ToolContext, ToolResult, tool
+from handrail.runtime import EffectLedger, Session, ToolCall
+from handrail.store import Store
+from handrail.testing.crash import Crashed
+from tests.crash.forks import fork_to_crash
+from tests.kit import executor
+
+TO_ANN = {"to": "ann"}
+
+
+@dataclass
+class Till:
+    """The tools `pay`, and `checkout`, which pays and then fails as often as there are failures.
+
+    Attributes:
+        paid: what was paid.
+        fails: what `checkout` raises, the last one first.
+        ends: what happens in `checkout` after it has paid.
+        effect: the effect of `checkout`.
+        id: the id of the payment in `checkout`.
+    """
+
+    paid: list[str] = field(default_factory=list[str])
+    fails: list[BaseException] = field(default_factory=list[BaseException])
+    ends: Callable[[], object] = str
+    effect: Any = "state"
+    id: str = "n"
+
+    def tools(self, **options: Any) -> list[Tool[Any, Any]]:
+        """Both; the options are those of `checkout`."""
+
+        @tool(effect="external")
+        def pay(to: str) -> str:
+            """Pay."""
+            self.paid.append(to)
+            return to
+
+        @tool(effect=self.effect, **options)
+        def checkout(to: str, context: ToolContext) -> str:
+            """Pay, in an executor of its own."""
+            message = executor(pay, session=context.session).execute(ToolCall(self.id, "pay", {"to": to}))
+            self.ends()
+            if self.fails:
+                raise self.fails.pop()
+            return str(message.replayed)
+
+        return [pay, checkout]
+
+    def door(self, session: Session, **options: Any) -> ToolExecutor:
+        """Both over a session."""
+        return ToolExecutor(self.tools(**options), session=session)
+
+
+def asked(door: ToolExecutor, *refs: str, name: str = "checkout") -> list[str]:
+    """What the calls of these replies are answered, each `reply/id`; of one that fails only that."""
+    messages = [door.execute(ToolCall(ref[-1], name, TO_ANN), reply=ref[:-2]) for ref in refs]
+    return [message.content if message.success else "failed" for message in messages]
+
+
+@pytest.fixture
+def till() -> Till:
+    """One whose first checkout fails."""
+    return Till(fails=[ValueError("the printer is jammed")])
+
+
+def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> None:
+    """A handler often makes one of its own."""
+    assert asked(till.door(Session()), "r1/c", "r2/c", "r3/c") == ["failed", "True", "False"]
+    assert len(till.paid) == 2
+
+
+def test_it_is_answered_once_where_the_ledger_is_in_another_store(till: Till, kept: Store) -> None:
+    """Also if the answer is lost in a caller that fails, and in another session of that name."""
+    till.fails.append(ValueError("once more"))
+    for expected in (["failed", "failed", "True"], ["False"]):
+        door = ToolExecutor(till.tools(), session=Session(session_id="s"), effect_ledger=EffectLedger(kept))
+        assert asked(door, *(f"r{len(expected)}{number}/c" for number in range(len(expected)))) == expected
+    assert len(till.paid) == 2
+
+
+def test_calls_of_one_reply_are_not_taken_for_repeats_of_each_other(till: Till, session: Session) -> None:
+    """The model had read nothing when it asked for both."""
+    door = till.door(session)
+    assert asked(door, "r1/c") == ["failed"]
+    assert asked(door, "r1/d", name="pay") == ["ann"]
+    assert asked(door, "r2/c") == ["True"]
+    assert len(till.paid) == 2
+
+
+def test_of_calls_at_the_same_time_one_is_answered_with_it(till: Till, session: Session) -> None:
+    """In sessions of their own, as agents have; the others pay."""
+    assert asked(till.door(session), "r1/c") == ["failed"]
+    doors = [till.door(session.child(session_id=f"s/{number}")) for number in range(6)]
+
+    async def at_once() -> list[bool]:
+        calls = [door.execute_async(ToolCall("c", "pay", TO_ANN), reply="r") for door in doors]
+        return [message.replayed for message in await asyncio.gather(*calls)]
+
+    assert sorted(asyncio.run(at_once())) == [False] * 5 + [True]
+    assert len(till.paid) == 6
+    for door in doors:
+        door.environment.session.close()
+
+
+def test_what_a_running_call_is_answered_with_is_not_given_to_another_one(till: Till, session: Session) -> None:
+    """Its caller is still at work."""
+    door, messages = till.door(session), list[str]()
+    assert asked(door, "r1/c") == ["failed"]
+    with session.child(session_id="s/other") as child:
+        other = till.door(child)
+        till.ends = lambda: messages.extend(asked(other, "r1/c", name="pay"))
+        assert asked(door, "r2/c") == ["True"]
+    assert (messages, len(till.paid)) == (["ann"], 2)
+
+
+def test_an_equal_call_is_refused_while_a_call_that_was_left_behind_pays(session: Session) -> None:
+    """Its caller has overrun, and the model reads that it is unknown; when it has ended, it is answered once."""
+    till, started, goes_on = Till(), threading.Event(), threading.Event()
+
+    @tool(effect="external")
+    def pay(to: str) -> str:
+        """Pay slowly."""
+        started.set()
+        goes_on.wait()
+        till.paid.append(to)
+        return to
+
+    @tool(timeout=timedelta(milliseconds=300))
+    def checkout(to: str, context: ToolContext) -> str:
+        """Pay."""
+        message = executor(pay, session=context.session).execute(ToolCall("n", "pay", {"to": to}))
+        return message.content
+
+    door = ToolExecutor([pay, checkout], session=session)
+    assert asked(door, "r1/c") == ["failed"]
+    assert started.is_set()
+    assert asked(door, "r2/c", name="pay") == ["failed"]
+    goes_on.set()
+    refusals = 0
+    while asked(door, f"s{refusals}/c", name="pay") == ["failed"]:  # until it is recorded
+        refusals += 1
+    assert till.paid == ["ann"]
+    assert asked(door, "t/c", name="pay") == ["ann"]
+    assert len(till.paid) == 2
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_caller_that_is_found_done_stands_for_what_it_has_paid(session: Session, *, keyed: bool) -> None:
+    """Its reconciler says so at once, or its row answers it; the next payment is a new one."""
+    till = Till(fails=[TimeoutError("no answer")])
+    till.effect = External(reconcile=lambda params, key: ToolResult.ok("found"))
+    door = till.door(session, **({"idempotency": True} if keyed else {}))
+    assert asked(door, "r1/c") == ["found"]
+    assert asked(door, "r2/c", name="pay") == ["ann"]
+    assert len(till.paid) == 2
+
+
+def test_a_store_that_fails_at_the_commit_of_the_caller_leaves_the_effect_to_an_equal_call(tmp_path: Path) -> None:
+    """Nothing could be written then, and nothing has to be."""
+    till, path = Till(), tmp_path / "s.db"
+    with (
+        store.open(f"sqlite:///{path}", busy=timedelta(seconds=0.1)) as kept,
+        Session.open(kept, "s") as session,
+    ):
+        door = till.door(session)
+        other = sqlite3.connect(path, isolation_level=None)
+        till.ends = lambda: other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(RecordingError):
+            asked(door, "r1/c")
+        other.close()
+        till.ends = str
+    with store.open(f"sqlite:///{path}") as kept, Session.open(kept, "s") as session:
+        assert asked(till.door(session), "r2/c", "r3/c") == ["True", "False"]
+    assert len(till.paid) == 2
+
+
+def checkout_in(folder: str, name: str) -> tuple[str, list[str]]:
+    """Ask for the same checkout, with a payment of that id; returns the answer and what was paid."""
+    till = Till(id=name)
+    with store.open(f"sqlite:///{folder}/s.db") as kept, Session.open(kept, "s") as session:
+        return asked(till.door(session), "r1/c")[0], till.paid
+
+
+def test_what_a_killed_caller_has_paid_answers_it_when_it_is_resumed(tmp_path: Path) -> None:
+    """Also if it gives the payment another id."""
+    assert isinstance(fork_to_crash(checkout_in, str(tmp_path), "n", at="after-record"), Crashed)
+    assert checkout_in(str(tmp_path), "m") == ("True", [])
