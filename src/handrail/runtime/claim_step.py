@@ -183,9 +183,10 @@ async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str =
     if run.shares_store and not settles and (row.is_unread or row.applied_at is None):
         below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
     elif row.is_unread and not settles:
-        if not await run.mode.write_to(ledger.units, partial(ledger.mark_read, row)):
+        marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row))
+        if marked is None:
             return None
-        ticket = None
+        ticket, hit = None, Hit(marked)
     return replayed(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 

@@ -80,13 +80,14 @@ async def repeated_effect(
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
     external = tool.external
-    if external is None or external.repeat_unknown == "allow" or external.on_orphan == "retry":
+    if external is None:
         return None
+    repeats = external.repeat_unknown == "allow" or external.on_orphan == "retry"
     ledger = run.environment.effect_ledger
     session = run.environment.session
     rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
-    others = [row for row in rows if row[:2] != slot[:2] and not (row.status == "done" and _is_meant(run, row))]
-    equal = [row for row in others if _is_equal(row, slot, arguments, tool)]
+    others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
+    equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     if not equal or not await run.mode.write_to(ledger.units, partial(_starts_handler, run, slot)):
         return None
     for row in equal:

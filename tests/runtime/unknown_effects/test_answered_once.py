@@ -16,7 +16,7 @@ import pytest
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import RecordingError
-from handrail.prompt import External, Tool, ToolContext, ToolResult, tool
+from handrail.prompt import External, PolicyDecision, Tool, ToolContext, ToolResult, tool
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.store import Store
 from handrail.testing.crash import Crashed
@@ -36,6 +36,7 @@ class Till:
         ends: what happens in `checkout` after it has paid.
         effect: the effect of `checkout`.
         id: the id of the payment in `checkout`.
+        ledger: where effects are recorded; by default in the store of the session.
     """
 
     paid: list[str] = field(default_factory=list[str])
@@ -43,6 +44,7 @@ class Till:
     ends: Callable[[], object] = str
     effect: Any = "state"
     id: str = "n"
+    ledger: EffectLedger | None = None
 
     def tools(self, **options: Any) -> list[Tool[Any, Any]]:
         """Both; the options are those of `checkout`."""
@@ -56,7 +58,7 @@ class Till:
         @tool(effect=self.effect, **options)
         def checkout(to: str, context: ToolContext) -> str:
             """Pay, in an executor of its own."""
-            message = executor(pay, session=context.session).execute(ToolCall(self.id, "pay", {"to": to}))
+            message = self.over(context.session, pay).execute(ToolCall(self.id, "pay", {"to": to}))
             self.ends()
             if self.fails:
                 raise self.fails.pop()
@@ -64,9 +66,13 @@ class Till:
 
         return [pay, checkout]
 
+    def over(self, session: Session, *tools: Tool[Any, Any]) -> ToolExecutor:
+        """Some tools over a session."""
+        return ToolExecutor(tools, session=session, effect_ledger=self.ledger)
+
     def door(self, session: Session, **options: Any) -> ToolExecutor:
-        """Both over a session."""
-        return ToolExecutor(self.tools(**options), session=session)
+        """Both tools over a session."""
+        return self.over(session, *self.tools(**options))
 
 
 def asked(door: ToolExecutor, *refs: str, name: str = "checkout") -> list[str]:
@@ -90,8 +96,9 @@ def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> 
 def test_it_is_answered_once_where_the_ledger_is_in_another_store(till: Till, kept: Store) -> None:
     """Also if the answer is lost in a caller that fails, and in another session of that name."""
     till.fails.append(ValueError("once more"))
+    till.ledger = EffectLedger(kept)
     for expected in (["failed", "failed", "True"], ["False"]):
-        door = ToolExecutor(till.tools(), session=Session(session_id="s"), effect_ledger=EffectLedger(kept))
+        door = till.door(Session(session_id="s"))
         assert asked(door, *(f"r{len(expected)}{number}/c" for number in range(len(expected)))) == expected
     assert len(till.paid) == 2
 
@@ -105,9 +112,18 @@ def test_calls_of_one_reply_are_not_taken_for_repeats_of_each_other(till: Till, 
     assert len(till.paid) == 2
 
 
-def test_of_calls_at_the_same_time_one_is_answered_with_it(till: Till, session: Session) -> None:
-    """In sessions of their own, as agents have; the others pay."""
-    assert asked(till.door(session), "r1/c") == ["failed"]
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_of_calls_at_the_same_time_one_is_answered_with_it(
+    till: Till, session: Session, tmp_path: Path, *, elsewhere: bool
+) -> None:
+    """In sessions of their own, as agents have; the others pay. Also where the ledger is in another store."""
+    with store.open(f"sqlite:///{tmp_path}/ledger.db") as other:
+        till.ledger = EffectLedger(other) if elsewhere else None
+        assert asked(till.door(session), "r1/c") == ["failed"]
+        _ask_at_once(till, session)
+
+
+def _ask_at_once(till: Till, session: Session) -> None:
     doors = [till.door(session.child(session_id=f"s/{number}")) for number in range(6)]
 
     async def at_once() -> list[bool]:
@@ -129,6 +145,42 @@ def test_what_a_running_call_is_answered_with_is_not_given_to_another_one(till: 
         till.ends = lambda: messages.extend(asked(other, "r1/c", name="pay"))
         assert asked(door, "r2/c") == ["True"]
     assert (messages, len(till.paid)) == (["ann"], 2)
+
+
+def test_a_caller_that_fails_does_not_take_back_what_another_call_has(session: Session) -> None:
+    """Its own payment had failed in it, and a call of an agent was answered with that meanwhile."""
+    till, answers = Till(), list[str]()
+    with session.child(session_id="s/other") as child:
+        other = till.door(child)
+
+        @tool
+        def twice(to: str, context: ToolContext) -> None:
+            """Pay, have an agent pay, and fail."""
+            inner = executor(till.tools()[0], policies=[Broken()], session=context.session)
+            assert not inner.execute(ToolCall("n", "pay", {"to": to})).success
+            thread = threading.Thread(target=lambda: answers.extend(asked(other, "q/c", name="pay")))
+            thread.start()
+            thread.join()
+            raise ValueError("the printer is jammed")
+
+        door = ToolExecutor([*till.tools(), twice], session=session)
+        assert asked(door, "r1/c", name="twice") == ["failed"]
+        assert asked(door, "r2/c", name="pay") == answers == ["ann"]
+    assert len(till.paid) == 2
+
+
+class Broken:
+    """A policy that fails when it takes note of a result."""
+
+    name = "broken"
+
+    def check(self, *_: object, **__: object) -> PolicyDecision:
+        """Allow it."""
+        return PolicyDecision.allow()
+
+    def on_result(self, *_: object, **__: object) -> None:
+        """Fail."""
+        raise ValueError("the book is closed")
 
 
 def test_an_equal_call_is_refused_while_a_call_that_was_left_behind_pays(session: Session) -> None:
@@ -167,7 +219,7 @@ def test_a_caller_that_is_found_done_stands_for_what_it_has_paid(session: Sessio
     """Its reconciler says so at once, or its row answers it; the next payment is a new one."""
     till = Till(fails=[TimeoutError("no answer")])
     till.effect = External(reconcile=lambda params, key: ToolResult.ok("found"))
-    door = till.door(session, **({"idempotency": True} if keyed else {}))
+    door = till.door(session, idempotency=keyed or None)
     assert asked(door, "r1/c") == ["found"]
     assert asked(door, "r2/c", name="pay") == ["ann"]
     assert len(till.paid) == 2

@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
@@ -215,6 +215,7 @@ class EffectClaim(Claim):
     state: ClaimState = "claimed"
     outcome: EffectOutcome | None = None
     _result: ToolResult[Any] | None = None
+    _read_until: datetime | None = None
 
     def __init__(  # noqa: PLR0913 - the claim, its owner, and how it is recorded
         self,
@@ -366,7 +367,8 @@ class EffectClaim(Claim):
         """Leave a slot that is done to the call that equals this one; see `Claim.leave_unread`."""
         if self.state == "handed over" and self.outcome is None:
             self._ledger.leave_running(self._claimed)
-        return self.is_done and self._ledger.leave_unread(self._claimed.row)
+        ttl = self._ttl if self.store is None else None
+        return self.is_done and self._ledger.leave_unread(self._claimed.row, self._read_until, ttl=ttl)
 
     def ended_late(self, ended: Future[Any]) -> None:
         """Take the late outcome of a handler that timed out; see `Claim.ended_late`."""
@@ -420,24 +422,31 @@ class EffectClaim(Claim):
         """
         if self._result is None:
             return ()
-        if self.state == "recorded":
-            # It was recorded when it happened; that its result is applied is known only with this commit.
-            return self._application() if self.store is not None else ()
+        if self.state == "recorded" and self.store is None:
+            return ()
+        # What was recorded when it happened: that its result is applied is known only with this commit.
+        change = self._application() if self.state == "recorded" else self._completion()
+        self._read_until = change and change.row and change.row.expires_at
+        return () if change is None else (change,)
+
+    def _completion(self) -> EffectChange | None:
+        """What records the result; `None` if it was recorded at once, because it is in another store."""
+        if self._result is None:
+            return None
         result = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
         if self.store is not None:
-            return (self._ledger.completion(self._claimed, result, ttl=self._ttl),)
+            return self._ledger.completion(self._claimed, result, ttl=self._ttl)
         self._complete(result)
-        return ()
+        return None
 
-    def _application(self) -> Sequence[EffectChange | MarkApplied]:
+    def _application(self) -> EffectChange | MarkApplied | None:
         """What records that the result, which is recorded already, is applied."""
         if self.apply is not None:
             row = self._claimed.row
             standing = self._ledger.row(row.key, partition=row.partition) or row
             # Another session may have found the result, and applied it; then this call must not.
-            return (self._ledger.mark_applied(standing._replace(applied_at=None), ttl=self._ttl),)
-        change = self._ledger.application(self._claimed, ttl=self._ttl)
-        return () if change is None else (change,)
+            return self._ledger.mark_applied(standing._replace(applied_at=None), ttl=self._ttl)
+        return self._ledger.application(self._claimed, ttl=self._ttl)
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""

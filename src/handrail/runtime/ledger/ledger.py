@@ -227,9 +227,8 @@ class EffectLedger:
     def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
         """Record that the effect has happened, and its result; replayed until `ttl` from now, or for ever.
 
-        Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the claim is
-        still held, and the call may be retried: a row that already has this outcome was written by an attempt whose
-        answer was lost.
+        Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the call may
+        be retried: a row that already has this outcome was written by an attempt whose answer was lost.
         """
         row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl)
         # If the store raises here, the claim is still renewed, because the caller tries again.
@@ -253,34 +252,37 @@ class EffectLedger:
         return EffectChange(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
     def mark_applied(self, row: EffectRow, *, ttl: timedelta | None = None) -> MarkApplied:
-        """What records, in the unit that applies it, that the result of a done effect is applied.
+        """What records, in the unit that applies it, that a result is applied, from when it is replayed for `ttl`.
 
-        Unlike `application` it is refused if another call has been given the result meanwhile.
-
-        Args:
-            row: the row, as it was read.
-            ttl: how long the result is replayed from now on, if it did not expire before; `None` for ever.
+        Refused if another call has been given it meanwhile. A time at which the row expires already stays.
         """
         return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
-    def mark_read(self, row: EffectRow) -> bool:
-        """Record at once that a call has an effect which was unread; `False` if another call has been given it."""
-        return self._replace(row, row._replace(expires_at=self._store.now() + DAY))
+    def mark_read(self, row: EffectRow) -> EffectRow | None:
+        """Record at once that a call has an effect which was unread; `None` if another call has been given it."""
+        mark = self.mark_applied(row, ttl=DAY)
+        return mark.row if self._store.apply(UnitOfWork((mark,))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
         caller, slots = row.owner.call.stored, self._store.unresolved_slots(row.owner.session_id)
         return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
 
-    def leave_unread(self, effect: EffectRow) -> bool:
-        """Have the next equal call answered with the result of a slot, because its own call had no success.
+    def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:
+        """Have an equal call answered with a slot whose own call had no success; `False` if another call has had it.
 
-        Returns whether the effect is done, and its key the slot of a call.
+        Args:
+            effect: the row, as it was claimed or seen.
+            until: when it expires, as this call has written it; `None` if it has not.
+            ttl: how long after its completion it expires, if it was recorded so.
         """
         row = self._store.get(effect.partition, effect.key)
-        if row is None or not row.is_slot or (row.effect_id, row.status) != (effect.effect_id, "done"):
+        if row is None or row.effect_id != effect.effect_id or row.status != "done":
             return False
-        return row.is_unread or self._replace(row, row._replace(expires_at=None))
+        until = until or (row.completed_at + ttl if ttl and row.completed_at else None)
+        if row.is_slot and until and row.expires_at == until:
+            return self._replace(row, row._replace(expires_at=None))
+        return row.is_unread
 
     def leave_running(self, claim: Claimed) -> None:
         """Have equal calls refused while a handler runs that its caller has left behind."""
@@ -386,11 +388,9 @@ class EffectLedger:
         return current[0] if current else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and tool that are unknown, unread, or run without an owner or caller in this process.
+        """The slots of a tool, in a session and those below it, that are unknown, unread, or run without an owner.
 
-        Args:
-            partition: the id of the session; includes those below it, as of `LedgerStore.unresolved_slots`.
-            tool: the name of the tool.
+        Also those that run in this process, and were left behind by their callers.
         """
         rows = self._store.unresolved_slots(partition, tool)
         unowned = [row for row in rows if row.status != "running" or not _is_owned(row)]

@@ -62,6 +62,7 @@ class UnappliedResult(ReplayedResult):
         self._tool = tool
         self._ticket = ticket
         self._below = below
+        self._read_until = None if ticket is not None else hit.row.expires_at
         config = tool.idempotency
         self._ttl = config.ttl if config is not None else None if settles else DAY
 
@@ -89,7 +90,9 @@ class UnappliedResult(ReplayedResult):
 
     def write(self) -> Sequence[MarkApplied]:
         """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
-        return tuple(self._ledger.mark_applied(row, ttl=self._ttl) for row in (self.row, *self._below))
+        mark = self._ledger.mark_applied(self.row, ttl=self._ttl)
+        self._read_until = mark.row.expires_at
+        return (mark, *(self._ledger.mark_applied(row, ttl=self._ttl) for row in self._below))
 
     def after_commit(self) -> None:
         """Let others have it; the row says whether it is unread."""
@@ -105,7 +108,7 @@ class UnappliedResult(ReplayedResult):
 
     def leave_unread(self) -> bool:
         """Leave it to an equal call again; see `Claim.leave_unread`."""
-        return self._ledger.leave_unread(self.row)
+        return self._ledger.leave_unread(self.row, self._read_until)
 
 
 def replayed(  # noqa: PLR0913 - as of `UnappliedResult`
@@ -123,7 +126,7 @@ def replayed(  # noqa: PLR0913 - as of `UnappliedResult`
     The arguments are those of `UnappliedResult`.
     """
     waits = hit.row.applied_at is None and (tool.apply is not None or settles)
-    if not (waits or hit.row.is_unread or below) or _is_applied_here(hit):
+    if not (waits or ticket is None or hit.row.is_unread or below) or _is_applied_here(hit):
         return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored, tool)
     return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
