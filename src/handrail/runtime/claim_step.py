@@ -18,13 +18,13 @@ from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.invocation import Invocation
-from handrail.runtime.ledger.claim import Claim, EffectClaim, ReplayedResult
+from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.holders import holding_ticket
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.recorded_arguments import other_arguments, recorded_arguments
 from handrail.runtime.ledger.recorded_results import load_result
-from handrail.runtime.ledger.unapplied import replayed
+from handrail.runtime.ledger.unapplied import UnappliedResult, is_applied_here
 from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
@@ -187,7 +187,10 @@ async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str =
         if marked is None:
             return None
         ticket, hit = None, Hit(marked)
-    return replayed(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
+    waits = row.applied_at is None and (tool.apply is not None or settles)
+    if not (waits or row.is_unread or below) or is_applied_here(hit):
+        return ReplayedResult(EffectRef(row.key, hit.effect_id), stored, tool)
+    return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
 async def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:

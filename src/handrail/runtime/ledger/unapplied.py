@@ -111,27 +111,7 @@ class UnappliedResult(ReplayedResult):
         return self._ledger.leave_unread(self.row, self._read_until)
 
 
-def replayed(  # noqa: PLR0913 - as of `UnappliedResult`
-    ledger: EffectLedger,
-    hit: Hit,
-    tool: Tool[Any, Any],
-    stored: ToolResult[Any],
-    *,
-    ticket: Ticket | None,
-    below: Sequence[EffectRow] = (),
-    settles: bool = False,
-) -> ReplayedResult:
-    """The claim of a call whose effect is done: its result is applied, and its slot is read, unless that has been done.
-
-    The arguments are those of `UnappliedResult`.
-    """
-    waits = hit.row.applied_at is None and (tool.apply is not None or settles)
-    if not (waits or ticket is None or hit.row.is_unread or below) or _is_applied_here(hit):
-        return ReplayedResult(EffectRef(hit.row.key, hit.effect_id), stored, tool)
-    return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
-
-
-def _is_applied_here(hit: Hit) -> bool:
+def is_applied_here(hit: Hit) -> bool:
     """Whether a call nested beside this one applies the result, in the transaction of their outermost call."""
     caller = current()
     enlisted = () if caller is None else (part for each in caller.chain() for part in each.enlisted)
