@@ -180,13 +180,13 @@ async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str =
     run.effect_key = row.key
     ticket: Ticket | None = run.turn.ticket
     below: tuple[EffectRow, ...] = ()
-    if run.shares_store and not settles and (row.is_unread or row.applied_at is None):
+    if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
         below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
-    elif row.is_unread and not settles:
-        marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row))
+    if row.is_unread and not settles and not run.shares_store:
+        marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
         if marked is None:
             return None
-        ticket, hit = None, Hit(marked)
+        ticket, hit, below = None, Hit(marked), ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
     if not (waits or row.is_unread or below) or is_applied_here(hit):
         return ReplayedResult(EffectRef(row.key, hit.effect_id), stored, tool)

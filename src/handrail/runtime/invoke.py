@@ -91,6 +91,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         ended = await _run(run)
+        if not ended.success and run.raises is None:
+            await leave_unread_effects(run, has_message=True)
         run.close()
         if isinstance(ended, ToolMessage):
             return ended
@@ -98,7 +100,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         return run.message(ended) if is_plain(run) else await message_with_feedback(run, ended)
     except BaseException as error:
         run.close()  # once more, or for the first time
-        await leave_unread_effects(run, error)
+        await leave_unread_effects(run, is_ending=isinstance(error, GeneratorExit))
         raise
 
 
@@ -180,8 +182,6 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
     result, answer = await run.fail(error)
     if run.ended_in_doubt:
         result, answer = await _ask_at_once(run, result, error)
-    if run.raises is None and not result.success and answer is None:
-        await leave_unread_effects(run, error, has_message=True)
     return result, answer
 
 

@@ -165,12 +165,17 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-async def leave_unread_effects(run: Invocation, error: BaseException, *, has_message: bool = False) -> None:
+async def leave_unread_effects(run: Invocation, *, has_message: bool = False, is_ending: bool = False) -> None:
     """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
 
     A store that fails here is logged.
+
+    Args:
+        run: the call.
+        has_message: whether it has a message, which says that it has failed.
+        is_ending: whether its coroutine is being closed with its loop, so that nothing can be awaited.
     """
-    if isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is being closed with its loop
+    if is_ending:
         _leave_unread(run, has_message=False)
     elif run.claim.is_done or run.nested_calls:
         await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -26,13 +26,17 @@ from tests.kit import executor
 TO_ANN = {"to": "ann"}
 
 
+class SaysSo(Exception):
+    """Stands for a failed result that a handler returns."""
+
+
 @dataclass
 class Till:
     """The tools `pay`, and `checkout`, which pays and then fails as often as there are failures.
 
     Attributes:
         paid: what was paid.
-        fails: what `checkout` raises, the last one first.
+        fails: what `checkout` raises, the last one first; of `SaysSo` it returns the text as a failed result.
         ends: what happens in `checkout` after it has paid.
         effect: the effect of `checkout`.
         id: the id of the payment in `checkout`.
@@ -56,13 +60,16 @@ class Till:
             return to
 
         @tool(effect=self.effect, **options)
-        def checkout(to: str, context: ToolContext) -> str:
+        def checkout(to: str, context: ToolContext) -> ToolResult[str]:
             """Pay, in an executor of its own."""
             message = self.over(context.session, pay).execute(ToolCall(self.id, "pay", {"to": to}))
             self.ends()
-            if self.fails:
-                raise self.fails.pop()
-            return str(message.replayed)
+            failure = self.fails.pop() if self.fails else None
+            if isinstance(failure, SaysSo):
+                return ToolResult.error(str(failure))
+            if failure is not None:
+                raise failure
+            return ToolResult.ok(str(message.replayed))
 
         return [pay, checkout]
 
@@ -81,10 +88,57 @@ def asked(door: ToolExecutor, *refs: str, name: str = "checkout") -> list[str]:
     return [message.content if message.success else "failed" for message in messages]
 
 
+KINDS = {"another store": "memory:", "in memory": "", "one store": None}
+"""Where the ledger of a call is, beside its session."""
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, till: Till, kept: Store) -> Iterator[Session]:
+    """A session in each of these places."""
+    if KINDS[request.param] is None:
+        with Session.open(kept, "placed") as session:
+            yield session
+        return
+    if KINDS[request.param]:
+        till.ledger = EffectLedger(store.open("memory:"))
+    yield Session()
+
+
 @pytest.fixture
 def till() -> Till:
     """One whose first checkout fails."""
     return Till(fails=[ValueError("the printer is jammed")])
+
+
+def test_the_payment_of_a_caller_that_returns_a_failed_result_answers_an_equal_one_once(
+    till: Till, place: Session
+) -> None:
+    """Wherever session and ledger are."""
+    till.fails = [SaysSo("the warehouse is closed")]
+    assert asked(till.door(place), "r1/c", "r2/c", "r3/c") == ["failed", "True", "False"]
+    assert len(till.paid) == 2
+
+
+def test_what_a_caller_has_paid_that_is_answered_with_its_own_effect_answers_no_other_call(
+    till: Till, place: Session
+) -> None:
+    """Its message stands for both, wherever session and ledger are."""
+    till.effect, till.fails = "external", []
+    failures = [ValueError("the policy is wrong")]
+
+    class Breaks:
+        name = "breaks"
+
+        def check(self, tool: Any, params: Any, *, context: ToolContext) -> PolicyDecision:
+            return PolicyDecision.allow()
+
+        def on_result(self, tool: Any, params: Any, result: Any, *, context: ToolContext) -> None:
+            if failures:
+                raise failures.pop()
+
+    door = executor(*till.tools(), policies=(Breaks(),), session=place, effect_ledger=till.ledger)
+    assert asked(door, "r1/c", "r2/c", "r3/c") == ["failed", "False", "False"]
+    assert len(till.paid) == 2
 
 
 def test_executors_over_one_session_in_memory_share_what_is_done(till: Till) -> None:

@@ -258,10 +258,10 @@ class EffectLedger:
         """
         return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
 
-    def mark_read(self, row: EffectRow) -> EffectRow | None:
-        """Record at once that a call has an effect which was unread; `None` if another call has been given it."""
-        mark = self.mark_applied(row, ttl=DAY)
-        return mark.row if self._store.apply(UnitOfWork((mark,))) is None else None
+    def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
+        """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
+        marks = [self.mark_applied(each, ttl=DAY) for each in (row, *below)]
+        return marks[0].row if self._store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
