@@ -10,8 +10,9 @@ each of them, and at that line it is interrupted in one of three ways:
 | exception | an exception is raised | lines of the pipeline, the session and the handler, in the thread of the caller |
 
 After that the same call is made once more. Where a call has ended by an exception, and so without a message, another
-one is interrupted at that line, and an equal call in another reply is made after it. The effect must have happened at
-most once, its row must not have been failed while it had happened, and the second call must be answered.
+one is interrupted at that line, and an equal call in another reply is made after it. A call whose task has returned its
+message has one, also if the interrupt comes before what awaits it goes on. The effect must have happened at most once,
+its row must not have been failed while it had happened, and the second call must be answered.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import External, Tool
 from handrail.prompt.idempotency import slot_key
-from handrail.runtime import Deadline, Session, ToolCall
+from handrail.runtime import Deadline, Session, ToolCall, ToolMessage
 from handrail.session.call_ref import CallRef
 
 Way = Literal["Ctrl-C", "cancel", "exception"]
@@ -301,9 +302,12 @@ class World:
         return tracer, _traced(tracer, run)
 
     def _asyncio(self, call: ToolCall, at: Place | None) -> tuple[Tracer, bool]:
+        tasks: list[asyncio.Task[ToolMessage]] = []
+
         async def main() -> None:
             loop = asyncio.get_running_loop()
-            task = asyncio.ensure_future(self.executor.execute_async(call, reply=_reply(call)))
+            task = asyncio.create_task(self.executor.execute_async(call, reply=_reply(call)))
+            tasks.append(task)
             cancelled, caller = threading.Event(), threading.get_ident()
 
             def cancel() -> None:
@@ -326,7 +330,10 @@ class World:
             await task
 
         tracer = Tracer(at, _nothing, raises=self._case.way == "exception")
-        return tracer, _traced(tracer, lambda: asyncio.run(main()))
+        raised = _traced(tracer, lambda: asyncio.run(main()))
+        # Another thread may interrupt it when its task has a message, and what awaits that has not.
+        has_message = any(not task.cancelled() and task.exception() is None for task in tasks)
+        return tracer, raised and not has_message
 
     def has_happened(self, call: ToolCall) -> bool:
         """Whether the effect of a call has happened."""
