@@ -20,8 +20,9 @@ CORE = (
 )
 """The quick ones among the tests of `make test-fast`."""
 
-OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off or without_locks"
-"""The tests among them that are about a server, or about what is hidden."""
+OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off or without_locks or removed_while_open"
+"""The tests among them that are about a server, about what is hidden, or about a file that is removed while it is open,
+which only POSIX permits."""
 
 
 @pytest.mark.timeout(180)  # other tests, on a machine that is busy with these

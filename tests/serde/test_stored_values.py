@@ -89,6 +89,10 @@ def test_a_message_shows_what_a_store_refuses() -> None:
     assert result_codec(cls).dump(cls(card)) == {"x": {"name": "a"}}
 
 
+def _status(value: object) -> Status:
+    return Status(value)
+
+
 def _with_decimal_keys(found: dict[str, int]) -> dict[Decimal, int]:
     return {Decimal(key): item for key, item in found.items()}
 
@@ -99,7 +103,7 @@ TAKEN: list[tuple[Any, Any]] = [
     (float, 2),
     (float | str, 2),
     (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
-    (Annotated[Status, BeforeValidator(Status)], Status.DONE),
+    (Annotated[Status, BeforeValidator(_status)], Status.DONE),
     (Annotated[dict[Decimal, int], BeforeValidator(_with_decimal_keys)], {Decimal("1.5"): 1}),
     (float, 2**60),
     (int, HUGE - 1),
