@@ -154,7 +154,8 @@ def _interrupt_lines(options: Options) -> bool:
             faulthandler.cancel_dump_traceback_later()
             broken = broken or bool(count.faults) or not count.raised
             _say(
-                f"{name}, {case}: interrupted at {count.lines} lines, {count.raised} raised, {len(count.faults)} faults"
+                f"{name}, {case}: interrupted at {count.lines} lines, {count.raised} raised, "
+                f"{count.handed_over} handed over, {len(count.faults)} faults"
             )
             for fault in count.faults:
                 _say(f"    {fault}  BROKEN")

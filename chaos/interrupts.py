@@ -96,11 +96,14 @@ class Count:
     Attributes:
         lines: how many lines a call was interrupted at.
         raised: how many of these calls ended by an exception.
+        handed_over: how many others had returned their message when what awaits it was interrupted; more than one, and
+            one more for each hundred lines, are a fault.
         faults: what was wrong: the line, and what was seen there.
     """
 
     lines: int = 0
     raised: int = 0
+    handed_over: int = 0
     faults: list[str] = field(default_factory=list[str])
 
 
@@ -242,6 +245,7 @@ class World:
             case: how calls are made.
         """
         self.paid: Counter[str] = Counter()
+        self.handed_over = 0
         self._case = case
         self._url = url
         self._number = 0
@@ -332,7 +336,8 @@ class World:
         tracer = Tracer(at, _nothing, raises=self._case.way == "exception")
         raised = _traced(tracer, lambda: asyncio.run(main()))
         # Another thread may interrupt it when its task has a message, and what awaits that has not.
-        has_message = any(not task.cancelled() and task.exception() is None for task in tasks)
+        has_message = raised and any(not task.cancelled() and task.exception() is None for task in tasks)
+        self.handed_over += has_message
         return tracer, raised and not has_message
 
     def has_happened(self, call: ToolCall) -> bool:
@@ -429,6 +434,9 @@ def play(url: str, case: Case, *, stride: int = 1) -> Count:
                 _interrupt(world, at, count, as_new=True)
         time.sleep(_MOMENT)  # handlers that have started late
         count.faults += [f"{order} happened {times} times" for order, times in world.paid.items() if times > 1]
+        count.handed_over = world.handed_over
+        if count.handed_over > 1 + count.lines // 100:
+            count.faults.append(f"{count.handed_over} calls had their message when what awaits it was interrupted")
     finally:
         threading.settrace(before)
         world.close()
