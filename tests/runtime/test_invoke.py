@@ -16,7 +16,7 @@ from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolConte
 from handrail.resources import Binding, Scope
 from handrail.runtime import Deadline, EffectLedger, IdempotencyConfig, Session, Step, ToolCall, ToolMessage
 from handrail.runtime import invoke as pipeline
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
 from handrail.testing import FakeClock
 from handrail.transaction import current
 from tests.kit import (
@@ -358,4 +358,4 @@ def test_the_table_of_the_docstring_is_the_pipeline() -> None:
     assert table == list(range(1, 14)) == [int(step) for step in Step]
     assert ["LOOK_UP", *others, *last] == [step.name for step in Step]
     assert all(getattr(pipeline, name) is Step[name] for name in (*others, *last))
-    assert Invocation.step is Step.LOOK_UP
+    assert Call.step is Step.LOOK_UP

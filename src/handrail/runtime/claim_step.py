@@ -17,7 +17,7 @@ from handrail.redaction import redacted_logger
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.holders import holding_ticket
@@ -38,7 +38,7 @@ _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
 
-async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
+async def claim_effect(run: Call, tool: Tool[Any, Any]) -> Claim | None:
     """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
 
     Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`. It is `None` if policies
@@ -80,11 +80,11 @@ async def claim_effect(run: Invocation, tool: Tool[Any, Any]) -> Claim | None:
             return stored
 
 
-async def _ask(run: Invocation, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
+async def _ask(run: Call, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
     return await ledger.claim_in(await _apply_of(run, ledger), request, run.mode.in_thread)
 
 
-async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
+async def _apply_of(run: Call, ledger: EffectLedger) -> Apply | None:
     """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
@@ -96,7 +96,7 @@ async def _apply_of(run: Invocation, ledger: EffectLedger) -> Apply | None:
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 
 
-async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> Claim | None:
+async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed) -> Claim | None:
     reached("after-claim")
     ledger = run.environment.effect_ledger
     if run.is_undecided:  # released, because a person may take long to answer
@@ -115,11 +115,11 @@ async def _granted(run: Invocation, tool: Tool[Any, Any], claimed: Claimed) -> C
     return run.claim
 
 
-def _conflict(run: Invocation, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
+def _conflict(run: Call, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
     return _reused_slot(run, answer.row) if tool.idempotency is None else CallRefusedError(answer.message)
 
 
-def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
+def _reused_slot(run: Call, row: EffectRow) -> CallIdReusedError:
     return CallIdReusedError(
         f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
         f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was "
@@ -132,7 +132,7 @@ def _reused_slot(run: Invocation, row: EffectRow) -> CallIdReusedError:
     )
 
 
-def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
+def _request_of(run: Call, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
     said = tool.external or config
@@ -152,7 +152,7 @@ def _request_of(run: Invocation, tool: Tool[Any, Any], key: EffectKey) -> ClaimR
 
 
 async def _stored(
-    run: Invocation, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
+    run: Call, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
 ) -> ReplayedResult | None:
     """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
@@ -167,7 +167,7 @@ async def _stored(
     return None
 
 
-async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
+async def _replayed(run: Call, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
     """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
     try:
         stored = load_result(tool, hit)
@@ -193,7 +193,7 @@ async def _replayed(run: Invocation, tool: Tool[Any, Any], hit: Hit, note: str =
     return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
-async def _settled(run: Invocation, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
+async def _settled(run: Call, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
     ledger = run.environment.effect_ledger
     run.effect_key = seen.key
@@ -248,7 +248,7 @@ class _Waits:
 
     __slots__ = ("_run", "_said")
 
-    def __init__(self, run: Invocation) -> None:
+    def __init__(self, run: Call) -> None:
         self._run = run
         self._said: set[tuple[str, int, datetime | None]] = set()
 
@@ -272,7 +272,7 @@ class _Waits:
             _log.exception("a subscriber of the wait of %s failed", self._run.call.name)
 
 
-def _runs_beside(run: Invocation, row: EffectRow, holder: Ticket | None) -> bool:
+def _runs_beside(run: Call, row: EffectRow, holder: Ticket | None) -> bool:
     """Whether the owner is a call of this process that shares a turn with this one, or is on another session.
 
     A handler left running by a session that has been closed has no turn of the reopened session.
@@ -281,7 +281,7 @@ def _runs_beside(run: Invocation, row: EffectRow, holder: Ticket | None) -> bool
     return holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns)
 
 
-async def _wait_for(run: Invocation, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
+async def _wait_for(run: Call, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
     """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)

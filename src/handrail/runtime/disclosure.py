@@ -128,6 +128,7 @@ class PromptRendering:
         prompt: the bound prompt.
         start: the prompt as it is rendered before anything is opened or closed.
         paths: the paths of the sections with a summary.
+        may_change: whether the prompt has sections that may be opened or closed.
         beside: other prompts of the run, whose sections the tools of this one open and read, too.
         brought: names of tools that are in no prompt, each with the path of the section that brings it.
     """
@@ -141,6 +142,7 @@ class PromptRendering:
         "_tools",
         "beside",
         "brought",
+        "may_change",
         "paths",
         "prompt",
         "start",
@@ -161,6 +163,7 @@ class PromptRendering:
         self._session = session
         self.start: RenderedPrompt[Any] = prompt.render() if rendered is None else rendered
         self.paths: frozenset[str] = frozenset(each.path for each in self.start.sections)
+        self.may_change: bool = bool(self.paths)
         self._start_open = frozenset(each.path for each in self.start.sections if each.is_open)
         # Replaced and never changed, so that readers need no lock.
         self._renderings: dict[frozenset[str], RenderedPrompt[Any]] = {self._start_open: self.start}
@@ -173,7 +176,7 @@ class PromptRendering:
     def showing(self, rendered: RenderedPrompt[Any]) -> PromptRendering:
         """The sections of this one behind another prompt, which shows what it shows whatever is opened."""
         other = PromptRendering(self.prompt, self._session, rendered)
-        other._origin = self
+        other._origin, other.may_change = self, False
         return other
 
     def join(self, other: PromptRendering) -> None:
@@ -186,11 +189,6 @@ class PromptRendering:
             # What is open is stored for the prompt whose tools open it; the other one reads it from there.
             other._joined |= {self.start.name}
             self.beside += (other,)
-
-    @property
-    def may_change(self) -> bool:
-        """Whether the prompt has sections that may be opened or closed."""
-        return bool(self.paths) and self._origin is None
 
     @property
     def now(self) -> RenderedPrompt[Any]:

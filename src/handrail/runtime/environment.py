@@ -20,6 +20,7 @@ from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import OpenSections, PromptRendering
 from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.plan import ToolPlans
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
 from handrail.serde import stored_codec
 from handrail.session import Session
@@ -145,7 +146,8 @@ class Interrupts(NamedTuple):
     ends: int = 0
 
 
-_NONE_YET = Interrupts()
+NO_INTERRUPTS = Interrupts()
+"""Nothing has interrupted them."""
 
 
 class OpenQuestions:
@@ -194,7 +196,7 @@ class OpenQuestions:
 
     def met(self, reply: str | None) -> Interrupts:
         """What has interrupted the calls of the reply so far."""
-        return self._met.get(reply, _NONE_YET)
+        return self._met.get(reply, NO_INTERRUPTS)
 
     def held_back(self, reply: str | None, before: Interrupts) -> bool:
         """Whether a call that has not begun waits behind a question, or behind what was interrupted.
@@ -269,6 +271,8 @@ class Environment:
     """The resources of the prompt."""
     taints: TaintIndex = field(init=False, repr=False)
     """What the session has read that is untrusted."""
+    plans: ToolPlans = field(init=False, repr=False, default_factory=ToolPlans)
+    """What the calls of each tool need."""
 
     @property
     def durable_store(self) -> SessionStore | None:
@@ -355,8 +359,11 @@ class Environment:
 
     def tool(self, name: str, reply: str | None = None) -> Tool[Any, Any] | None:
         """The tool of that name, as the calls of a reply see the prompt, or `None`."""
-        found = self.rendering.seen_by(reply).tool(name)
-        return found or next((tool for tool in self.added_tools if tool.name == name), None)
+        return self.rendering.seen_by(reply).tool(name) or self.added_tool(name)
+
+    def added_tool(self, name: str) -> Tool[Any, Any] | None:
+        """The tool of that name which no section brings, or `None`."""
+        return next((tool for tool in self.added_tools if tool.name == name), None)
 
     def may_run_beside(self, call: ToolCall, reply: str | None) -> bool:
         """Whether a call may run beside its neighbours in a reply; what is not one is refused where it is executed."""

@@ -378,7 +378,10 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, as the pipeline under `Blocking`, without an event loop."""
     with HeldInterrupts():
         try:
-            allow_waiting(partial(coroutine.send, None))
+            if loop_is_running():
+                allow_waiting(partial(coroutine.send, None))
+            else:
+                coroutine.send(None)
         except StopIteration as end:
             returned: T = end.value
             return returned

@@ -50,7 +50,8 @@ from handrail.runtime.execution import (
     is_being_cancelled,
     is_cancelled_elsewhere,
 )
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
+from handrail.runtime.fast import IS_ON, record_straight, run_straight
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.steps import (
     apply_result,
@@ -87,8 +88,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         CallPostponed: the call waits for an approval. It is rolled back, not recorded, and repeated later.
         BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
-    await mode.begin()
-    run = Invocation(call, reply, environment, mode)  # draws the ticket of step 3
+    if not mode.inline:
+        await mode.begin()
+    run = Call(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         ended = await _run(run)
         if not ended.success and run.raises is None:
@@ -104,54 +106,70 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         raise
 
 
-async def _run(run: Invocation) -> ToolResult[Any] | ToolMessage:
+async def _run(run: Call) -> ToolResult[Any] | ToolMessage:
     """Steps 1 to 12: the result of a call, or the message of the same call that has a final record."""
+    is_straight = IS_ON and run.is_straight
     try:
-        if run.has_identity and (answer := await run.answer_from_record()) is not None:
-            return answer  # the call has a final record
-        tool = run.tool or await unknown_tool(run)
-        run.step = PARSE
-        await parse_arguments(run, tool)
-        if run.turn.waits:
-            run.step = TURN
-            if (answer := await run.take_turn()) is not None:
-                return answer  # the same call has run before this one
-        if run.policies:
-            run.step = POLICY
-            questions = await check_policies(run, tool)
-            run.step = APPROVAL
-            await request_approval(run, tool, questions)
-        run.step = DEADLINE
-        await run.check_ready(tool)
-        run.step = CLAIM
-        claim = await _claim(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
-        run.step = BEGIN
-        with run.begin(tool, claim) as transaction:
-            try:
-                run.step = HANDLER
-                result = await run_handler(run, tool, claim)
-                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer  # the same call has run concurrently
-                if result.success:
-                    run.step = APPLY
-                    await apply_result(run, result, claim, transaction)
-                    run.step = COMMIT
-                    await run.commit(result, claim, transaction)  # without this line, the call is rolled back
-                else:
-                    result = run.note_failed_result(result)
-            finally:
-                if transaction.must_roll_back:
-                    await run.roll_back(transaction)
+        if is_straight and run.tool is not None:
+            result = await run_straight(run, run.tool)
+        else:
+            result = await _take_steps(run)
+        if isinstance(result, ToolMessage):
+            return result
     except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
+        is_straight = False
         result, answer = await _outcome_of(run, error)
         if answer is not None:
             return answer  # the same call was recorded meanwhile
     run.step = RECORD
-    await record_call(run, result)
+    if is_straight:
+        record_straight(run, result)
+    else:
+        await record_call(run, result)
     return result
 
 
-async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:
+async def _take_steps(run: Call) -> ToolResult[Any] | ToolMessage:
+    """Steps 1 to 11."""
+    run.note_interrupts()
+    if run.has_identity and (answer := await run.answer_from_record()) is not None:
+        return answer  # the call has a final record
+    tool = run.tool or await unknown_tool(run)
+    run.step = PARSE
+    await parse_arguments(run, tool)
+    if run.turn.waits:
+        run.step = TURN
+        if (answer := await run.take_turn()) is not None:
+            return answer  # the same call has run before this one
+    if run.plan.policies:
+        run.step = POLICY
+        questions = await check_policies(run, tool)
+        run.step = APPROVAL
+        await request_approval(run, tool, questions)
+    run.step = DEADLINE
+    await run.check_ready(tool)
+    run.step = CLAIM
+    claim = await _claim(run, tool) if tool.claims or run.has_deferred else NO_CLAIM
+    run.step = BEGIN
+    with run.begin(tool, claim) as transaction:
+        try:
+            run.step = HANDLER
+            result = await run_handler(run, tool, claim)
+            if run.turn.shared and (answer := await run.take_first_turn()) is not None:
+                return answer  # the same call has run concurrently
+            if not result.success:
+                return run.note_failed_result(result)
+            run.step = APPLY
+            await apply_result(run, result, claim, transaction)
+            run.step = COMMIT
+            await run.commit(result, claim, transaction)  # without this line, the call is rolled back
+        finally:
+            if transaction.must_roll_back:
+                await run.roll_back(transaction)
+    return result
+
+
+async def _claim(run: Call, tool: Tool[Any, Any]) -> Claim:
     """Step 7; and steps 4 to 7 once more for an effect that had been started, and is found not to have happened."""
     claim = await claim_effect(run, tool)
     if claim is not None:
@@ -166,8 +184,8 @@ async def _claim(run: Invocation, tool: Tool[Any, Any]) -> Claim:
     return await _claim(run, tool)
 
 
-async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
-    """The outcome of an exception; see `Invocation.fail`."""
+async def _outcome_of(run: Call, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
+    """The outcome of an exception; see `Call.fail`."""
     if is_cancelled_elsewhere(error):
         cause, error = error, CancelledElsewhereError()
         error.__cause__ = cause
@@ -186,7 +204,7 @@ async def _outcome_of(run: Invocation, error: BaseException) -> tuple[ToolResult
 
 
 async def _ask_at_once(
-    run: Invocation, failed: ToolResult[Any], error: BaseException
+    run: Call, failed: ToolResult[Any], error: BaseException
 ) -> tuple[ToolResult[Any], ToolMessage | None]:
     """The outcome of a call whose handler has ended in doubt, once its reconciler was asked."""
     tool = run.tool or await unknown_tool(run)
@@ -203,7 +221,7 @@ async def _ask_at_once(
     return ToolResult.error(f"{message}{tool.name} has not taken effect."), None
 
 
-async def _answer_anew(run: Invocation, error: BaseException) -> ToolResult[Any]:
+async def _answer_anew(run: Call, error: BaseException) -> ToolResult[Any]:
     """Steps 7 to 11 once more, for a call whose effect has happened; its handler does not run.
 
     Raises:

@@ -56,7 +56,7 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
@@ -86,7 +86,7 @@ _RESULT: type[object] = ToolResult
 # --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
 
 
-async def unknown_tool(run: Invocation) -> Never:
+async def unknown_tool(run: Call) -> Never:
     """Refuse a call of an unknown tool.
 
     Raises:
@@ -119,7 +119,7 @@ async def unknown_tool(run: Invocation) -> Never:
     raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
-async def _started(run: Invocation) -> OpenCall | None:
+async def _started(run: Call) -> OpenCall | None:
     """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
@@ -129,7 +129,7 @@ async def _started(run: Invocation) -> OpenCall | None:
     return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
-async def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
+async def parse_arguments(run: Call, tool: Tool[Any, Any]) -> None:
     """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
 
     Raises:
@@ -142,15 +142,24 @@ async def parse_arguments(run: Invocation, tool: Tool[Any, Any]) -> None:
         run.add_secrets(written_arguments(run.call), tool.masking)
         if run.environment.settles is None:
             await _refuse_masks(run, tool)
-    try:
-        run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
-    except ParseError as error:
-        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+    read_arguments(run, tool)
     if run.secrets is not None:
         run.add_secrets(tool.with_secrets(run.params), tool.masking)
 
 
-async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
+def read_arguments(run: Call, tool: Tool[Any, Any]) -> None:
+    """Parse the arguments into `run.params`, without a look at secrets.
+
+    Raises:
+        ParseError: as `parse_arguments`.
+    """
+    try:
+        run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
+    except ParseError as error:
+        raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
+
+
+async def _refuse_masks(run: Call, tool: Tool[Any, Any]) -> None:
     """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
     masked = masks_in(run.call, tool)
     if not masked:
@@ -179,7 +188,7 @@ async def _refuse_masks(run: Invocation, tool: Tool[Any, Any]) -> None:
     )
 
 
-async def _has_taken_effect(run: Invocation, tool: Tool[Any, Any]) -> bool:
+async def _has_taken_effect(run: Call, tool: Tool[Any, Any]) -> bool:
     """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
     if not tool.claims or tool.idempotency is not None or not run.has_identity:
         return False
@@ -208,7 +217,7 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 # --------------------------------------------------------------------------------------------------- step 4: policies
 
 
-async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
+async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
     """Let every policy of the tool decide; returns the questions of those that ask.
 
     A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
@@ -238,9 +247,9 @@ async def check_policies(run: Invocation, tool: Tool[Any, Any]) -> tuple[PolicyQ
     return await _ask_each(run, tool, context)
 
 
-async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
+async def _ask_each(run: Call, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
-    for policy in run.policies:
+    for policy in run.plan.policies:
         with run.turn.judged():
             question = await ask_policy(policy, tool, run.params, context, run.by_policy)
         if question is not None:
@@ -251,7 +260,7 @@ async def _ask_each(run: Invocation, tool: Tool[Any, Any], context: ToolContext)
 # -------------------------------------------------------------------------------------------------- step 9: the handler
 
 
-async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
+async def run_handler(run: Call, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
     """Run the handler and check its result; reports to the claim what is known of the effect.
 
     An awaitable returned by a `def` handler is awaited, within the same time. If the claim already has the result, the
@@ -297,20 +306,29 @@ async def run_handler(run: Invocation, tool: Tool[Any, Any], claim: Claim) -> To
         await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
     else:
         claim.returned(returned)
+    return checked_result(tool, returned, stored=run.plan.is_stored)
+
+
+def checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool = False) -> ToolResult[Any]:
+    """What a handler returned, if it is a result of the tool; `stored` is whether the session is in a store.
+
+    Raises:
+        CallRefusedError: it is not.
+    """
     if not is_result(returned):
         drop_unawaited(returned)
         raise _invalid_result(tool, f"returned a value of type {type(returned).__name__} instead of a ToolResult")
-    # The fast path: nearly all results are so.
+    # Nearly all results are so.
     fits = type(returned.value) is tool.result_type or (returned.value is None and returned.success is False)
     fits = fits and type(returned.message) is str and type(returned.success) is bool
-    fault = None if fits and not returned.parts else tool.fault_of(returned, stored=run.is_stored)
+    fault = None if fits and not returned.parts else tool.fault_of(returned, stored=stored)
     if fault:
         drop_unawaited(returned.value)
         raise _invalid_result(tool, fault)
     return returned
 
 
-def note_taint(run: Invocation, tool: Tool[Any, Any]) -> None:
+def note_taint(run: Call, tool: Tool[Any, Any]) -> None:
     """Record that the session has read what an untrusted tool returns, however its handler has ended.
 
     Raises:
@@ -334,7 +352,7 @@ def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
     return claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
 
 
-async def _run_bounded(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
+async def _run_bounded(run: Call, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
@@ -356,25 +374,37 @@ def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:
     )
 
 
-def _call(run: Invocation, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
-    body = partial(cast("Callable[..., Any]", tool.handler), run.params, context=context)
+def _call(run: Call, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
     raise_held_interrupt()  # one that came before this does not leave the effect unknown
     claim.hand_over()
     try:
-        return allow_interrupts(body)
-    except TypeError as error:
-        called = error.__traceback__ and error.__traceback__.tb_next
-        if called is not None and called.tb_next is None:  # raised before the handler's first line
-            raise handler_mismatch(tool, error) from error
-        raise
+        return allow_interrupts(partial(call_handler, tool, run.params, context))
     finally:
         claim.left()
+
+
+def call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
+    """Call the handler of a tool.
+
+    Raises:
+        HandlerMismatchError: it does not take these arguments.
+        BaseException: what it raises.
+    """
+    handler: Callable[..., Any] | None = tool.handler
+    if handler is None:
+        raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
+    try:
+        return handler(params, context=context)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # before the handler's first line
+            raise handler_mismatch(tool, error) from error
+        raise
 
 
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
-async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+async def apply_result(run: Call, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
     """Apply a successful result; an exception rolls the call back.
 
     The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
@@ -395,18 +425,26 @@ async def apply_result(run: Invocation, result: ToolResult[Any], claim: Claim, t
             await apply_effect(run, claim, result)
         if not await _note_applied(run, claim, claim.effect):
             return
-    if run.policies and tool is not None:
+    if run.plan.policies and tool is not None:
         await _record_by_policies(run, tool, result, claim)
-    value: object = result.value
-    if hasattr(type(value), "__dataclass_fields__"):
-        session.dispatch(value)
+    apply_value(session, result.value)
     if tool is not None and tool.sanitizes:
         from handrail.taint.policy import note_sanitized  # noqa: PLC0415
 
-        note_sanitized(session, tool, run.ref, value)
+        note_sanitized(session, tool, run.ref, result.value)
 
 
-async def _note_applied(run: Invocation, claim: Claim, effect: EffectRef) -> bool:
+def apply_value(session: Session, value: object) -> None:
+    """Dispatch the value of a success to the session, if it is an event.
+
+    Raises:
+        Exception: what a reducer or a subscriber raises.
+    """
+    if hasattr(type(value), "__dataclass_fields__"):
+        session.dispatch(value)
+
+
+async def _note_applied(run: Call, claim: Claim, effect: EffectRef) -> bool:
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
@@ -425,9 +463,9 @@ def _has_applied(session: Session, effect: EffectRef) -> bool:
     return any(one.effect_id == effect.effect_id for one in reversed(session[EffectApplied]))
 
 
-async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
+async def _record_by_policies(run: Call, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
     context = run.handler_context or run.context(claim)
-    for policy in run.policies:
+    for policy in run.plan.policies:
         on_result: Callable[..., object] = policy.on_result
         noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
@@ -437,7 +475,7 @@ async def _record_by_policies(run: Invocation, tool: Tool[Any, Any], result: Too
 # -------------------------------------------------------------------------------------------------- step 12: the record
 
 
-async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
+async def record_call(run: Call, result: ToolResult[Any]) -> None:
     """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
@@ -451,7 +489,7 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
         if event is None:
             event = run.event(result)
             nested = run.turn.outer is not None
-            if nested or not run.is_stored:  # the record of a nested call is written with its parent
+            if nested or not run.plan.is_stored:  # the record of a nested call is written with its parent
                 session.log_event(event, run.ref, nested=nested)
             else:
                 await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
@@ -465,10 +503,11 @@ async def record_call(run: Invocation, result: ToolResult[Any]) -> None:
             raise
         run.raises = error
     if event is not None and session.listens(ToolInvoked):
-        _notify_listeners(run, event)
+        notify_listeners(run, event)
 
 
-def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
+def notify_listeners(run: Call, event: ToolInvoked) -> None:
+    """Notify reducers and subscribers of a recorded call; what they raise is logged."""
     try:
         if run.claim.unsettled and run.claim.effect is not None:
             from handrail.runtime.call_events import EffectUnsettled  # noqa: PLC0415
@@ -480,7 +519,7 @@ def _notify_listeners(run: Invocation, event: ToolInvoked) -> None:
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
 
 
-def _announce(run: Invocation, event: ToolInvoked) -> None:
+def _announce(run: Call, event: ToolInvoked) -> None:
     """Notify reducers and subscribers of the call: in its turn, if it has acquired it, and otherwise after it.
 
     In its turn they may write, in a transaction of their own; concurrently with other calls, only to the session. A
@@ -509,18 +548,18 @@ def _announce(run: Invocation, event: ToolInvoked) -> None:
 # ------------------------------------------------------------------------------------------------- step 13: the message
 
 
-def is_plain(run: Invocation) -> bool:
+def is_plain(run: Call) -> bool:
     """Whether nothing is left of a call but its message: it has had no effects, and is due no feedback."""
     return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None
 
 
-async def message_with_feedback(run: Invocation, result: ToolResult[Any]) -> ToolMessage:
+async def message_with_feedback(run: Call, result: ToolResult[Any]) -> ToolMessage:
     """The message with the feedback that is due; that of a nested call, which the program reads, without.
 
     What the ledger answers is not what the model has just done, and is given none.
 
     Raises:
-        BaseException: as `Invocation.message`.
+        BaseException: as `Call.message`.
     """
     message, feedback = run.message(result), run.environment.feedback
     if feedback is not None and run.turn.outer is None and not run.replayed:

@@ -42,7 +42,7 @@ from handrail.runtime.calls import ToolInvoked
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import NO_CLAIM, is_result, leave_unread, unknown_outcome
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.holders import is_in_use, leave_holder, take_unread
@@ -65,7 +65,7 @@ _log = redacted_logger("handrail.runtime")
 
 
 async def repeated_effect(
-    run: Invocation, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
+    run: Call, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
 ) -> EffectRow | None:
     """The effect that answers a call which repeats it; `None` if the call is a new one.
 
@@ -105,7 +105,7 @@ async def repeated_effect(
     return None
 
 
-def _is_meant(run: Invocation, row: EffectRow) -> bool:
+def _is_meant(run: Call, row: EffectRow) -> bool:
     """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
@@ -117,7 +117,7 @@ def _is_meant(run: Invocation, row: EffectRow) -> bool:
     return is_same or is_in_use(row)
 
 
-async def _take(run: Invocation, row: EffectRow) -> bool:
+async def _take(run: Call, row: EffectRow) -> bool:
     """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
     ledger, ticket = run.environment.effect_ledger, run.turn.ticket
     if not run.shares_store:
@@ -137,7 +137,7 @@ def _note_at_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -
     caller.nested_calls[row.effect_id] = NestedCall(lambda: (note,), lambda: False)
 
 
-def _starts_handler(run: Invocation, slot: EffectKey) -> bool:
+def _starts_handler(run: Call, slot: EffectKey) -> bool:
     """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered from its row."""
     ledger = run.environment.effect_ledger
     own = ledger.row(slot.key, partition=slot.partition)
@@ -165,7 +165,7 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-async def leave_unread_effects(run: Invocation, *, has_message: bool = False, is_ending: bool = False) -> None:
+async def leave_unread_effects(run: Call, *, has_message: bool = False, is_ending: bool = False) -> None:
     """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
 
     A store that fails here is logged.
@@ -181,7 +181,7 @@ async def leave_unread_effects(run: Invocation, *, has_message: bool = False, is
         await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))
 
 
-def _leave_unread(run: Invocation, *, has_message: bool) -> None:
+def _leave_unread(run: Call, *, has_message: bool) -> None:
     session = run.environment.session
     try:
         leave_unread(NO_CLAIM, run.nested_calls)
@@ -193,7 +193,7 @@ def _leave_unread(run: Invocation, *, has_message: bool) -> None:
         _log.exception("what %s has done is not left to an equal call", run.call.name)
 
 
-async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | None:
+async def settle_at_once(run: Call, tool: Tool[Any, Any]) -> EffectRow | None:
     """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
 
     Raises:
@@ -209,7 +209,7 @@ async def settle_at_once(run: Invocation, tool: Tool[Any, Any]) -> EffectRow | N
         return None
 
 
-async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
+async def settle_unknown(run: Call, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
     """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
 
     Args:
@@ -243,7 +243,7 @@ async def settle_unknown(run: Invocation, tool: Tool[Any, Any], row: EffectRow, 
     return standing
 
 
-async def _ask_reconciler(run: Invocation, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
+async def _ask_reconciler(run: Call, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
     """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
     note_taint(run, tool)
@@ -320,7 +320,7 @@ def _fault_of(result: ToolResult[Any], tool: Tool[Any, Any]) -> str | None:
     return None
 
 
-def _params_of(row: EffectRow, run: Invocation, tool: Tool[Any, Any], message: str) -> object:
+def _params_of(row: EffectRow, run: Call, tool: Tool[Any, Any], message: str) -> object:
     """The parameters that an unknown effect started with; see `started_params`.
 
     Raises:

@@ -25,7 +25,7 @@ from handrail.runtime.calls import Step, ToolInvoked, reused_id, written_argumen
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, describe_error
-from handrail.runtime.invocation import Invocation
+from handrail.runtime.call import Call
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
@@ -132,7 +132,7 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
             raise reused_id(record)
 
 
-async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval | None:
+async def recorded_answer(run: Call, request: ApprovalRequest) -> Approval | None:
     """The answer that a person has recorded to a request; `None` if there is none that covers it.
 
     Raises:
@@ -141,7 +141,7 @@ async def recorded_answer(run: Invocation, request: ApprovalRequest) -> Approval
     return await _read(run, request.tool, partial(_recorded, run, request))
 
 
-async def recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+async def recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
     """The no that a person has recorded to a call that cannot run, because its secrets are not stored; else `None`.
 
     Raises:
@@ -150,7 +150,7 @@ async def recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
     return await _read(run, tool, partial(_recorded_no, run, tool))
 
 
-async def _read(run: Invocation, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
+async def _read(run: Call, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
     session = run.environment.session
     # The common case costs no reading, and so no thread.
     if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
@@ -163,7 +163,7 @@ async def _read(run: Invocation, tool: Tool[Any, Any], read: Callable[[], Approv
         ) from error
 
 
-def question_of(run: Invocation, reason: str) -> CallQuestion | None:
+def question_of(run: Call, reason: str) -> CallQuestion | None:
     """What the approver was asked about a call that stays open, for the session to store.
 
     `None` if the call waits for something else, or if the approver records its questions itself.
@@ -181,7 +181,7 @@ def question_of(run: Invocation, reason: str) -> CallQuestion | None:
     )
 
 
-def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
+def _recorded(run: Call, request: ApprovalRequest) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
     if item is None or item.question is None or item.tool != request.tool.name:
         return None
@@ -201,7 +201,7 @@ def _recorded(run: Invocation, request: ApprovalRequest) -> Approval | None:
     return Approval(answer.approved, answer.reason)
 
 
-def _recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
+def _recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
     if item is None or item.question is None or item.tool != tool.name:
         return None
@@ -213,14 +213,14 @@ def _recorded_no(run: Invocation, tool: Tool[Any, Any]) -> Approval | None:
     return Approval(approved=False, reason=answer.reason)
 
 
-def _last_attempt(run: Invocation) -> datetime | None:
+def _last_attempt(run: Call) -> datetime | None:
     """When the newest attempt of the call was recorded."""
     record = run.environment.session.recorded_call(recorded_as(run.ref))
     return record.at if isinstance(record, ToolInvoked) else None
 
 
 def _given(
-    run: Invocation, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
+    run: Call, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
 ) -> CallAnswer | None:
     """The answer that a person has given to an open question while the session was held."""
     session = run.environment.session
@@ -234,7 +234,7 @@ def _asks(request: ApprovalRequest) -> tuple[str, ...]:
     return tuple(f"{question.policy}: {question.text}" for question in request.questions)
 
 
-def _digest(run: Invocation) -> str:
+def _digest(run: Call) -> str:
     """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
 
     Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.

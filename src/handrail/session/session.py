@@ -450,11 +450,13 @@ class Session:
         route = self._rules.route(type(event))
         if route.logged:
             self.log_item(type(event), event)
-        self.announce(event)
+        self._announce(event, route)
 
     def announce(self, event: object) -> None:
         """The same for an event that is in its LOG already; see `dispatch`."""
-        route = self._rules.route(type(event))
+        self._announce(event, self._rules.route(type(event)))
+
+    def _announce(self, event: object, route: EventRoute) -> None:
         if route.logged and not route.reducers:
             self.dispatcher.dispatch(event)
             return

@@ -38,7 +38,7 @@ from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
 from handrail.runtime.disclosure import OpenSections
-from handrail.runtime.environment import Environment, Interrupts
+from handrail.runtime.environment import NO_INTERRUPTS, Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import (
     STORE_GONE,
@@ -52,6 +52,7 @@ from handrail.runtime.failures import (
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
+from handrail.runtime.plan import ToolPlan
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
@@ -64,7 +65,7 @@ T = TypeVar("T")
 _log = redacted_logger("handrail.runtime")
 
 
-class Invocation:
+class Call:
     """Owns the state that changes while a call runs; created by `invoke`, passed to its steps.
 
     Attributes:
@@ -74,8 +75,8 @@ class Invocation:
         reply: the reply of the model that asked for it, as the caller named it.
         interrupts: what had interrupted the calls of that reply when this one arrived.
         mode: how to wait and to run what may take long.
+        plan: what the calls of the tool need.
         tool: the tool, if one has that name.
-        policies: the policies of the tool.
         turn: its queue positions, taken when this was created.
         resources: where the handler gets its resources; owns those of this call alone.
         step: the current step.
@@ -89,7 +90,6 @@ class Invocation:
         claim_conditions: the locks that must be valid for the claim to be granted.
         claim: the right to run the handler, once the transaction has begun.
         committed_event: the event that records the call, if it was committed together with it.
-        is_stored: whether the session is in a store.
         has_identity: whether the session recognizes a repeat of the call. Calls without a reply are recognized only in
             a stored session; nested calls never are, because their parent may have been rolled back.
         is_final: whether a repeat of the call is answered from the record, unless the claim is unsettled; see
@@ -115,6 +115,8 @@ class Invocation:
     claim_conditions: tuple[SessionHeld, ...] = ()
     claim: Claim = NO_CLAIM
     is_final: bool = True
+    has_identity: bool = False
+    interrupts: Interrupts = NO_INTERRUPTS
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
@@ -129,27 +131,36 @@ class Invocation:
         self.call = call
         self.environment = environment
         self.reply: str | None = reply
-        self.interrupts: Interrupts = environment.questions.met(reply)
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise.
-        tool = environment.tool(call.name, reply) if type(call.name) is str else None
-        self.tool: Tool[Any, Any] | None = tool
-        self.policies: tuple[ToolPolicy, ...] = () if tool is None else environment.policies_for(call.name, reply)
-        self.is_stored: bool = environment.session.store is not None
-        is_named = reply is not None or (self.is_stored and bool(call.id))
-        self.has_identity: bool = is_named and environment.settles is None  # what is settled anew has a record
+        plan = environment.plans.find(call.name if type(call.name) is str else "", reply, environment)
+        self.plan: ToolPlan = plan
+        self.tool: Tool[Any, Any] | None = plan.tool
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_calls: NestedCalls = {}
-        resources = environment.resources
-        beside = tool is not None and tool.concurrent
-        self.resources: CallScope = resources.concurrent_call_scope() if beside else resources.call_scope()
-        self.turn: CallTurn = CallTurn(tool, environment)
+        self.resources: CallScope = plan.open_scope()
+        self.turn: CallTurn = CallTurn(plan.tool, environment)
         outer = self.turn.outer
-        if outer is not None:
-            self.is_final = self.has_identity = False
+        if outer is None:
+            is_named = reply is not None or (plan.is_stored and bool(call.id))
+            self.has_identity = is_named and environment.settles is None  # what is settled anew has a record
+        else:
+            self.is_final = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
         self.turn.queue()  # the last: from here on the ticket has to be released, whatever happens
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether nothing has to be waited for, looked up or settled; see `handrail.runtime.fast`."""
+        turn = self.turn
+        if not self.plan.is_straight or turn.caller is not None or turn.waits or self.mode.inline is self.plan.is_async:
+            return False
+        return not self.has_identity or self.environment.session.recorded_call(self.ref) is None
+
+    def note_interrupts(self) -> None:
+        """Take note of what has interrupted the calls of the reply until now."""
+        self.interrupts = self.environment.questions.met(self.reply)
 
     def close(self) -> None:
         """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
@@ -326,6 +337,21 @@ class Invocation:
             nested_calls=self.nested_calls,
         )
 
+    def begin_plain(self, tool: Tool[Any, Any]) -> Transaction:
+        """As `begin`, for a call that is not nested, in a session in memory, without a claim."""
+        return Transaction(
+            tool.name,
+            ticket=self.turn.ticket,
+            writes=tool.writes,
+            participants=self.environment.resources.untracked_participants(),
+            call=self.ref,
+            nested_calls=self.nested_calls,
+        )
+
+    def note_handler(self, seconds: float) -> None:
+        """Take note of how long the handler ran."""
+        self.handler_seconds = seconds
+
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler; it refers to the claim only once that is held.
 
@@ -350,7 +376,7 @@ class Invocation:
         self.resources.close()
         if claim.effect is not None:
             claim.record_on_commit(result)
-        if self.is_stored and transaction.parent is None:
+        if self.plan.is_stored and transaction.parent is None:
             self.committed_event = self.event(result)
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
@@ -524,7 +550,7 @@ class Invocation:
         if isinstance(self.raises, VisibilityExpansionRequired):
             # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
             self.opening = self.environment.rendering.opening(self.raises, self.ref.reply)
-        event = self.event(result) if self.is_stored and turn.outer is None else None
+        event = self.event(result) if self.plan.is_stored and turn.outer is None else None
         with Transaction(
             self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
         ) as transaction:

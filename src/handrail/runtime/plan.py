@@ -1,0 +1,87 @@
+"""What the calls of one tool need, worked out once for a rendering of the prompt.
+
+A plan is made with the first call of a tool, and is kept by the environment of the run until the prompt is rendered in
+another way. What a tool does not need costs its calls nothing: a call that needs none of it runs straight through
+(`handrail.runtime.fast`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from handrail.prompt import RenderedPrompt, Tool, ToolPolicy
+from handrail.resources.context import CallScope
+
+if TYPE_CHECKING:
+    from handrail.runtime.environment import Environment
+
+
+class ToolPlan:
+    """What the calls of one tool need.
+
+    Attributes:
+        tool: the tool; `None` for a name that no tool has.
+        policies: the policies of the tool, in the order in which they decide.
+        is_async: whether its handler is a coroutine function.
+        open_scope: opens the resources of one call.
+        is_stored: whether the session of the run is in a store.
+        is_untrusted: whether what the tool returns is marked as the content of third parties.
+        is_straight: whether a call needs nothing but its turn, its transaction and its record; see
+            `handrail.runtime.fast`.
+    """
+
+    __slots__ = ("is_async", "is_straight", "is_stored", "is_untrusted", "open_scope", "policies", "tool")
+
+    def __init__(
+        self, tool: Tool[Any, Any] | None, policies: tuple[ToolPolicy, ...], environment: Environment
+    ) -> None:
+        """Work out what the calls of a tool need in a run.
+
+        Args:
+            tool: the tool; `None` if there is none.
+            policies: its policies.
+            environment: what all calls of the run share.
+        """
+        self.tool: Tool[Any, Any] | None = tool
+        self.policies: tuple[ToolPolicy, ...] = policies
+        self.is_async: bool = tool is not None and tool.is_async
+        resources, beside = environment.resources, tool is not None and tool.concurrent
+        self.open_scope: Callable[[], CallScope] = (
+            resources.concurrent_call_scope if beside else resources.call_scope
+        )
+        self.is_stored: bool = environment.session.store is not None
+        untrusted = environment.prompt.template.untrusted_tools
+        self.is_untrusted: bool = tool is not None and (tool.untrusted or tool.name in untrusted)
+        self.is_straight: bool = tool is not None and not policies and self._is_straight(tool, environment)
+
+    def _is_straight(self, tool: Tool[Any, Any], environment: Environment) -> bool:
+        is_bound = tool.timeout is not None or tool.claims or tool.concurrent or tool.handler is None
+        is_watched = self.is_untrusted or tool.sanitizes or tool.masking.hides or tool.result_masking.hides
+        shares = environment.deadline is not None or environment.feedback is not None or environment.within is not None
+        return not (is_bound or is_watched or shares or self.is_stored or environment.settles is not None)
+
+
+class ToolPlans:
+    """The plans of the tools of one run. Threads may share it: two that meet a new tool may make two equal plans."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        """Begin without a plan."""
+        self._made: tuple[RenderedPrompt[Any] | None, dict[str, ToolPlan]] = (None, {})
+
+    def find(self, name: str, reply: str | None, environment: Environment) -> ToolPlan:
+        """The plan of the tool of that name, as the calls of a reply see the prompt of the run."""
+        rendered = environment.rendering.seen_by(reply)
+        made, plans = self._made
+        if rendered is not made:
+            self._made = (rendered, plans := {})
+        plan = plans.get(name)
+        if plan is None:
+            own = rendered.tool(name)
+            tool = own or environment.added_tool(name)
+            plan = ToolPlan(tool, () if tool is None else environment.policies_for(name, reply), environment)
+            if own is not None:  # others come and go while the prompt stays the same
+                plans[name] = plan
+        return plan
