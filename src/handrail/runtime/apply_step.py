@@ -18,9 +18,9 @@ from handrail.interrupts import allow_interrupts
 from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
+from handrail.runtime.call import Call
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, run_to_end
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import Claim
 from handrail.runtime.ledger.recorded_arguments import started_params
 from handrail.runtime.ledger.unapplied import UnappliedResult

@@ -30,18 +30,22 @@ from handrail.limits import seconds_left
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
+from handrail.runtime.call import Call
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
-from handrail.runtime.call import Call
 from handrail.session.call_ref import ToolCall
 
 _log = redacted_logger("handrail.runtime")
 
 
-async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...]) -> None:
+async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...] | None) -> bool:
     """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
+
+    Returns:
+        Whether it is decided that the call may run. It is not if an earlier attempt has started its effect, so that it
+        is too late to decide; `questions` are `None` if the policies have found that out.
 
     Raises:
         Denial: the answer is no.
@@ -50,10 +54,9 @@ async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[Pol
         DeveloperMistake: the approver answered neither yes nor no, or requested an unbound resource.
     """
     if not questions:
-        return
+        return questions is not None
     if await has_started(run, tool):
-        run.is_undecided = True
-        return
+        return False
     from handrail.runtime.waiting_calls import recorded_answer  # noqa: PLC0415
 
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
@@ -75,6 +78,7 @@ async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[Pol
         answer = await recorded_answer(run, request) or answer
     if not answer.approved:
         raise refusal_of(tool.name, answer)
+    return True
 
 
 def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:

@@ -23,20 +23,17 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
-from handrail.prompt.content_parts import TextPart
 from handrail.prompt.policies.policy import policy_may_block
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import (
     CallSecrets,
     current_call_secrets,
-    current_redaction,
     redacted,
     redacted_logger,
     use_call_secrets,
 )
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
+from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import NO_INTERRUPTS, Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
@@ -50,13 +47,12 @@ from handrail.runtime.failures import (
     safe_refusal,
 )
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread
-from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
-from handrail.runtime.masked_records import has_same_secrets, masked_record, masked_result, secrets_in
+from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
+from handrail.runtime.messages import answer_from_record
 from handrail.runtime.plan import ToolPlan
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
-from handrail.taint.state import marks_of
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls, return_to
 
@@ -79,7 +75,6 @@ class Call:
         tool: the tool, if one has that name.
         turn: its queue positions, taken when this was created.
         resources: where the handler gets its resources; owns those of this call alone.
-        step: the current step.
         params: the parsed arguments.
         handler_context: the context that the handler has been given.
         handler_seconds: how long the handler ran, if it did.
@@ -97,13 +92,11 @@ class Call:
         opening: what the call has decided about the sections of the prompt, written in one unit with its record.
         refusal: what the handler raised to fail the call.
         open_question: what an approver was asked and has not answered.
-        is_undecided: whether policies and approver were passed over for an effect that had been started already.
         secrets: those of its arguments and result, which what is said of it is searched for; `None` until it has some.
         nested_calls: the calls made inside this one.
         taint_place: the place of the item that says what it has read; `None` if it has read nothing untrusted.
     """
 
-    step = Step.LOOK_UP
     params: Any = None
     handler_context: ToolContext | None = None
     handler_seconds: float | None = None
@@ -120,7 +113,6 @@ class Call:
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
-    is_undecided: bool = False
     secrets: CallSecrets | None = None
     _secrets_before: CallSecrets | None = None
     taint_place: int | None = None
@@ -200,42 +192,6 @@ class Call:
             self._secrets_before = use_call_secrets(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
-    async def answer_from_record(self) -> ToolMessage | None:
-        """As `recorded`, without holding an event loop while the store is read.
-
-        Raises:
-            CallIdReusedError: as of `recorded`.
-            RecordingError: as of `recorded`.
-        """
-        session = self.environment.session
-        if self.mode.inline or session.store is None or session.has_record_at_hand(self.ref):
-            return self.recorded()
-        return await self.mode.write_to(session.store, self.recorded)
-
-    def recorded(self) -> ToolMessage | None:
-        """The message of a call that has a final record; `None` for one that goes through the pipeline.
-
-        Raises:
-            CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
-            RecordingError: the store is unavailable.
-        """
-        ref = self.ref
-        try:
-            event = self.environment.session.recorded_call(ref)
-        except StoreError as error:  # also after the handler of a call that shares its turn
-            raise self.recording_error(error, "was not answered, because its record cannot be read") from error
-        if not isinstance(event, ToolInvoked):
-            return None
-        if ref.reply is None and event.final:
-            raise reused_id(event)
-        if ref.reply is not None and not (
-            is_same_call(self.call, event.call) and has_same_secrets(self.call, event, self.tool, self.environment)
-        ):
-            raise reused_id(event, self.call)
-        if not event.final:
-            return None
-        return self._rendered(declared_result(self.tool, event), replayed=True)
-
     async def take_turn(self) -> ToolMessage | None:
         """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`.
 
@@ -248,12 +204,12 @@ class Call:
             from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
 
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
-        return await self.answer_from_record() if self.has_identity else None
+        return await answer_from_record(self) if self.has_identity else None
 
     async def take_first_turn(self) -> ToolMessage | None:
         """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
         await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
-        return await self.answer_from_record() if self.has_identity else None
+        return await answer_from_record(self) if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
@@ -430,6 +386,12 @@ class Call:
         self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
+    def not_taken_effect(self, failed: ToolResult[Any]) -> ToolResult[Any]:
+        """A failed result, once it is known that the effect has not happened; the claim has ended."""
+        message = failed.message.removesuffix(self.claim.unresolved_note())
+        self.claim = NO_CLAIM
+        return ToolResult.error(f"{message}{self.call.name} has not taken effect.")
+
     def _undone(self, error: Exception) -> RecordingError:
         what = " ".join(("was rolled back, because it could not be recorded.", *self.effect_notes()))
         ends = self.recording_error(error, what.removesuffix("."))
@@ -465,7 +427,7 @@ class Call:
 
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
-        self.refused_at = self.step
+        self.refused_at = Step.HANDLER
         said = redacted(result.message)
         return self._with_aftermath(result if said == result.message else replace(result, message=said))
 
@@ -480,21 +442,21 @@ class Call:
         aftermath = " ".join(self.effect_notes())
         return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
 
-    async def fail(self, error: BaseException) -> tuple[ToolResult[Any], ToolMessage | None]:
+    async def fail(self, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
         """Determine the outcome of an exception, and wait until earlier calls have been recorded.
 
         Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
         noted in `raises`.
         """
         return_to(self.turn.caller)
-        self.refused_at = self.step
+        self.refused_at = step
         answer: ToolMessage | None = None
-        if self.step is Step.HANDLER and isinstance(error, ToolValidationError):
+        if step is Step.HANDLER and isinstance(error, ToolValidationError):
             self.refusal = safe_refusal(error)
         error = self._opening_of(error)
-        error = self._lost_store(error)
+        error = self._lost_store(error, step)
         result, self.raises = failure_of(error, self.call.name)
-        self.is_final &= self.raises is None and is_final_refusal(error, self.step)
+        self.is_final &= self.raises is None and is_final_refusal(error, step)
         if self.raises is None and not is_for_model(error):
             self._notify_raised(error)
         if self.raises is None or self.opening is not None or mistakes_in(self.raises):
@@ -518,11 +480,11 @@ class Call:
                 self.is_final = False
         return result, None if self.raises is not None or self.claim.unsettled else answer
 
-    def _lost_store(self, error: BaseException) -> BaseException:
+    def _lost_store(self, error: BaseException, step: Step) -> BaseException:
         """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
         if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
             return error
-        if self.step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
+        if step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
             _log.error("%s was not started: %s", self.call.name, error, exc_info=error)
             return self.recording_error(error, "was not run, because it could not be recorded")
         is_own = isinstance(error, SessionLostError) and error.session_id == self.environment.session.session_id
@@ -577,41 +539,3 @@ class Call:
             session.dispatcher.dispatch(ToolRaised(session.session_id, *self.ref, self.call.name, error))
         except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
             _log.exception("a subscriber failed on the exception that %s raised", self.call.name)
-
-    def message(self, result: ToolResult[Any]) -> ToolMessage:
-        """Step 13: the message to the model.
-
-        Raises:
-            BaseException: the failure that ends the run, if the call had one.
-        """
-        if self.raises is not None:
-            raise self.raises
-        if self.secrets is None:
-            message = self._rendered(result, replayed=self.replayed)
-        else:  # a `render` that fails is logged
-            message = self.secrets.during(self._rendered, result, replayed=self.replayed)
-        return message if self.refusal is None else message._replace(refusal=self.refusal)
-
-    def _rendered(self, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
-        tool = self.tool
-        shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
-        text = shown.render()
-        most = MAX_RESULT_CHARS if tool is None else tool.max_result_chars
-        parts = shown.all_parts() if result.parts else ()
-        redaction = current_redaction()
-        if redaction.results:
-            hide = redaction.text if self.secrets is None else self.secrets.with_those_of(redaction)
-            text = hide(text)
-            parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
-        is_cut = len(text) > most
-        if is_cut:
-            note_cut(self.environment.session, self.ref, self.call.name, len(text))
-            text = cut_text(text, most, self.ref, self.environment.reader_name)
-            parts = with_cut_text(parts, text)
-        marks = marks_of(self.environment.taints, self.ref, self.taint_place)
-        if marks is not None:
-            text, parts = marks.around(text), marks.around_parts(parts)
-        message = ToolMessage(self.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
-        if replayed and self.environment.feedback is not None:
-            return self.environment.feedback.with_given(message, self.ref)
-        return message

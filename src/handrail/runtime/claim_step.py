@@ -14,10 +14,10 @@ from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool
 from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
+from handrail.runtime.call import Call
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.holders import holding_ticket
@@ -38,11 +38,16 @@ _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
 
-async def claim_effect(run: Call, tool: Tool[Any, Any]) -> Claim | None:
+async def claim_effect(run: Call, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
     """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
 
-    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`. It is `None` if policies
-    and approver were passed over for an effect that had been started, and it is found not to have happened.
+    Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
+
+    Args:
+        run: the call.
+        tool: its tool.
+        is_decided: whether policies and approver have decided that it may run. They were passed over if its effect had
+            been started; if that is found not to have happened, nothing is claimed, and `None` is returned.
 
     Raises:
         CallRefusedError: another call runs the effect, its key belongs to another call, its result cannot be read any
@@ -67,7 +72,7 @@ async def claim_effect(run: Call, tool: Tool[Any, Any]) -> Claim | None:
         settled = await repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         answer = await _ask(run, ledger, request) if settled is None else Hit(settled)
         if isinstance(answer, Claimed):
-            return await _granted(run, tool, answer)
+            return await _granted(run, tool, answer, is_decided=is_decided)
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         if isinstance(answer, Unknown):
@@ -96,11 +101,10 @@ async def _apply_of(run: Call, ledger: EffectLedger) -> Apply | None:
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 
 
-async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed) -> Claim | None:
+async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed, *, is_decided: bool) -> Claim | None:
     reached("after-claim")
     ledger = run.environment.effect_ledger
-    if run.is_undecided:  # released, because a person may take long to answer
-        run.is_undecided = False
+    if not is_decided:  # released, because a person may take long to answer
         why = "it has not happened, and is asked again whether it may run"
         await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
         return None

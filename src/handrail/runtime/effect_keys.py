@@ -7,9 +7,9 @@ from typing import Any
 
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
+from handrail.runtime.call import Call
 from handrail.runtime.calls import written_arguments
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.call import Call
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.states import key_expired
 from handrail.serde import digest

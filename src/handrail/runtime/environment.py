@@ -20,8 +20,8 @@ from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import OpenSections, PromptRendering
 from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.plan import ToolPlans
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
+from handrail.runtime.plan import ToolPlans
 from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession

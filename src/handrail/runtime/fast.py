@@ -19,61 +19,52 @@ from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.context import CALL_CONTEXT, ToolContext
 from handrail.runtime.call import Call
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.execution import await_result
 from handrail.runtime.failures import raise_as_meant
-from handrail.runtime.steps import apply_value, call_handler, checked_result, notify_listeners, read_arguments
+from handrail.runtime.ledger.claim import NO_CLAIM
+from handrail.runtime.outcome import settle_failure
+from handrail.runtime.steps import apply_value, call_handler, checked_result, read_arguments, unknown_tool
 from handrail.transaction import Transaction
 
 IS_ON: bool = os.environ.get("HANDRAIL_FAST") != "0"
 """Whether calls may take the straight way."""
 
-PARSE, BEGIN, HANDLER, APPLY, COMMIT = Step.PARSE, Step.BEGIN, Step.HANDLER, Step.APPLY, Step.COMMIT
+LOOK_UP, PARSE, _, _, _, _, _, BEGIN, HANDLER, APPLY, COMMIT, _, _ = Step
 
 
-async def run_straight(run: Call, tool: Tool[Any, Any]) -> ToolResult[Any] | ToolMessage:
-    """Run a call whose turn has come, up to its commit; returns a message if the same call was recorded meanwhile.
+async def run_straight(run: Call) -> ToolResult[Any] | ToolMessage:
+    """Run a call whose turn has come, up to its commit; see `Call.is_straight`.
 
-    Raises:
-        BaseException: a step refuses the call, or fails. It is rolled back.
+    Returns:
+        The result, which is to be recorded; or a message, if the same call was recorded meanwhile.
     """
-    run.step = PARSE
-    read_arguments(run, tool)
-    run.step = BEGIN
-    with run.begin_plain(tool) as transaction:
-        try:
-            run.step = HANDLER
-            result = await _result_of(run, tool, transaction)
-            if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                return answer
-            if not result.success:
-                return run.note_failed_result(result)
-            run.step = APPLY
-            session = run.environment.session
-            if not transaction.writes:
-                transaction.open_for_results(session)
-            apply_value(session, result.value)
-            run.step = COMMIT
-            run.resources.close()
-            reached("before-commit")
-            if transaction.waits:
-                await run.mode.commit(transaction)
-            else:
-                transaction.commit()
-            reached("after-commit")
-        finally:
-            if transaction.must_roll_back:
-                await run.roll_back(transaction)
+    step, tool = LOOK_UP, run.tool or await unknown_tool(run)
+    try:
+        step = PARSE
+        read_arguments(run, tool)
+        step = BEGIN
+        with run.begin_plain(tool) as transaction:
+            try:
+                step = HANDLER
+                result = await _result_of(run, tool, transaction)
+                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
+                    return answer
+                if not result.success:
+                    return run.note_failed_result(result)
+                step = APPLY
+                session = run.environment.session
+                if not transaction.writes:
+                    transaction.open_for_results(session)
+                apply_value(session, result.value)
+                step = COMMIT
+                await run.commit(result, NO_CLAIM, transaction)
+            finally:
+                if transaction.must_roll_back:
+                    await run.roll_back(transaction)
+    except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
+        return await settle_failure(run, error, step)
     return result
-
-
-def record_straight(run: Call, result: ToolResult[Any]) -> None:
-    """Append the event of a call that has come the straight way to the log; see `handrail.runtime.steps.record_call`."""
-    session, event = run.environment.session, run.event(result)
-    session.log_event(event, run.ref)
-    reached("after-record")
-    if session.listens(ToolInvoked):
-        notify_listeners(run, event)
 
 
 async def _result_of(run: Call, tool: Tool[Any, Any], transaction: Transaction) -> ToolResult[Any]:

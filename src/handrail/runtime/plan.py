@@ -31,11 +31,9 @@ class ToolPlan:
             `handrail.runtime.fast`.
     """
 
-    __slots__ = ("is_async", "is_straight", "is_stored", "is_untrusted", "open_scope", "policies", "tool")
+    __slots__ = ("is_async", "is_stored", "is_straight", "is_untrusted", "open_scope", "policies", "tool")
 
-    def __init__(
-        self, tool: Tool[Any, Any] | None, policies: tuple[ToolPolicy, ...], environment: Environment
-    ) -> None:
+    def __init__(self, tool: Tool[Any, Any] | None, policies: tuple[ToolPolicy, ...], environment: Environment) -> None:
         """Work out what the calls of a tool need in a run.
 
         Args:
@@ -47,9 +45,7 @@ class ToolPlan:
         self.policies: tuple[ToolPolicy, ...] = policies
         self.is_async: bool = tool is not None and tool.is_async
         resources, beside = environment.resources, tool is not None and tool.concurrent
-        self.open_scope: Callable[[], CallScope] = (
-            resources.concurrent_call_scope if beside else resources.call_scope
-        )
+        self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
         self.is_stored: bool = environment.session.store is not None
         untrusted = environment.prompt.template.untrusted_tools
         self.is_untrusted: bool = tool is not None and (tool.untrusted or tool.name in untrusted)

@@ -29,11 +29,11 @@ from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
+from handrail.runtime.call import Call
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
-from handrail.runtime.call import Call
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
 from handrail.runtime.ledger.states import lease_expired

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Never, cast
+from typing import Any, Never
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -36,7 +36,8 @@ from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
-from handrail.runtime.calls import ToolInvoked, ToolMessage, written_arguments
+from handrail.runtime.call import Call
+from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import (
     ExecutionTimeoutError,
@@ -44,7 +45,6 @@ from handrail.runtime.execution import (
     await_result,
     drop_unawaited,
     is_cancellation,
-    raise_interrupt,
     run_to_end,
 )
 from handrail.runtime.failures import (
@@ -56,7 +56,6 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.call import Call
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.runtime.masked_records import masks_in
@@ -217,8 +216,8 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 # --------------------------------------------------------------------------------------------------- step 4: policies
 
 
-async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...]:
-    """Let every policy of the tool decide; returns the questions of those that ask.
+async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
+    """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
 
     A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
     change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
@@ -239,8 +238,7 @@ async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestio
         return await _ask_each(run, tool, context)
     except CallRefusedError:
         if await has_started(run, tool):
-            run.is_undecided = True
-            return ()
+            return None
         if not run.turn.shared:
             raise
     await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
@@ -551,18 +549,3 @@ def _announce(run: Call, event: ToolInvoked) -> None:
 def is_plain(run: Call) -> bool:
     """Whether nothing is left of a call but its message: it has had no effects, and is due no feedback."""
     return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None
-
-
-async def message_with_feedback(run: Call, result: ToolResult[Any]) -> ToolMessage:
-    """The message with the feedback that is due; that of a nested call, which the program reads, without.
-
-    What the ledger answers is not what the model has just done, and is given none.
-
-    Raises:
-        BaseException: as `Call.message`.
-    """
-    message, feedback = run.message(result), run.environment.feedback
-    if feedback is not None and run.turn.outer is None and not run.replayed:
-        message = await feedback.with_new(message, run.call, run.ref, run.mode)
-    await raise_interrupt(run.mode)  # while it can still be said that the message was not given
-    return message

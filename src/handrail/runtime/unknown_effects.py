@@ -38,12 +38,11 @@ from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
-from handrail.runtime.calls import ToolInvoked
+from handrail.runtime.call import Call
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.call import Call
-from handrail.runtime.ledger.claim import NO_CLAIM, is_result, leave_unread, unknown_outcome
+from handrail.runtime.ledger.claim import is_result, unknown_outcome
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.holders import is_in_use, leave_holder, take_unread
 from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
@@ -163,34 +162,6 @@ def _outermost_id(session: Session) -> str:
             break
         name = above_id
     return name
-
-
-async def leave_unread_effects(run: Call, *, has_message: bool = False, is_ending: bool = False) -> None:
-    """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
-
-    A store that fails here is logged.
-
-    Args:
-        run: the call.
-        has_message: whether it has a message, which says that it has failed.
-        is_ending: whether its coroutine is being closed with its loop, so that nothing can be awaited.
-    """
-    if is_ending:
-        _leave_unread(run, has_message=False)
-    elif run.claim.is_done or run.nested_calls:
-        await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))
-
-
-def _leave_unread(run: Call, *, has_message: bool) -> None:
-    session = run.environment.session
-    try:
-        leave_unread(NO_CLAIM, run.nested_calls)
-        if run.claim.leave_unread() and run.turn.outer is None and not has_message:
-            record = session.recorded_call(run.ref)
-            if isinstance(record, ToolInvoked) and record.final:  # else a repeat of the call would be answered from it
-                session.log_event(replace(record, final=False, replayed=True), run.ref)
-    except Exception:  # noqa: BLE001 - logged, because the call is over
-        _log.exception("what %s has done is not left to an equal call", run.call.name)
 
 
 async def settle_at_once(run: Call, tool: Tool[Any, Any]) -> EffectRow | None:

@@ -21,11 +21,11 @@ from typing import Any
 from handrail.errors import DumpError, SchemaError, SessionBusyError, StoreError
 from handrail.prompt import Approval, ApprovalRequest, Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
+from handrail.runtime.call import Call
 from handrail.runtime.calls import Step, ToolInvoked, reused_id, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, describe_error
-from handrail.runtime.call import Call
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
@@ -219,9 +219,7 @@ def _last_attempt(run: Call) -> datetime | None:
     return record.at if isinstance(record, ToolInvoked) else None
 
 
-def _given(
-    run: Call, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
-) -> CallAnswer | None:
+def _given(run: Call, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None) -> CallAnswer | None:
     """The answer that a person has given to an open question while the session was held."""
     session = run.environment.session
     found = None if session.store is None else find_answer(session.store, session.session_id, run.ref)

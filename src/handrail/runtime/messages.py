@@ -1,0 +1,105 @@
+"""The message of a call: from its result, or from its record."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from handrail.errors import StoreError
+from handrail.prompt import ToolResult
+from handrail.prompt.content_parts import TextPart
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.redaction import current_redaction
+from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
+from handrail.runtime.execution import raise_interrupt
+from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
+from handrail.runtime.masked_records import has_same_secrets, masked_result
+from handrail.taint.state import marks_of
+
+if TYPE_CHECKING:
+    from handrail.runtime.call import Call
+
+
+async def answer_from_record(run: Call) -> ToolMessage | None:
+    """The message of a call that has a final record; `None` for one that goes through the pipeline.
+
+    Raises:
+        CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
+        RecordingError: the store is unavailable.
+    """
+    session = run.environment.session
+    if run.mode.inline or session.store is None or session.has_record_at_hand(run.ref):
+        return _recorded(run)
+    return await run.mode.write_to(session.store, partial(_recorded, run))
+
+
+def _recorded(run: Call) -> ToolMessage | None:
+    ref, environment = run.ref, run.environment
+    try:
+        event = environment.session.recorded_call(ref)
+    except StoreError as error:  # also after the handler of a call that shares its turn
+        raise run.recording_error(error, "was not answered, because its record cannot be read") from error
+    if not isinstance(event, ToolInvoked):
+        return None
+    if ref.reply is None and event.final:
+        raise reused_id(event)
+    if ref.reply is not None and not (
+        is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
+    ):
+        raise reused_id(event, run.call)
+    return _rendered(run, declared_result(run.tool, event), replayed=True) if event.final else None
+
+
+def render_message(run: Call, result: ToolResult[Any]) -> ToolMessage:
+    """Step 13: the message to the model.
+
+    Raises:
+        BaseException: the failure that ends the run, if the call had one.
+    """
+    if run.raises is not None:
+        raise run.raises
+    if run.secrets is None:
+        message = _rendered(run, result, replayed=run.replayed)
+    else:  # a `render` that fails is logged
+        message = run.secrets.during(partial(_rendered, replayed=run.replayed), run, result)
+    return message if run.refusal is None else message._replace(refusal=run.refusal)
+
+
+async def message_with_feedback(run: Call, result: ToolResult[Any]) -> ToolMessage:
+    """The message with the feedback that is due; that of a nested call, which the program reads, without.
+
+    What the ledger answers is not what the model has just done, and is given none.
+
+    Raises:
+        BaseException: as `render_message`.
+    """
+    message, feedback = render_message(run, result), run.environment.feedback
+    if feedback is not None and run.turn.outer is None and not run.replayed:
+        message = await feedback.with_new(message, run.call, run.ref, run.mode)
+    await raise_interrupt(run.mode)  # while it can still be said that the message was not given
+    return message
+
+
+def _rendered(run: Call, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+    tool, environment = run.tool, run.environment
+    shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
+    text = shown.render()
+    most = MAX_RESULT_CHARS if tool is None else tool.max_result_chars
+    parts = shown.all_parts() if result.parts else ()
+    redaction = current_redaction()
+    if redaction.results:
+        hide = redaction.text if run.secrets is None else run.secrets.with_those_of(redaction)
+        text = hide(text)
+        parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
+    is_cut = len(text) > most
+    if is_cut:
+        note_cut(environment.session, run.ref, run.call.name, len(text))
+        text = cut_text(text, most, run.ref, environment.reader_name)
+        parts = with_cut_text(parts, text)
+    marks = marks_of(environment.taints, run.ref, run.taint_place)
+    if marks is not None:
+        text, parts = marks.around(text), marks.around_parts(parts)
+    message = ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
+    if replayed and environment.feedback is not None:
+        return environment.feedback.with_given(message, run.ref)
+    return message
