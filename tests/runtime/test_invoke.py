@@ -357,3 +357,14 @@ def test_the_table_of_the_docstring_is_the_pipeline() -> None:
     assert table == list(range(1, 14)) == [int(step) for step in Step]
     assert entered == [step.name for step in Step if step not in {Step.RECORD, Step.RENDER}]
     assert all(getattr(pipeline, name) is Step[name] for name in entered)
+
+
+def test_the_state_of_a_call_is_written_by_its_own_module_alone() -> None:
+    """Others call a method that says what has happened."""
+    folder = Path(pipeline.__file__).parent
+    sources = {path.name: path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    written = {
+        name: re.findall(r"^\s*run\.\w+(?:: [^=\n]+)? [|&+-]?= .*", text, re.MULTILINE)
+        for name, text in sources.items()
+    }
+    assert {name for name, lines in written.items() if lines} == set()

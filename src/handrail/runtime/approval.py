@@ -69,11 +69,11 @@ async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[Pol
             raise CallRefusedError(
                 f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
             )
-        run.open_question = request
+        run.ask(request)
         answer = await _answer(run, approver, request)
         if answer.left_open:
             raise _postponed(answer, request)
-        run.open_question = None
+        run.ask(None)
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, request) or answer
     if not answer.approved:
@@ -101,7 +101,7 @@ async def _answer(run: Call, approver: Approver, request: ApprovalRequest) -> Ap
         postponed.question = request
         raise
     except Exception as error:
-        run.open_question = None
+        run.ask(None)
         if isinstance(error, ExecutionTimeoutError):
             raise DeadlineExceededError("the deadline passed while approval was awaited; it was not run") from None
         if isinstance(error, RunAbortedError) or mistakes_in(error):
@@ -112,7 +112,7 @@ async def _answer(run: Call, approver: Approver, request: ApprovalRequest) -> Ap
         return (run.environment.caller_answer(request) or answer) if answer.left_open else answer
     if isinstance(answer, bool):
         return Approval(answer)
-    run.open_question = None
+    run.ask(None)
     raise invalid_answer("the approver", tool, answer, "True, False or an Approval")
 
 

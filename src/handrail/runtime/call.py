@@ -46,7 +46,7 @@ from handrail.runtime.failures import (
     is_for_model,
     safe_refusal,
 )
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim, leave_unread
+from handrail.runtime.ledger.claim import NO_CLAIM, Claim, ReplayedResult, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.messages import answer_from_record
 from handrail.runtime.plan import ToolPlan
@@ -149,6 +149,44 @@ class Call:
         if not self.plan.is_straight or turn.caller is not None or turn.waits or self.mode.inline is self.plan.is_async:
             return False
         return not self.has_identity or self.environment.session.recorded_call(self.ref) is None
+
+    def take_params(self, params: object) -> None:
+        """Take the parsed arguments."""
+        self.params = params
+
+    def ask(self, question: ApprovalRequest | None) -> None:
+        """Take note of what the approver is asked; `None` once the question is not open any more."""
+        self.open_question = question
+
+    def name_effect(self, key: str) -> None:
+        """Take note of the key of the effect."""
+        self.effect_key = key
+
+    def hold(self, claim: Claim) -> None:
+        """Take the right to run the handler."""
+        self.claim = claim
+
+    def answer_by(self, result: ReplayedResult) -> ReplayedResult:
+        """Take note that the call is answered from the ledger; returns what answers it."""
+        self.replayed = True
+        return result
+
+    def start_handler(self, claim: Claim) -> ToolContext:
+        """Make the context of the handler, which is about to run."""
+        self.handler_context = self.context(claim)
+        return self.handler_context
+
+    def end_handler(self, seconds: float) -> None:
+        """Take note of how long the handler ran."""
+        self.handler_seconds = seconds
+
+    def note_tainted(self, place: int | None) -> None:
+        """Take note of the place of the item that says what the call has read from third parties."""
+        self.taint_place = place
+
+    def end_run(self, error: BaseException) -> None:
+        """Have the run end with an exception, once the call is recorded."""
+        self.raises = error
 
     def note_interrupts(self) -> None:
         """Take note of what has interrupted the calls of the reply until now."""
@@ -303,10 +341,6 @@ class Call:
             call=self.ref,
             nested_calls=self.nested_calls,
         )
-
-    def note_handler(self, seconds: float) -> None:
-        """Take note of how long the handler ran."""
-        self.handler_seconds = seconds
 
     def context(self, claim: Claim = NO_CLAIM) -> ToolContext:
         """The context for policies and the handler; it refers to the claim only once that is held.

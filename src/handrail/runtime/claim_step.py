@@ -65,7 +65,7 @@ async def claim_effect(run: Call, tool: Tool[Any, Any], *, is_decided: bool = Tr
     if run.environment.settles is not None:
         return await _settled(run, tool, run.environment.settles)
     key = await effect_key_of(run, tool)
-    run.effect_key = key.key
+    run.name_effect(key.key)
     request = _request_of(run, tool, key)
     waits: _Waits | None = None
     while True:
@@ -81,8 +81,7 @@ async def claim_effect(run: Call, tool: Tool[Any, Any], *, is_decided: bool = Tr
         waits = waits or _Waits(run)
         stored = await _stored(run, tool, answer, request, waits)
         if stored is not None:
-            run.replayed = True
-            return stored
+            return run.answer_by(stored)
 
 
 async def _ask(run: Call, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
@@ -114,9 +113,10 @@ async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed, *, is_deci
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     in_unit = store is not None and not nested and not run.turn.shared
-    run.claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+    run.hold(claim)
     ledger.start_renewing(claimed)
-    return run.claim
+    return claim
 
 
 def _conflict(run: Call, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
@@ -181,7 +181,7 @@ async def _replayed(run: Call, tool: Tool[Any, Any], hit: Hit, note: str = "") -
         raise _unreadable(tool, hit.row, error) from error
     environment, row = run.environment, hit.row
     ledger, settles = environment.effect_ledger, environment.settles is not None
-    run.effect_key = row.key
+    run.name_effect(row.key)
     ticket: Ticket | None = run.turn.ticket
     below: tuple[EffectRow, ...] = ()
     if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
@@ -200,12 +200,12 @@ async def _replayed(run: Call, tool: Tool[Any, Any], hit: Hit, note: str = "") -
 async def _settled(run: Call, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
     ledger = run.environment.effect_ledger
-    run.effect_key = seen.key
+    run.name_effect(seen.key)
     row = await run.mode.write_to(ledger.units, partial(ledger.row, seen.key, partition=seen.partition))
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
         raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
-    run.replayed = True
-    return await _replayed(run, tool, Hit(row))
+    stored = await _replayed(run, tool, Hit(row))
+    return None if stored is None else run.answer_by(stored)
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:

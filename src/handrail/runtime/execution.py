@@ -27,13 +27,14 @@ import inspect
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
@@ -81,26 +82,28 @@ Late: TypeAlias = Callable[[Future[Any]], None]
 """Called when a body that overran ends after all, with a future that is done and has its result or exception."""
 
 
-class ExecutionMode(Protocol):
-    """How the pipeline waits, and runs what may take long."""
+class ExecutionMode(ABC):
+    """How the pipeline waits, and runs what may take long.
 
-    @property
-    def inline(self) -> bool:
-        """Whether an unbounded `def` handler runs on the calling thread."""
-        ...
+    Attributes:
+        inline: whether an unbounded `def` handler runs on the calling thread.
+    """
 
-    async def begin(self) -> None:
+    inline: ClassVar[bool]
+
+    async def begin(self) -> None:  # noqa: B027 - at once, unless a mode says otherwise
         """Wait until a call may begin."""
-        ...
 
+    @abstractmethod
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
         """Wait until `waiter` is done.
 
         Raises:
             ExecutionTimeoutError: it was not done in time.
+            PromptEvaluationError: this thread runs an event loop, which the wait would stop.
         """
-        ...
 
+    @abstractmethod
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - whatever a handler returns
@@ -119,25 +122,24 @@ class ExecutionMode(Protocol):
             CancelledElsewhereError: what it awaited was cancelled, and this task is not being cancelled.
             CancelledError: this task is being cancelled, whatever the body has made of that.
         """
-        ...
 
+    @abstractmethod
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run something that may wait for a disk or a server, and never for long.
 
         A cancellation of the task, or an interrupt of the thread, is raised when it has ended.
         """
-        ...
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run something that writes to a store; as `in_thread`, if writing there waits."""
-        ...
+        return body() if self.inline or store is None or not store.waits else await self.in_thread(body)
 
     def apply_to(self, store: UnitStore) -> Apply | None:
         """How units of work are written to a store; `None` for by the calling thread.
 
         A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
         """
-        ...
+        return None if self.inline or not store.waits else _apply_async
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
@@ -148,30 +150,27 @@ class ExecutionMode(Protocol):
 
         A cancellation of the task is raised when it has ended.
         """
-        ...
+        if self.inline or not store.waits:
+            return run_blocking(write(None))
+        return await outlast(run_detached(write(apply_detached)))
 
     async def commit(self, transaction: Transaction) -> None:
-        """Commit a transaction; see `Transaction.commit`.
+        """Commit a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
+        if self.inline or not transaction.waits:
+            transaction.commit()
+        elif transaction.may_be_detached:  # in the threads of the store
+            await outlast(transaction.commit_detached())
+        else:
+            await self.in_thread(transaction.commit)
 
-        A cancellation of the task is raised when the outcome is known.
-        """
-        ...
 
-
-class Blocking:
+class Blocking(ExecutionMode):
     """Everything happens on the calling thread, and nothing suspends."""
 
     inline = True
 
-    async def begin(self) -> None:
-        """At once."""
-
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Block this thread until `waiter` is done; see `ExecutionMode.wait`.
-
-        Raises:
-            PromptEvaluationError: this thread runs an event loop, which the wait would stop.
-        """
+        """Block this thread until `waiter` is done."""
         if loop_is_running():
             raise PromptEvaluationError(
                 "another call holds the session or a resource, and waiting for it here would stop the event loop of "
@@ -216,24 +215,8 @@ class Blocking:
         """Run it on this thread."""
         return body()
 
-    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:  # noqa: ARG002 - the interface's
-        """Run it on this thread."""
-        return body()
 
-    def apply_to(self, store: UnitStore) -> Apply | None:  # noqa: ARG002 - the interface's
-        """By this thread."""
-        return None
-
-    async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:  # noqa: ARG002 - the interface's
-        """Run it on this thread."""
-        return run_blocking(write(None))
-
-    async def commit(self, transaction: Transaction) -> None:
-        """Commit on this thread."""
-        transaction.commit()
-
-
-class Async:
+class Async(ExecutionMode):
     """Everything happens on the running event loop, which is never blocked."""
 
     inline = False
@@ -243,7 +226,7 @@ class Async:
         await turn_to_begin()
 
     async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Suspend this task until `waiter` is done; see `ExecutionMode.wait`."""
+        """Suspend this task until `waiter` is done."""
         await _settled(waiter, seconds=seconds)
 
     async def run(
@@ -267,27 +250,6 @@ class Async:
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
         return await outlast(run_in_thread_or_here(body))
-
-    async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
-        """Run it on a thread of its own, if writing to the store waits."""
-        return body() if store is None or not store.waits else await self.in_thread(body)
-
-    def apply_to(self, store: UnitStore) -> Apply | None:
-        """By a thread of the store, if that may wait."""
-        return _apply_async if store.waits else None
-
-    async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
-        """Run it in the threads of the store, if writing there waits."""
-        return await outlast(run_detached(write(apply_detached))) if store.waits else run_blocking(write(None))
-
-    async def commit(self, transaction: Transaction) -> None:
-        """Commit, in a thread of the store if that may wait, or in one of its own if another participant may."""
-        if not transaction.waits:
-            transaction.commit()
-        elif transaction.may_be_detached:
-            await outlast(transaction.commit_detached())
-        else:
-            await self.in_thread(transaction.commit)
 
 
 class Beside(Async):

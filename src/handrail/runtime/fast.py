@@ -87,5 +87,5 @@ async def _result_of(run: Call, tool: Tool[Any, Any], transaction: Transaction) 
         raise
     finally:
         CALL_CONTEXT.reset(token)
-        run.note_handler(environment.clock.monotonic() - started)
+        run.end_handler(environment.clock.monotonic() - started)
     return checked_result(tool, returned)

@@ -153,7 +153,7 @@ def read_arguments(run: Call, tool: Tool[Any, Any]) -> None:
         ParseError: as `parse_arguments`.
     """
     try:
-        run.params = tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes)
+        run.take_params(tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes))
     except ParseError as error:
         raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
 
@@ -276,7 +276,7 @@ async def run_handler(run: Call, tool: Tool[Any, Any], claim: Claim) -> ToolResu
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
     started = now()
-    context = run.handler_context = run.context(claim)
+    context = run.start_handler(claim)
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
@@ -297,7 +297,7 @@ async def run_handler(run: Call, tool: Tool[Any, Any], claim: Claim) -> ToolResu
         raise
     finally:
         CALL_CONTEXT.reset(token)
-        run.handler_seconds = now() - started
+        run.end_handler(now() - started)
         note_taint(run, tool)
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     if claim.records_at_once:
@@ -342,7 +342,7 @@ def note_taint(run: Call, tool: Tool[Any, Any]) -> None:
     # Without a reply, and inside of another call, several calls may have one name.
     is_one = run.turn.outer is None and (run.ref.reply is not None or run.has_identity)
     after = None if is_one else len(environment.session[ToolInvoked])
-    run.taint_place = taint(environment.taints, provenance, after=after)
+    run.note_tainted(taint(environment.taints, provenance, after=after))
 
 
 def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
@@ -493,13 +493,13 @@ async def record_call(run: Call, result: ToolResult[Any]) -> None:
                 await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
         reached("after-record")
     except SessionLostError as lost:
-        run.raises = run.raises or run.recording_error(lost, "has ended, and its record was not stored")
+        run.end_run(run.raises or run.recording_error(lost, "has ended, and its record was not stored"))
         return
     except BaseException as error:
         # The cancellation of its task, or the end of its loop; it is recorded by then.
         if not isinstance(error, GeneratorExit) and not is_cancellation(error):
             raise
-        run.raises = error
+        run.end_run(error)
     if event is not None and session.listens(ToolInvoked):
         notify_listeners(run, event)
 
