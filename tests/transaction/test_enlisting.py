@@ -73,12 +73,13 @@ def test_all_prepare_before_the_unit_and_commit_after_it(store: FaultyStore) -> 
 
 
 def test_without_a_store_it_prepares_all_the_same() -> None:
-    """A session in memory has no unit."""
+    """A session in memory has no unit. All prepare before any writes."""
     settled: list[str] = []
     with call() as transaction:
-        enlist(Shop(settled))
+        enlist(Shop(settled, "a "))
+        enlist(Shop(settled, "b "))
         transaction.commit()
-    assert settled == ["prepare", "write", "after_commit"]
+    assert settled == [f"{name} {step}" for step in ("prepare", "write", "after_commit") for name in "ab"]
 
 
 @pytest.mark.parametrize("fails", ["prepare", "write"])

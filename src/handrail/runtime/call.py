@@ -204,7 +204,7 @@ class Call:
             if self.turn.caller is not None:
                 notes = self.effect_notes()  # what is final is stored; the method would keep the call in memory
                 nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))
-                self.turn.caller.nested_calls[self.turn.ticket] = nested
+                self.turn.caller.record_nested(self.turn.ticket, nested)
             if self.secrets is not None:
                 use_call_secrets(self._secrets_before)
 
@@ -317,14 +317,14 @@ class Call:
         turn = self.turn
         if turn.caller is not None:
             leave = partial(leave_unread, claim, self.nested_calls)
-            turn.caller.nested_calls[turn.ticket] = NestedCall(self.effect_notes, leave)
+            turn.caller.record_nested(turn.ticket, NestedCall(self.effect_notes, leave))
         return Transaction(
             tool.name,
             ticket=turn.ticket,
             writes=tool.writes,
             parent=turn.outer,
             concurrent=tool.concurrent,
-            participants=self.environment.resources.untracked_participants(),
+            untracked=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
             call=self.ref,
             session_store=self.environment.durable_store,
@@ -337,7 +337,7 @@ class Call:
             tool.name,
             ticket=self.turn.ticket,
             writes=tool.writes,
-            participants=self.environment.resources.untracked_participants(),
+            untracked=self.environment.resources.untracked_participants(),
             call=self.ref,
             nested_calls=self.nested_calls,
         )

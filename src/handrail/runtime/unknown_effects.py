@@ -133,7 +133,7 @@ async def _take(run: Call, row: EffectRow) -> bool:
 def _note_at_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -> None:
     """Have the message of the call in whose handler an effect is refused say that it is unknown, if that call fails."""
     note = unknown_outcome(tool.name)
-    caller.nested_calls[row.effect_id] = NestedCall(lambda: (note,), lambda: False)
+    caller.record_nested(row.effect_id, NestedCall(lambda: (note,), lambda: False))
 
 
 def _starts_handler(run: Call, slot: EffectKey) -> bool:

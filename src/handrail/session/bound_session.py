@@ -32,7 +32,7 @@ from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
 from handrail.transaction import InCall, Transaction, current
-from handrail.transaction.call_views import forwarded_attributes
+from handrail.transaction.transaction import forwarded_attributes
 
 T = TypeVar("T")
 

@@ -104,11 +104,11 @@ class StateSlices:
         """
         root = call if call.parent is None else call.root
         writer = self.now[0]
-        # A call that has been closed is left to `admit`, whose error states that.
+        # A call that has been closed is left to `check_may_write`, whose error states that.
         if writer is not root and writer is not None and writer.state != "ended" and call.is_open():
             msg = f"{call.tool} cannot {what} while {writer.tool} writes there; make the calls one after the other"
             raise TurnConflictError(msg)
-        call.admit(participant, what, snapshot=snapshot)
+        call.check_may_write(participant, what, snapshot=snapshot)
         writer, working, before = self.now
         if root is not writer:
             committed = working if writer is None or writer.committed else before

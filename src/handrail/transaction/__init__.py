@@ -35,15 +35,10 @@ Late writers
 This package lies below sessions, filesystems and resources, because all three ask it whether they may write.
 """
 
-from handrail.transaction.call_views import HasCallViews, view_for_call
 from handrail.transaction.commit import is_rolling_back
 from handrail.transaction.enlisting import enlist
-from handrail.transaction.participants import (
-    CommitParticipant,
-    Snapshotable,
-    TwoPhaseParticipant,
-)
-from handrail.transaction.transaction import InCall, Transaction, check_write, current
+from handrail.transaction.participants import CommitParticipant, Snapshotable, TwoPhaseParticipant
+from handrail.transaction.transaction import HasCallViews, InCall, Transaction, check_write, current, view_for_call
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [

@@ -2,17 +2,19 @@
 
 They commit in one unit of one store. `Transaction.enlist` refuses a participant that names a second one.
 
-A commit is a coroutine that waits for two things: for its turn in the queues of its participants, and for the store. It
-belongs to no event loop (`handrail.waiting`).
+Both ends are coroutines. A commit waits for two things, its turn in the queues of its participants and the store, and
+belongs to no event loop (`handrail.waiting`). A rollback waits only where its caller says how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Literal, NamedTuple, NoReturn
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
 from handrail.redaction import redacted_logger
@@ -29,39 +31,17 @@ ATTEMPTS = 3
 Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 """How a unit of work is written, if not by the thread that asks for it."""
 
-
 InThread = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a function in another thread; what awaits it continues when the function has ended, even if it is cancelled."""
+
+
+Act = tuple[object, Callable[[], object]]
+"""Something to do, and the participant whose it is."""
 
 
 async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
     """Have the store write a unit, and continue in the thread in which it answers."""
     return await Wait(store.submit(unit))
-
-
-class CommitProgress:
-    """How far a commit or rollback has come, for a caller that is interrupted.
-
-    Attributes:
-        may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
-        doubt: the failure after which it is not known whether the store has committed; `None` without one.
-        unit: what is written; `None` until every participant has said it. Each attempt writes the same.
-    """
-
-    __slots__ = ("doubt", "may_be_kept", "unit")
-
-    def __init__(self) -> None:
-        """Begin."""
-        self.may_be_kept: bool = False
-        self.unit: UnitOfWork | None = None
-        self.doubt: Exception | None = None
-
-    def failed(self, error: Exception) -> None:
-        """Note what an attempt has failed with."""
-        # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
-        if isinstance(error, StoreUnavailableError) and error.in_doubt:
-            self.doubt = self.doubt or error
-        self.may_be_kept = self.doubt is not None
 
 
 class CommitOutcome(NamedTuple):
@@ -73,113 +53,126 @@ class CommitOutcome(NamedTuple):
 
 async def commit_participants(
     parts: Sequence[CommitParticipant],
-    settle: Callable[[CommitOutcome], None],
     *,
+    settle: Callable[[CommitOutcome], object] | None = None,
     apply: Apply | None = None,
     attempts: int = ATTEMPTS,
 ) -> CommitOutcome:
     """Commit the parts, in their turn, and determine the outcome if that is interrupted, as by Ctrl-C during a commit.
 
-    Raises nothing: what `write_participants` raises is in the outcome, and what is not an `Exception` propagates even
-    if all was kept.
+    Then the parts are notified, unless they are rolled back. What a part or the store raises is in the outcome; an
+    interrupt while they are notified propagates. The errors of an outcome:
+
+    | the outcome | the error |
+    |---|---|
+    | rolled back | `StoreUnavailableError` if the store failed at every attempt, or was waited for in vain |
+    | rolled back | the `Exception` of a part that could not prepare or write, or of a refusal; an interrupt |
+    | in doubt | `CommitInDoubtError`, or the interrupt after which it could not be determined |
+    | committed | none, or the interrupt that came after the store was asked |
 
     Args:
-        parts: the participants.
-        settle: is called with the outcome before the turn passes on.
+        parts: the participants; those that name a store name the same one.
+        settle: is called before the parts are notified and the turn passes on, unless they are rolled back.
         apply: how the unit is written; `None` for in this thread.
-        attempts: how often to try; see `write_participants`.
+        attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
     """
     who = object()
-    queues = [queue for part in parts if (queue := part.queue) is not None]
-    if len(queues) > 1:
-        queues.sort(key=_number)
+    queues = sorted((part.queue for part in parts if part.queue is not None), key=attrgetter("number"))
     try:
-        outcome = await _in_turn(parts, queues, who, apply, attempts)
-        settle(outcome)
+        outcome = await _in_turn(_Writing(parts, apply), queues, who, attempts)
+        if outcome.word != "rolled back":
+            if settle is not None:
+                settle(outcome)
+            notify_participants(parts, kept=outcome.word == "committed")
         return outcome
     finally:
         for queue in queues:
             queue.leave(who)
 
 
-def _number(queue: WriteQueue) -> int:
-    return queue.number
-
-
-async def _in_turn(
-    parts: Sequence[CommitParticipant], queues: Sequence[WriteQueue], who: object, apply: Apply | None, attempts: int
-) -> CommitOutcome:
-    progress = CommitProgress()
+async def _in_turn(writing: _Writing, queues: Sequence[WriteQueue], who: object, attempts: int) -> CommitOutcome:
     try:
         for queue in queues:
             turn = queue.enter(who)
             if turn is not None:
-                if apply is None:
+                if writing.apply is None:
                     queue.check_wait()
                 await Wait(turn)
-        await write_participants(parts, apply=apply, attempts=attempts, progress=progress)
-    except CommitInDoubtError as error:
-        return CommitOutcome("in doubt", error)
+        await writing.run(attempts)
     except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
-        # The interrupt came before the store was asked to commit, so its unit was rolled back.
-        if not progress.may_be_kept:
+        # An interrupt that came before the store was asked to commit has its unit rolled back.
+        if not writing.may_be_kept:
             return CommitOutcome("rolled back", error)
-        try:
-            # What is kept is written once more, which changes nothing.
-            await write_participants(parts, apply=apply, progress=progress)
-        except BaseException:  # noqa: BLE001 - the interrupt propagates
-            return CommitOutcome("in doubt", error)
-        return CommitOutcome("committed", error)
+        if not isinstance(error, Exception):
+            with suppress(BaseException):  # the interrupt propagates
+                # What is kept is written once more, which changes nothing.
+                await writing.run(ATTEMPTS)
+                return CommitOutcome("committed", error)
+        return CommitOutcome("in doubt", error)
     return CommitOutcome("committed")
 
 
-async def write_participants(
-    parts: Sequence[CommitParticipant],
-    *,
-    apply: Apply | None = None,
-    attempts: int = ATTEMPTS,
-    progress: CommitProgress | None = None,
-) -> None:
-    """Have every participant write, in one unit of the store that they name.
+class _Writing:
+    """The unit of some participants while it is being written; each attempt writes the same.
 
-    Args:
-        parts: the participants; those that name a store name the same one.
-        apply: how the unit is written; `None` for in this thread.
-        attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
-        progress: of an earlier settling of the same parts that was interrupted; they are ready then, and what is
-            kept already is written once more, which changes nothing.
-
-    Raises:
-        StoreUnavailableError: the store failed at every attempt, or was waited for in vain.
-        Exception: a part could not write. In either case nothing is kept, and the parts wait for `after_rollback`.
-        CommitInDoubtError: the outcome of the commit is unknown, and the parts wait for `in_doubt`.
+    Attributes:
+        apply: how it is written; `None` for in this thread.
+        may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
     """
-    store = store_of(parts)
-    # Without a store there is no unit: nothing has to be prepared or returned, and another attempt would gain nothing.
-    if store is None:
-        for part in parts:
-            part.write()
-        return
-    so_far = CommitProgress() if progress is None else progress
-    # The parts of an interrupted attempt are prepared already.
-    if so_far.unit is None:
-        for part in parts:
-            await prepare_in_turn(part, apply)
-    for attempt in count(1):
-        try:
-            await _write_unit(store, parts, so_far, apply)
-        except Exception as error:
-            so_far.failed(error)
-            # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
-            most = attempts if so_far.doubt is None else ATTEMPTS
-            if attempt >= most or not _may_try_again(error, in_doubt=so_far.doubt is not None):
-                if so_far.doubt is not None:
-                    raise _in_doubt(so_far.doubt) from error
-                raise
-            # A later attempt mostly fails at the same place.
-            _log.warning("a unit of work is tried again: it could not be committed: %s", error, exc_info=attempt == 1)
-        else:
+
+    def __init__(self, parts: Sequence[CommitParticipant], apply: Apply | None) -> None:
+        self.apply = apply
+        self.may_be_kept = False
+        self._parts = parts
+        self._store = next((part.store for part in parts if part.store is not None), None)
+        self._unit: UnitOfWork | None = None
+        self._doubt: StoreUnavailableError | None = None
+
+    async def run(self, attempts: int) -> None:
+        """Have every part write, in one unit of the store that they name."""
+        # The parts of an interrupted run are prepared already.
+        if self._unit is None:
+            for part in self._parts:
+                await prepare_in_turn(part, self.apply)
+        for attempt in count(1):
+            try:
+                await self._attempt()
+            except Exception as error:
+                if not self._may_try_again(error, attempt, attempts):
+                    if self._doubt is None:
+                        raise
+                    raise CommitInDoubtError(
+                        f"the store was lost in the moment of a commit ({self._doubt}), so it is not known whether the "
+                        "call has been kept. Open session and files anew when the store answers: they are then as it "
+                        "says."
+                    ) from error
+                # A later attempt mostly fails at the same place.
+                text = "a unit of work is tried again: it could not be committed: %s"
+                _log.warning(text, error, exc_info=attempt == 1)
+            else:
+                return
+
+    async def _attempt(self) -> None:
+        if self._unit is None:
+            self._unit = UnitOfWork(tuple(write for part in self._parts for write in part.write()))
+        store = self._store
+        if store is None or not self._unit.writes:
             return
+        # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
+        self.may_be_kept = True
+        refusal = store.apply(self._unit) if self.apply is None else await self.apply(store, self._unit)
+        if refusal is not None:
+            raise refusal.error()
+
+    def _may_try_again(self, error: Exception, attempt: int, attempts: int) -> bool:
+        """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
+        lost = error if isinstance(error, StoreUnavailableError) and self._store is not None else None
+        # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
+        if lost is not None and lost.in_doubt:
+            self._doubt = self._doubt or lost
+        self.may_be_kept = self._doubt is not None
+        # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
+        return lost is not None and attempt < (ATTEMPTS if self._doubt else 1 if lost.waited else attempts)
 
 
 async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
@@ -202,24 +195,22 @@ async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
         part.prepare()
 
 
-def _may_try_again(error: Exception, *, in_doubt: bool) -> bool:
-    """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
-    return isinstance(error, StoreUnavailableError) and (in_doubt or not error.waited)
+class _Failures:
+    """What has been raised by acts of which each is carried out, even if one before it raised."""
 
+    def __init__(self) -> None:
+        self.errors: list[tuple[object, Exception]] = []
+        self.interrupts: list[tuple[object, BaseException]] = []
 
-def store_of(parts: Iterable[CommitParticipant]) -> UnitStore | None:
-    """The store that participants name; `None` if none does."""
-    for part in parts:
-        if part.store is not None:
-            return part.store
-    return None
-
-
-def _in_doubt(doubt: Exception) -> CommitInDoubtError:
-    return CommitInDoubtError(
-        f"the store was lost in the moment of a commit ({doubt}), so it is not known whether the call has been kept. "
-        "Open session and files anew when the store answers: they are then as it says."
-    )
+    def collect(self, acts: Iterable[Act]) -> None:
+        """Carry out acts."""
+        for who, act in acts:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - logged or raised when all have been tried
+                self.errors.append((who, error))
+            except BaseException as interrupt:  # noqa: BLE001 - raised when all have been tried
+                self.interrupts.append((who, interrupt))
 
 
 def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
@@ -228,38 +219,12 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
     Raises:
         BaseException: what is not an `Exception` (Ctrl-C) propagates when all were notified.
     """
-    interrupt: BaseException | None = None
-    for part in parts:
-        try:
-            if kept:
-                part.after_commit()
-            else:
-                part.in_doubt()
-        except Exception:  # noqa: BLE001 - logged; what the store has done stays done
-            _log.exception("%s failed to note its outcome", type(part).__name__)
-        except BaseException as error:  # noqa: BLE001 - raised below, when all were notified
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
-
-
-async def _write_unit(
-    store: UnitStore, parts: Sequence[CommitParticipant], progress: CommitProgress, apply: Apply | None
-) -> None:
-    if progress.unit is None:
-        progress.unit = UnitOfWork(tuple(write for part in parts for write in part.write()))
-    if not progress.unit.writes:
-        return
-    # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
-    progress.may_be_kept = True
-    refusal = store.apply(progress.unit) if apply is None else await apply(store, progress.unit)
-    if refusal is not None:
-        raise refusal.error()
-
-
-def restoring_waits(participant: Snapshotable[Any]) -> bool:
-    """Whether restoring a snapshot of a participant waits for a disk or a server, as it says by `restore_waits`."""
-    return bool(getattr(participant, "restore_waits", False))
+    failures = _Failures()
+    failures.collect((part, part.after_commit if kept else part.in_doubt) for part in parts)
+    for who, error in failures.errors:  # what the store has done stays done
+        _log.error("%s failed to note its outcome", type(who).__name__, exc_info=error)
+    if failures.interrupts:
+        raise failures.interrupts[-1][1]
 
 
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
@@ -270,129 +235,64 @@ def is_rolling_back() -> bool:
     return _UNDOING.get()
 
 
-Restore = Callable[[Snapshotable[Any], object], None]
-"""Restores a participant to its snapshot."""
+def restoring_waits(participant: Snapshotable[Any]) -> bool:
+    """Whether restoring a snapshot of a participant waits for a disk or a server, as it says by `restore_waits`."""
+    return bool(getattr(participant, "restore_waits", False))
 
 
-def restore_participants(
+async def restore_participants(
     tool: str,
-    restore: Restore,
-    saved: Iterable[tuple[Snapshotable[Any], object]],
+    undoing: Iterable[tuple[Snapshotable[Any], Callable[[], object]]],
     enlisted: Iterable[CommitParticipant],
+    in_thread: InThread | None,
 ) -> None:
     """Restore each participant and settle what is enlisted, each of them even if one before it raised.
 
     Args:
         tool: name of the tool whose call is undone, for messages.
-        restore: restores one of them.
-        saved: the participants in the order of restoring, each with its snapshot.
+        undoing: the participants in the order of restoring, each with what restores it to its snapshot.
         enlisted: what to settle after that.
-
-    Raises:
-        RollbackError: some raised an `Exception`.
-        BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
-            met.
-    """
-    failures: list[tuple[object, BaseException]] = []
-    token = _UNDOING.set(True)
-    try:
-        for participant, snapshot in saved:
-            _restore(failures, restore, participant, snapshot)
-        _settle(failures, enlisted)
-    finally:
-        _UNDOING.reset(token)
-    if failures:
-        _raise(tool, failures)
-
-
-async def restore_participants_by(
-    in_thread: InThread,
-    tool: str,
-    restore: Restore,
-    saved: Iterable[tuple[Snapshotable[Any], object]],
-    enlisted: Iterable[CommitParticipant],
-) -> None:
-    """As `restore_participants`, without holding the event loop.
-
-    Args:
         in_thread: how to settle, and to restore what waits for a disk or a server. All else is restored in this thread,
-            because resources may belong to it.
-        tool: as of `restore_participants`, with all that follow.
-        restore: restores one of them.
-        saved: the participants with their snapshots.
-        enlisted: what to settle after that.
+            because resources may belong to it. `None` for all in this thread.
 
     Raises:
-        CancelledError: the task was cancelled; raised when all have been tried.
         RollbackError: some raised an `Exception`.
+        CancelledError: the task was cancelled; raised when all have been tried.
         BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
             met.
     """
-    failures: list[tuple[object, BaseException]] = []
+    failures = _Failures()
     cancelled: BaseException | None = None
-
-    can_await = True
-
-    async def carry_out(act: Callable[[], None]) -> None:
-        nonlocal cancelled, can_await
-        if not can_await:
-            act()
-            return
-        try:
-            await in_thread(act)
-        except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
-            cancelled = cancelled or error
-            can_await = not isinstance(error, GeneratorExit)  # its loop was closed
-
+    steps: list[tuple[bool, Sequence[Act]]] = [(restoring_waits(undo[0]), (undo,)) for undo in undoing]
+    steps.append((True, [(part, part.after_rollback) for part in enlisted]))
     token = _UNDOING.set(True)
     try:
-        for participant, snapshot in saved:
-            undo = partial(_restore, failures, restore, participant, snapshot)
-            if restoring_waits(participant):
-                await carry_out(undo)
-            else:
-                undo()
-        await carry_out(partial(_settle, failures, tuple(enlisted)))
+        for waits, acts in steps:
+            if in_thread is None or not waits:
+                failures.collect(acts)
+                continue
+            try:
+                await in_thread(partial(failures.collect, acts))
+            except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
+                cancelled = cancelled or error
+                if isinstance(error, GeneratorExit):  # its loop was closed, so nothing can be awaited any more
+                    in_thread = None
     finally:
         _UNDOING.reset(token)
-    if cancelled is not None:
-        raise cancelled from (RollbackError(tool, _errors(failures)) if failures else None)
-    if failures:
-        _raise(tool, failures)
+    _raise(tool, failures, cancelled)
 
 
-def _restore(
-    failures: list[tuple[object, BaseException]], restore: Restore, participant: Snapshotable[Any], snapshot: object
-) -> None:
-    """Restore one; what it raises must not keep the others from being restored and settled."""
-    try:
-        restore(participant, snapshot)
-    except BaseException as error:  # noqa: BLE001 - raised when all have been tried
-        failures.append((participant, error))
-
-
-def _settle(failures: list[tuple[object, BaseException]], enlisted: Iterable[CommitParticipant]) -> None:
-    for part in enlisted:
-        try:
-            part.after_rollback()
-        except BaseException as error:  # noqa: BLE001 - as above
-            failures.append((part, error))
-
-
-def _raise(tool: str, failures: Sequence[tuple[object, BaseException]]) -> NoReturn:
-    errors = _errors(failures)
-    interrupts = [(who, error) for who, error in failures if not isinstance(error, Exception)]
-    # An interrupt takes precedence, because Ctrl-C must end the program; the errors are reported as its cause.
+def _raise(tool: str, failures: _Failures, cancelled: BaseException | None) -> None:
+    errors, interrupts = failures.errors, failures.interrupts
+    failure = RollbackError(tool, errors) if errors else None
     if interrupts:
-        interrupt = interrupts[0][1]
-        names = ", ".join(type(who).__name__ for who, _ in interrupts)
-        interrupt.add_note(f"it interrupted the restoring of {names}: the call of {tool} may not be undone in full")
-        raise interrupt from (RollbackError(tool, errors) if errors else None)
-    # A participant that says what the program did wrong has been settled as far as it can be.
-    if all(isinstance(error, DeveloperMistake) for _, error in errors):
-        raise errors[0][1]
-    raise RollbackError(tool, errors) from errors[0][1]
-
-
-def _errors(failures: Sequence[tuple[object, BaseException]]) -> list[tuple[object, Exception]]:
-    return [(who, error) for who, error in failures if isinstance(error, Exception)]
+        cancelled, names = interrupts[0][1], ", ".join(type(who).__name__ for who, _ in interrupts)
+        cancelled.add_note(f"it interrupted the restoring of {names}: the call of {tool} may not be undone in full")
+    # An interrupt takes precedence, because Ctrl-C must end the program; the errors are reported as its cause.
+    if cancelled is not None:
+        raise cancelled from failure
+    if failure is not None:
+        # A participant that says what the program did wrong has been settled as far as it can be.
+        if all(isinstance(error, DeveloperMistake) for _, error in errors):
+            raise errors[0][1]
+        raise failure from errors[0][1]

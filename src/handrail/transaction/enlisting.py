@@ -15,13 +15,13 @@ unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from functools import partial
 
 from handrail.crash_points import reached
 from handrail.errors import InvalidArgumentError, SessionUseError
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import TwoPhaseParticipant
-from handrail.transaction.transaction import Transaction, current
+from handrail.transaction.transaction import current
 from handrail.transaction.unit_of_work import UnitStore
 
 _log = redacted_logger("handrail.transaction")
@@ -42,21 +42,17 @@ def enlist(participant: TwoPhaseParticipant) -> None:
         SecondStoreError: the participant names another store than that of the call.
         TransactionClosedError: the call has ended.
     """
+    refused = partial(InvalidArgumentError, function="transaction.enlist", argument="participant", given=participant)
     if isinstance(participant, type) or not all(callable(getattr(participant, name, None)) for name in _METHODS):
-        expected = f"an object with the methods {', '.join(_METHODS)}, and the attribute store"
-        raise InvalidArgumentError(
-            function="transaction.enlist", argument="participant", given=participant, expected=expected
-        )
+        raise refused(expected=f"an object with the methods {', '.join(_METHODS)}, and the attribute store")
     transaction = current()
     if transaction is None:
         raise SessionUseError("no call runs here, so nothing is committed; use transaction.enlist inside a handler")
     if not transaction.writes:
         raise transaction.read_only_violation(f"enlist a {type(participant).__name__}")
-    if any(part.stands_for(participant) for part in _enlisted_in(transaction)):
-        expected = "a participant that is not enlisted yet: each is committed once, or rolled back once"
-        raise InvalidArgumentError(
-            function="transaction.enlist", argument="participant", given=participant, expected=expected
-        )
+    parts = (part for each in transaction.chain() for part in each.enlisted)
+    if any(isinstance(part, _Enlisted) and part.wraps is participant for part in parts):
+        raise refused(expected="a participant that is not enlisted yet: each is committed once, or rolled back once")
     transaction.enlist(_Enlisted(participant))
 
 
@@ -67,46 +63,22 @@ class _Enlisted:
     waits = True
 
     def __init__(self, participant: TwoPhaseParticipant) -> None:
-        self._participant = participant
-        self._prepared = False
+        self.wraps = participant
         self.store: UnitStore | None = participant.store
-
-    def stands_for(self, participant: TwoPhaseParticipant) -> bool:
-        """Whether this is the same object, enlisted."""
-        return self._participant is participant
+        self.write = participant.write
+        self.in_doubt = participant.in_doubt
+        self.after_rollback = participant.after_rollback
 
     def prepare(self) -> None:
         """Prepare the participant."""
-        self._prepared = True
-        self._participant.prepare()
+        self.wraps.prepare()
         reached("participant-prepared")
-
-    def write(self) -> Sequence[object]:
-        """What the participant writes in the unit."""
-        if not self._prepared:  # a transaction without a store has no unit, and does not ask for this before
-            self.prepare()
-        return self._participant.write()
 
     def after_commit(self) -> None:
         """Commit the participant; if it fails, that is logged, because the call is committed."""
         reached("participant-before-commit")
         try:
-            self._participant.after_commit()
+            self.wraps.after_commit()
         except Exception:  # noqa: BLE001 - logged: the unit of the call cannot be undone any more
-            _log.exception("a call is committed, and its %s failed to commit", type(self._participant).__name__)
+            _log.exception("a call is committed, and its %s failed to commit", type(self.wraps).__name__)
         reached("participant-after-commit")
-
-    def in_doubt(self) -> None:
-        """Leave the participant to recovery."""
-        self._participant.in_doubt()
-
-    def after_rollback(self) -> None:
-        """Roll the participant back."""
-        self._participant.after_rollback()
-
-
-def _enlisted_in(transaction: Transaction) -> Iterator[_Enlisted]:
-    for each in transaction.chain():
-        for part in each.enlisted:
-            if isinstance(part, _Enlisted):
-                yield part

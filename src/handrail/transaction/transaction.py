@@ -5,25 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from contextvars import ContextVar, Token
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from operator import attrgetter
+from types import MemberDescriptorType, TracebackType
+from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.transaction.commit import (
+    Apply,
     CommitOutcome,
     InThread,
     apply_detached,
     commit_participants,
-    notify_participants,
     restore_participants,
-    restore_participants_by,
     restoring_waits,
 )
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
 from handrail.waiting import run_blocking, run_detached
+
+T = TypeVar("T")
 
 
 class NestedCall(NamedTuple):
@@ -46,26 +51,19 @@ _COMMITTED = CommitOutcome("committed")
 _NESTING = threading.Lock()
 """Guards what a transaction makes when the first call is made inside it."""
 
-
-def return_to(transaction: Transaction | None) -> None:
-    """Make a transaction the current one again, after an interrupt may have kept one inside it from doing so."""
-    if _CURRENT.get() is not transaction:
-        _CURRENT.set(transaction)
-
+_NO_LOCK = nullcontext()
 
 current: Callable[[], Transaction | None] = _CURRENT.get
 """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
+
+return_to: Callable[[Transaction | None], object] = _CURRENT.set
+"""Makes a transaction the current one again, after an interrupt may have kept one inside it from doing so."""
 
 
 def acting_in(call: Transaction) -> Transaction:
     """The transaction that a view of a call acts in: that of a nested call which runs here, or the call's own."""
     running = _CURRENT.get()
-    outer = running
-    while outer is not None:
-        if outer is call:
-            return running or call
-        outer = outer.parent
-    return call
+    return running if running is not None and call in running.chain() else call
 
 
 class InCall:
@@ -110,11 +108,12 @@ def check_write(participant: Snapshotable[Any], what: str, *, call: Transaction 
     """
     transaction = _CURRENT.get() if call is None else acting_in(call)
     if transaction is not None:
-        transaction.admit(participant, what)
+        transaction.check_may_write(participant, what)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Transaction:
-    """One call's unit of work: open, then committed or rolled back.
+    """One call's unit of work: open, then committed or rolled back. It is current from `with` on.
 
     Attributes:
         tool: name of the tool whose call this is, for messages.
@@ -123,83 +122,44 @@ class Transaction:
         parent: the transaction that this one is a savepoint of.
         concurrent: whether the handler runs beside others, or has called an agent in a stored session, so that calls on
             other sessions made inside it stand on their own.
+        untracked: the participants that do not report when they are written to; they join when it is entered, if it
+            writes.
+        enlisted: what is settled together with this transaction, also if it cannot be entered.
         call: the identity of the call; `str` names it among the calls of its session.
         session_store: the store of the session of the call; `None` for a session that ends with the process.
+        cure: what to do instead of a write, if the handler may only read; empty for what a tool can do.
+        nested_calls: where the calls made inside this one are recorded (`handrail.runtime`), if anywhere.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
-        cure: what to do instead of a write, if the handler may only read; empty for what a tool can do.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
-        nested_calls: the calls made inside this one (`handrail.runtime`).
+        participants: who has joined so far, in the order of joining.
+        undo_lock: of an outermost one in which a call has written: what it and those nested in it restore under.
     """
 
-    __slots__ = (
-        "_enlisted",
-        "_inner",
-        "_inner_turn",
-        "_joined",
-        "_joining",
-        "_saved",
-        "_token",
-        "_undo_lock",
-        "call",
-        "committed",
-        "concurrent",
-        "cure",
-        "must_roll_back",
-        "nested_calls",
-        "parent",
-        "session_store",
-        "state",
-        "ticket",
-        "tool",
-        "writer",
-        "writes",
-    )
-
-    _token: Token[Transaction | None]
-
-    def __init__(  # noqa: PLR0913 - what a call is to those it writes to; a value for it would be made for each call
-        self,
-        tool: str,
-        *,
-        ticket: Ticket,
-        writes: bool,
-        parent: Transaction | None = None,
-        concurrent: bool = False,
-        participants: tuple[Snapshotable[Any], ...] = (),
-        enlisted: tuple[CommitParticipant, ...] = (),
-        call: object = None,
-        session_store: UnitStore | None = None,
-        cure: str = "",
-        nested_calls: NestedCalls | None = None,
-    ) -> None:
-        """Make a transaction that is not yet current; enter it with `with`.
-
-        `participants` join when it is entered, if it writes: those that do not report when they are written to.
-        `enlisted` are settled with it, also when it cannot be entered.
-        """
-        self.tool: str = tool
-        self.ticket: Ticket = ticket
-        self.writes: bool = writes
-        self.parent: Transaction | None = parent
-        self.concurrent: bool = concurrent
-        self.call: object = call
-        self.session_store: UnitStore | None = session_store
-        self.cure: str = cure
-        self.nested_calls: NestedCalls = {} if nested_calls is None else nested_calls
-        self.state: Literal["open", "closed", "ended"] = "open"
-        self.must_roll_back: bool = True
-        self.committed: bool = False
-        self.writer: Snapshotable[Any] | None = None
-        self._joining = participants
-        self._joined: dict[int, Snapshotable[Any]] = {}
-        self._saved: dict[int, tuple[Snapshotable[Any], object]] = {}
-        self._enlisted: tuple[CommitParticipant, ...] = enlisted
-        self._inner: Transaction | None = None
-        self._inner_turn: Turn | None = None
-        self._undo_lock: threading.Lock | None = None if parent is None else parent.undo_lock
+    tool: str
+    _: KW_ONLY
+    ticket: Ticket
+    writes: bool
+    parent: Transaction | None = None
+    concurrent: bool = False
+    untracked: tuple[Snapshotable[Any], ...] = ()
+    enlisted: tuple[CommitParticipant, ...] = ()
+    call: object = None
+    session_store: UnitStore | None = None
+    cure: str = ""
+    nested_calls: NestedCalls | None = None
+    state: Literal["open", "closed", "ended"] = field(default="open", init=False)
+    must_roll_back: bool = field(default=True, init=False)
+    committed: bool = field(default=False, init=False)
+    writer: Snapshotable[Any] | None = field(default=None, init=False)
+    participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
+    undo_lock: threading.Lock | None = field(default=None, init=False)
+    _inner: Transaction | None = field(default=None, init=False)
+    _inner_turn: Turn | None = field(default=None, init=False)
+    _saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
+    _token: Token[Transaction | None] = field(init=False)
 
     def __enter__(self) -> Self:
         """Become the current transaction of this context.
@@ -208,15 +168,13 @@ class Transaction:
             TransactionClosedError: the call that this one was made inside has ended.
             Exception: a participant cannot join. In either case the transaction has not begun.
         """
-        if self.parent is not None or self._joining:
+        self._token = _CURRENT.set(self)
+        if self.parent is not None or self.untracked:
             try:
                 self._begin()
             except BaseException:
-                # `__exit__` does not run if `__enter__` raises: what has joined is restored here, and the claim is
-                # settled.
-                self.rollback()
+                self.__exit__(None, None, None)  # it is not called if this method raises, and enlisted parts settle
                 raise
-        self._token = _CURRENT.set(self)
         return self
 
     def __exit__(
@@ -229,7 +187,7 @@ class Transaction:
         finally:
             # Also if the rollback has raised: otherwise the parent could neither write nor commit.
             if self.parent is not None:
-                self.parent.take_back(self)
+                self.parent.resume_after(self)
             _CURRENT.reset(self._token)
 
     @property
@@ -238,30 +196,11 @@ class Transaction:
         return self if self.parent is None else self.parent.root
 
     @property
-    def enlisted(self) -> tuple[CommitParticipant, ...]:
-        """What is settled together with this transaction."""
-        return self._enlisted
-
-    @property
-    def participants(self) -> tuple[Snapshotable[Any], ...]:
-        """Who has joined so far, in the order of joining."""
-        return tuple(self._joined.values())
-
-    @property
     def inner_turn(self) -> Turn:
         """The turn that calls made inside this one take among themselves."""
         with _NESTING:
-            if self._inner_turn is None:
-                self._inner_turn = Turn()
+            self._inner_turn = self._inner_turn or Turn()
             return self._inner_turn
-
-    @property
-    def undo_lock(self) -> threading.Lock:
-        """What the participants of those nested in one outermost transaction, itself included, are restored under."""
-        with _NESTING:
-            if self._undo_lock is None:
-                self._undo_lock = threading.Lock()
-            return self._undo_lock
 
     def chain(self) -> Iterator[Transaction]:
         """This transaction and those it is nested in, the nearest first."""
@@ -276,28 +215,35 @@ class Transaction:
 
     def holds(self, turn: Turn) -> bool:
         """Whether this call, or one that it is made inside, holds the turn."""
-        return turn in self.ticket.turns or (self.parent is not None and self.parent.holds(turn))
+        return any(turn in transaction.ticket.turns for transaction in self.chain())
 
-    def lend_to(self, inner: Transaction) -> None:
-        """Leave writing to a nested transaction until it has ended.
+    def suspend_for(self, inner: Transaction) -> None:
+        """Write no more until a nested transaction has ended.
 
         Raises:
-            TurnConflictError: it has been left to another one.
+            TurnConflictError: another one has not ended.
         """
-        if self._inner is not None:
-            raise _lent(self.tool, f"call {inner.tool}", self._inner)
+        self._check_not_suspended(f"call {inner.tool}")
+        root = self.root
+        with _NESTING:
+            root.undo_lock = root.undo_lock or threading.Lock()
         self._inner = inner
 
-    def take_back(self, inner: Transaction) -> None:
-        """Write again, if it was left to this nested transaction."""
+    def resume_after(self, inner: Transaction) -> None:
+        """Write again, if this is the nested transaction that it is suspended for."""
         if self._inner is inner:
             self._inner = None
+
+    def record_nested(self, key: Ticket | str, nested: NestedCall) -> None:
+        """Record a call that is made inside this one; see `NestedCalls`."""
+        if self.nested_calls is not None:
+            self.nested_calls[key] = nested
 
     def open_for_results(self, session: Snapshotable[Any]) -> None:
         """Let the results of a call be applied to its session, though its handler may only read."""
         if not self.writes:
             if self.parent is not None:
-                self.parent.lend_to(self)
+                self.parent.suspend_for(self)
             self.writer = session
 
     def enlist(self, part: CommitParticipant) -> None:
@@ -307,11 +253,12 @@ class Transaction:
             SecondStoreError: it names another store than those that are enlisted. It is not enlisted.
             TransactionClosedError: it is ending, so that the part may have come too late.
         """
-        if part.store is not None:
-            self._check_store(part.store)
+        for store in (other.store for transaction in self.chain() for other in transaction.enlisted):
+            if part.store is not None and store is not None and store is not part.store:
+                raise SecondStoreError(store=store, second=part.store)
         # Added before the state is read: a commit closes the transaction before it reads the parts, so either it finds
         # this part or the check below finds the transaction closed.
-        self._enlisted = (*self._enlisted, part)
+        self.enlisted = (*self.enlisted, part)
         if self.state != "open":
             raise TransactionClosedError(self.tool, "enlist")
 
@@ -324,13 +271,9 @@ class Transaction:
         if self.session_store is not None and part.store is not self.session_store:
             raise SecondStoreError(store=self.session_store, second=part.store)
 
-    def _check_store(self, store: UnitStore) -> None:
-        for transaction in self.chain():
-            for other in transaction.enlisted:
-                if other.store is not None and other.store is not store:
-                    raise SecondStoreError(store=other.store, second=store)
-
-    def admit(self, participant: Snapshotable[Any], what: str, *, snapshot: Callable[[], object] | None = None) -> None:
+    def check_may_write(
+        self, participant: Snapshotable[Any], what: str, *, snapshot: Callable[[], object] | None = None
+    ) -> None:
         """Let a participant write in this transaction; see `check_write`.
 
         Args:
@@ -344,9 +287,9 @@ class Transaction:
         if not self.writes and participant is not self.writer:
             raise self.read_only_violation(what)
         if self._inner is not None:
-            raise _lent(self.tool, what, self._inner)
-        if id(participant) not in self._joined:
-            self._take_in(participant, what, snapshot)
+            self._check_not_suspended(what)
+        if id(participant) not in self._saved:
+            self._enroll(participant, what, snapshot)
 
     def read_only_violation(self, what: str) -> ReadOnlyViolation:
         """What is raised for a write, because the handler may only read; `what` completes "it cannot ..."."""
@@ -359,17 +302,17 @@ class Transaction:
             TransactionClosedError: this transaction has ended. Nothing has been written.
             TurnConflictError: another call holds its turn. It has not joined.
         """
-        if id(participant) not in self._joined:
-            self._take_in(participant, f"use a {type(participant).__name__}", None)
+        if id(participant) not in self._saved:
+            self._enroll(participant, f"use a {type(participant).__name__}", None)
 
-    def keep(self, participant: Snapshotable[Any], snapshot: object) -> None:
-        """Remember a participant's snapshot, unless there is an older one, here and where this one is nested in."""
+    def save_snapshot(self, participant: Snapshotable[Any], snapshot: object) -> None:
+        """Keep a participant's snapshot, unless there is an older one, here and where this one is nested in."""
         key = id(participant)
-        if key not in self._joined:
-            self._joined[key] = participant
+        if key not in self._saved:
+            self.participants = (*self.participants, participant)
             self._saved[key] = (participant, snapshot)
         if self.parent is not None:
-            self.parent.keep(participant, snapshot)
+            self.parent.save_snapshot(participant, snapshot)
 
     def commit(self) -> None:
         """Keep everything that was written; a nested transaction's changes become part of the outer one.
@@ -382,19 +325,7 @@ class Transaction:
         """
         parts = self._close()
         if parts:
-            outcome = run_blocking(commit_participants(parts, self._end))
-            if outcome.error is not None:
-                raise outcome.error
-
-    @property
-    def waits(self) -> bool:
-        """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        return self.parent is None and any(map(_waits, self._enlisted))
-
-    @property
-    def may_be_detached(self) -> bool:
-        """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
-        return not any(part.waits for part in self._enlisted)
+            run_blocking(self._commit(parts, None))
 
     def commit_detached(self) -> Future[None]:
         """As `commit`, in the threads of the store; completed with what `commit` returns or raises.
@@ -405,42 +336,17 @@ class Transaction:
             TransactionClosedError: as of `commit`.
             TurnConflictError: as of `commit`.
         """
-        return run_detached(self._commit_detached(self._close()))
+        return run_detached(self._commit(self._close(), apply_detached))
 
-    async def _commit_detached(self, parts: tuple[CommitParticipant, ...]) -> None:
-        outcome = await commit_participants(parts, self._end, apply=apply_detached)
-        if outcome.error is not None:
-            raise outcome.error
+    @property
+    def waits(self) -> bool:
+        """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
+        return self.parent is None and any(map(_waits, self.enlisted))
 
-    def _close(self) -> tuple[CommitParticipant, ...]:
-        """Take no more writes; returns what is to be committed. A nested transaction has ended then, and leaves it."""
-        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
-            raise TransactionClosedError(self.tool, "commit")
-        if self._inner is not None:
-            raise _lent(self.tool, "end", self._inner)
-        if self.parent is None:
-            self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
-        parts = self._enlisted
-        if self.parent is not None:
-            for part in parts:
-                self.parent.enlist(part)
-            parts = ()
-        if not parts:
-            self._end(_COMMITTED)
-        return parts
-
-    def _end(self, outcome: CommitOutcome) -> None:
-        parts = self._enlisted
-        if outcome.word != "rolled back":
-            self.must_roll_back = False
-            self._enlisted = ()
-            self._saved.clear()
-            # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is
-            # committed.
-            self.committed = outcome.word == "committed"
-            self.state = "ended"
-            if parts and self.parent is None:
-                notify_participants(parts, kept=self.committed)
+    @property
+    def may_be_detached(self) -> bool:
+        """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
+        return not any(part.waits for part in self.enlisted)
 
     def rollback(self) -> None:
         """Take no more writes, and restore every participant, the last one to join first. Idempotent.
@@ -449,93 +355,102 @@ class Transaction:
             RollbackError: some participants could not be restored; every one was tried.
             BaseException: Ctrl-C and the like, raised while a participant was being restored; a note names it.
         """
-        if self._begins_to_undo():
-            token = _without_current()
-            try:
-                restore_participants(self.tool, self._restore, self._newest_saved(), self._enlisted[::-1])
-            finally:
-                self._undone(token)
+        run_blocking(self.rollback_by(None))
 
-    @property
-    def rollback_waits(self) -> bool:
-        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        if not self.must_roll_back:
-            return False
-        return any(map(_waits, self._enlisted)) or any(restoring_waits(each) for each, _ in self._saved.values())
-
-    async def rollback_by(self, in_thread: InThread) -> None:
+    async def rollback_by(self, in_thread: InThread | None) -> None:
         """As `rollback`, without holding the event loop.
 
         Args:
-            in_thread: how to settle what is enlisted, and to restore what waits for a disk or a server.
+            in_thread: how to settle what is enlisted, and to restore what waits for a disk or a server; `None` for in
+                this thread.
 
         Raises:
             RollbackError: as of `rollback`.
             CancelledError: the task was cancelled. Everything has been restored by then.
         """
-        if self._begins_to_undo():
-            token = _without_current()
-            try:
-                saved, enlisted = self._newest_saved(), self._enlisted[::-1]
-                await restore_participants_by(in_thread, self.tool, self._restore, saved, enlisted)
-            finally:
-                self._undone(token)
-
-    def _begins_to_undo(self) -> bool:
-        """Take no more writes; returns whether there is anything to restore or to settle, and else ends."""
         if not self.must_roll_back:
-            return False
+            return
         self.must_roll_back = False
         # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
-        if self._saved or self._enlisted:
-            return True
-        self.state = "ended"
-        return False
+        # No transaction is current: `restore` may use methods that call `check_write`, which would refuse.
+        token = _CURRENT.set(None)
+        try:
+            # The last one to join first; a late write may still join meanwhile.
+            undoing = [(saved[0], partial(self._restore, *saved)) for saved in tuple(self._saved.values())]
+            if undoing or self.enlisted:
+                await restore_participants(self.tool, undoing[::-1], self.enlisted[::-1], in_thread)
+        finally:
+            _CURRENT.reset(token)
+            self.state = "ended"
+            self._saved.clear()
 
-    def _newest_saved(self) -> tuple[tuple[Snapshotable[Any], object], ...]:
-        """What has joined, the last one first; a late write may still join meanwhile."""
-        return tuple(self._saved.values())[::-1]
-
-    def _undone(self, token: Token[Transaction | None]) -> None:
-        _CURRENT.reset(token)
-        self.state = "ended"
-        self._saved.clear()
+    @property
+    def rollback_waits(self) -> bool:
+        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread."""
+        return self.must_roll_back and (any(map(_waits, self.enlisted)) or any(map(restoring_waits, self.participants)))
 
     def _begin(self) -> None:
-        parent = self.parent
-        if parent is not None and not parent.is_open():
-            raise TransactionClosedError(parent.tool, f"call {self.tool}")
+        untracked, parent = self.untracked, self.parent
+        if parent is not None:
+            if not parent.is_open():
+                raise TransactionClosedError(parent.tool, f"call {self.tool}")
+            if self.writes:
+                parent.suspend_for(self)
+            untracked += tuple(each for each in parent.participants if own_turn(each) is None)
         if self.writes:
-            for participant in self._joining:
+            for participant in untracked:
                 self.join(participant)
-            if parent is not None:
-                # A participant without a turn of its own does not call `check_write`, so it joins before the handler
-                # starts.
-                for participant in parent.participants:
-                    if own_turn(participant) is None:
-                        self.join(participant)
-                # The last statement: if a line above raised after this one, `__exit__` would not run, and the parent
-                # would stay lent.
-                parent.lend_to(self)
 
-    def _take_in(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
+    def _enroll(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
-            self._take_turn(participant, what)
-        self.keep(participant, participant.snapshot() if snapshot is None else snapshot())
+            turn = turn_of(participant)
+            if not self.holds(turn) and not self.root.ticket.extend((turn,)):
+                raise TurnConflictError(
+                    f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
+                    "resource of the prompt, so that calls which need it take their turn."
+                )
+        self.save_snapshot(participant, participant.snapshot() if snapshot is None else snapshot())
         # Checked once more after the registration: a rollback that began meanwhile may have passed this participant by,
         # so the write must not follow.
         if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
             raise TransactionClosedError(self.tool, what)
 
-    def _take_turn(self, participant: Snapshotable[Any], what: str) -> None:
-        turn = turn_of(participant)
-        if not self.holds(turn) and not self.root.ticket.extend((turn,)):
-            msg = (
-                f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
-                "resource of the prompt, so that calls which need it take their turn."
+    def _check_not_suspended(self, what: str) -> None:
+        if self._inner is not None:
+            raise TurnConflictError(
+                f"{self.tool} cannot {what} while a call that it made itself ({self._inner.tool}) is still running; "
+                "await that call first"
             )
-            raise TurnConflictError(msg)
+
+    def _close(self) -> tuple[CommitParticipant, ...]:
+        """Take no more writes; returns what is to be committed. A nested transaction has ended then, and leaves it."""
+        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
+            raise TransactionClosedError(self.tool, "commit")
+        if self._inner is not None:
+            self._check_not_suspended("end")
+        if self.parent is None:
+            self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
+            if self.enlisted:
+                return self.enlisted
+        else:
+            for part in self.enlisted:
+                self.parent.enlist(part)
+        self._end(_COMMITTED)
+        return ()
+
+    async def _commit(self, parts: tuple[CommitParticipant, ...], apply: Apply | None) -> None:
+        outcome = await commit_participants(parts, settle=self._end, apply=apply)
+        if outcome.error is not None:
+            raise outcome.error
+
+    def _end(self, outcome: CommitOutcome) -> None:
+        self.must_roll_back = False
+        self.enlisted = ()
+        self._saved.clear()
+        # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is committed.
+        self.committed = outcome.word == "committed"
+        self.state = "ended"
 
     def _restore(self, participant: Snapshotable[Any], snapshot: object) -> None:
         """Restore one, unless the parent has been closed and restores its own, older snapshot.
@@ -543,25 +458,59 @@ class Transaction:
         Nested calls may end in several threads at once, and restore the same participants. So one is restored at a
         time; the lock is held for no more, because a task that waited for a thread meanwhile would let others run.
         """
-        if self._undo_lock is None:  # no call was nested in it
-            participant.restore(snapshot)
-            return
-        with self._undo_lock:
+        with self.root.undo_lock or _NO_LOCK:
             # A newer snapshot, restored after the older one, would bring undone changes back.
             if self.parent is None or self.parent.is_open():
                 participant.restore(snapshot)
-
-
-def _without_current() -> Token[Transaction | None]:
-    """Leave no transaction current: `restore` may use methods that call `check_write`, which would refuse."""
-    return _CURRENT.set(None)
 
 
 def _waits(part: CommitParticipant) -> bool:
     return part.waits or (part.store is not None and part.store.waits)
 
 
-def _lent(tool: str, what: str, inner: Transaction) -> TurnConflictError:
-    return TurnConflictError(
-        f"{tool} cannot {what} while a call that it made itself ({inner.tool}) is still running; await that call first"
-    )
+class HasCallViews(Protocol):
+    """A participant of which a handler gets a view that is bound to its call.
+
+    `context.resources` looks for the method on the class of a resource when a handler first asks for it.
+    """
+
+    def view_for_call(self, call: Transaction, /) -> Self:
+        """The same participant for the handler of a call: another object, of the same class, that shares the state.
+
+        Whatever thread or context it is used in, a change through it calls `check_write(..., call=call)`, with the
+        participant itself as the first argument. Called once for each call that asks for the resource.
+        """
+        ...
+
+
+def view_for_call(participant: T, call: Transaction) -> T:
+    """A participant for the handler of a call: its view, or itself if its class has none; see `HasCallViews`."""
+    make = getattr(type(participant), "view_for_call", None)
+    # What it returns is of the same class, which an attribute that is looked up by name cannot say.
+    return participant if make is None else cast("T", make(participant, call))
+
+
+def forwarded_attributes(kind: type[object], base: type[object], of: str) -> dict[str, property]:
+    """What stands for the data attributes that a class of the program has, in the class of views of its objects.
+
+    Without it a view would find the default that the class has, and not the value that its object has.
+
+    Args:
+        kind: the class.
+        base: the class of Handrail that it is derived from; what that has is not among them.
+        of: the attribute of a view that leads to the object.
+    """
+    added = kind.__mro__[: kind.__mro__.index(base)]
+    return {
+        name: _forwarded(name, of)
+        for each in added
+        for name, value in vars(each).items()
+        if not name.startswith("__") and (isinstance(value, MemberDescriptorType) or not hasattr(value, "__get__"))
+    }
+
+
+def _forwarded(name: str, of: str) -> property:
+    def write(view: object, value: object) -> None:
+        setattr(getattr(view, of), name, value)
+
+    return property(attrgetter(f"{of}.{name}"), write)

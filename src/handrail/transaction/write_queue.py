@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ class WriteQueue:
         self.number: int = next(_NUMBERS)
         self.unsure: bool = False
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[object, Future[None] | None]] = deque()
+        self._waiting: dict[object, Future[None] | None] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -45,7 +44,7 @@ class WriteQueue:
         """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
         with self._lock:
             turn: Future[None] | None = Future() if self._waiting else None
-            self._waiting.append((who, turn))
+            self._waiting[who] = turn
             return turn
 
     @contextmanager
@@ -63,12 +62,9 @@ class WriteQueue:
     def leave(self, who: object) -> None:
         """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
         with self._lock:
-            has_turn = bool(self._waiting) and self._waiting[0][0] is who
-            if has_turn:
-                self._waiting.popleft()
-            else:
-                self._waiting = deque(entry for entry in self._waiting if entry[0] is not who)
-            following = self._waiting[0][1] if has_turn and self._waiting else None
+            has_turn = next(iter(self._waiting), None) is who
+            self._waiting.pop(who, None)
+            following = next(iter(self._waiting.values()), None) if has_turn else None
         # Without the lock: the one that follows may write at once, in this thread.
         if following is not None:
             following.set_result(None)

@@ -22,7 +22,7 @@ def call(resources: ResourceContext, *, writes: bool = True) -> Generator[Transa
     ticket = draw_ticket(resources.turns(), exclusive=writes)
     try:
         participants = resources.untracked_participants()
-        with Transaction("tool", ticket=ticket, writes=writes, participants=participants) as transaction:
+        with Transaction("tool", ticket=ticket, writes=writes, untracked=participants) as transaction:
             yield transaction
     finally:
         ticket.release()

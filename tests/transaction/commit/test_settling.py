@@ -8,8 +8,8 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, SecondStoreError, StoreUnavailableError, TransactionClosedError
 from handrail.store import MemoryStore
-from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
-from handrail.transaction.commit import ATTEMPTS, notify_participants, write_participants
+from handrail.transaction import CommitParticipant, RecordCommit, UnitOfWork, UnitStore
+from handrail.transaction.commit import ATTEMPTS, Apply, commit_participants, notify_participants
 from handrail.waiting import run_blocking
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.transaction.notebooks import Receipt, call, raising
@@ -37,20 +37,27 @@ class StoredReceipt(Receipt):
         return (RecordCommit("j1"),)
 
 
+def commit(parts: Sequence[CommitParticipant], *, apply: Apply | None = None, attempts: int = ATTEMPTS) -> None:
+    """Commit parts, and raise what a transaction would."""
+    outcome = run_blocking(commit_participants(parts, apply=apply, attempts=attempts))
+    if outcome.error is not None:
+        raise outcome.error
+
+
 @pytest.mark.parametrize("point", ["begin", "commit", "committed"])
 def test_a_store_that_fails_is_tried_again(store: FaultyStore, point: Point) -> None:
     """The same unit is applied once more; the parts get ready, and say what they write, only once."""
     parts = [StoredReceipt(store), Receipt()]
     store.lose(point, ATTEMPTS - 1)
-    run_blocking(write_participants(parts))
-    assert [part.settled for part in parts] == [["prepare", "write"], ["write"]]
+    commit(parts)
+    assert [part.settled for part in parts] == [["prepare", "write", "after_commit"], ["write", "after_commit"]]
 
 
 def test_a_store_that_stays_away_is_told(store: FaultyStore, wording: Wording) -> None:
     """Nothing is kept, and the parts wait for `undone`."""
     store.go_down("commit")
     with pytest.raises(StoreUnavailableError) as raised:
-        run_blocking(write_participants([StoredReceipt(store)]))
+        commit([StoredReceipt(store)])
     assert str(raised.value) == wording
 
 
@@ -64,7 +71,7 @@ def test_a_store_that_was_waited_for_is_tried_once(store: FaultyStore) -> None:
         raise StoreUnavailableError("busy", store="tests", waited=True)
 
     with pytest.raises(StoreUnavailableError):
-        run_blocking(write_participants([part], apply=busy))
+        commit([part], apply=busy)
     assert [unit.writes for unit in asked] == [(RecordCommit("j1"),)]
 
 
@@ -73,10 +80,10 @@ def test_who_can_wait_for_the_next_unit_tries_once(store: FaultyStore) -> None:
     part = StoredReceipt(store)
     store.lose("commit")
     with pytest.raises(StoreUnavailableError):
-        run_blocking(write_participants([part], attempts=1))
+        commit([part], attempts=1)
     store.lose("committed")
-    run_blocking(write_participants([part], attempts=1))
-    assert part.settled == ["prepare", "write", "prepare", "write"]
+    commit([part], attempts=1)
+    assert part.settled == ["prepare", "write", "prepare", "write", "after_commit"]
 
 
 def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(
@@ -88,7 +95,7 @@ def test_a_store_that_was_lost_while_committing_and_stays_away_leaves_a_doubt(
     store.at("begin", lambda: None)
     store.go_down("begin")
     with pytest.raises(CommitInDoubtError) as caught:
-        run_blocking(write_participants([StoredReceipt(store)]))
+        commit([StoredReceipt(store)])
     assert str(caught.value) == wording
     assert isinstance(caught.value.__cause__, StoreUnavailableError)
 
@@ -98,7 +105,7 @@ def test_a_doubt_stays_if_the_next_attempt_is_refused(store: FaultyStore) -> Non
     store.lose("committed")
     store.at("commit", lambda: None, raising(ValueError("refused")))
     with pytest.raises(CommitInDoubtError) as caught:
-        run_blocking(write_participants([StoredReceipt(store)]))
+        commit([StoredReceipt(store)])
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -106,7 +113,7 @@ def test_a_part_that_refuses_is_not_tried_again(store: FaultyStore) -> None:
     """It knows why, and would again."""
     part = StoredReceipt(store)
     with pytest.raises(ValueError, match="refused"):
-        run_blocking(write_participants([part, StoredReceipt(store, refuses=True)]))
+        commit([part, StoredReceipt(store, refuses=True)])
     assert part.settled == ["prepare", "write"]
 
 

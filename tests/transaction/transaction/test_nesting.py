@@ -8,7 +8,7 @@ from contextvars import copy_context
 import pytest
 
 from handrail.errors import TransactionClosedError, TurnConflictError
-from handrail.transaction import Transaction
+from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
 from tests.transaction.notebooks import PATIENCE, Notebook, Receipt, Shelf, call
 from tests.wording import Wording
@@ -65,6 +65,26 @@ def test_two_inner_calls_do_not_write_at_once(wording: Wording) -> None:
             pass
         assert str(raised.value) == wording
     assert outer.inner_turn is outer.inner_turn
+
+
+def test_an_outer_call_writes_again_after_an_inner_one_that_could_not_begin() -> None:
+    """As when a participant that cannot tell cannot be kept."""
+
+    class Broken(Shelf):
+        def snapshot(self) -> tuple[str, ...]:
+            raise OSError("full")
+
+    notebook = Notebook()
+    with call(notebook) as outer:
+        ticket = draw_ticket((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+        inner = Transaction("inner", ticket=ticket, writes=True, parent=outer, untracked=(Broken(),))
+        with pytest.raises(OSError, match="full"), inner:
+            pass
+        ticket.release()
+        assert (current(), inner.state) == (outer, "ended")
+        notebook.write("a")
+        outer.commit()
+    assert notebook.lines == ("a",)
 
 
 def test_an_inner_call_that_only_reads_gives_nothing_back() -> None:

@@ -90,13 +90,11 @@ def test_joining_twice_is_once() -> None:
 def test_those_that_cannot_tell_join_when_a_writing_call_begins() -> None:
     """A participant that asks nobody must be kept before the handler can reach it."""
     shelf = Shelf("a")
-    with Transaction("edit", ticket=draw_ticket((), exclusive=True), writes=True, participants=(shelf,)) as transaction:
+    with Transaction("edit", ticket=draw_ticket((), exclusive=True), writes=True, untracked=(shelf,)) as transaction:
         assert transaction.participants == (shelf,)
         shelf.things.append("b")
     assert shelf.things == ["a"]
-    with Transaction(
-        "look", ticket=draw_ticket((), exclusive=False), writes=False, participants=(shelf,)
-    ) as transaction:
+    with Transaction("look", ticket=draw_ticket((), exclusive=False), writes=False, untracked=(shelf,)) as transaction:
         assert transaction.participants == ()
 
 
@@ -108,7 +106,7 @@ def test_a_call_whose_participant_cannot_be_kept_does_not_begin() -> None:
             raise OSError("full")
 
     receipt, ticket = Receipt(), draw_ticket((), exclusive=True)
-    transaction = Transaction("edit", ticket=ticket, writes=True, participants=(Broken(),), enlisted=(receipt,))
+    transaction = Transaction("edit", ticket=ticket, writes=True, untracked=(Broken(),), enlisted=(receipt,))
     with pytest.raises(OSError, match="full"), transaction:
         pass
     assert current() is None

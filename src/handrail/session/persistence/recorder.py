@@ -53,7 +53,7 @@ from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
-from handrail.transaction.commit import Apply, CommitOutcome, commit_participants, prepare_in_turn
+from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal
 from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait, run_blocking
@@ -258,9 +258,8 @@ class SessionRecorder:
         # call.
         if not self._noted:
             return None
-        part = SessionCommit(self, None)
         # No caller waits: what is not written now is written with the next unit.
-        word, error = run_blocking(commit_participants((part,), part.settle, attempts=1))
+        word, error = run_blocking(commit_participants((SessionCommit(self, None),), attempts=1))
         if isinstance(error, SessionUseError):  # it may not wait on this thread, or the session was closed meanwhile
             error = StoreUnavailableError(str(error), store=self.store.url)
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
@@ -281,8 +280,7 @@ class SessionRecorder:
             StoreUnavailableError: the store does not answer. It goes with the next unit.
             CommitInDoubtError: it is unknown whether it was written.
         """
-        part = SessionCommit(self, None)
-        outcome = await commit_participants((part,), part.settle, apply=apply)
+        outcome = await commit_participants((SessionCommit(self, None),), apply=apply)
         if outcome.error is not None:
             raise outcome.error
 
@@ -449,15 +447,6 @@ class SessionCommit:
     def after_rollback(self) -> None:
         """Write nothing."""
         self._end()
-
-    def settle(self, outcome: CommitOutcome) -> None:
-        """Take note of the outcome, where no transaction does."""
-        if outcome.word == "committed":
-            self.after_commit()
-        elif outcome.word == "in doubt":
-            self.in_doubt()
-        else:
-            self.after_rollback()
 
     def _end(self) -> None:
         if self.root is not None:
