@@ -49,7 +49,7 @@ NestedCalls: TypeAlias = dict[Ticket | str, NestedCall]
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
 _NESTING = threading.Lock()
-"""Guards what a transaction makes when the first call is made inside it."""
+"""Guards what a transaction makes when the first call is made inside it: its inner turn, and the undo lock."""
 
 _NO_LOCK = nullcontext()
 
@@ -173,7 +173,8 @@ class Transaction:
             try:
                 self._begin()
             except BaseException:
-                self.__exit__(None, None, None)  # it is not called if this method raises, and enlisted parts settle
+                # Python does not call it if this method raises: what has joined is restored here, the claim settled.
+                self.__exit__(None, None, None)
                 raise
         return self
 
