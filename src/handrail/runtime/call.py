@@ -11,16 +11,9 @@ from typing import Any, TypeVar
 from handrail.crash_points import reached
 from handrail.errors import (
     DeadlineExceededError,
-    PromptRenderError,
     RecordingError,
-    SessionError,
-    SessionLostError,
-    StoreError,
-    StoreUnavailableError,
     ToolValidationError,
-    VisibilityExpansionRequired,
 )
-from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.policies.policy import policy_may_block
@@ -33,28 +26,22 @@ from handrail.redaction import (
 )
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
-from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.calls import Step, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import NO_INTERRUPTS, Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import (
     STORE_GONE,
-    CallRefusedError,
     as_sentence,
-    failure_of,
-    is_final_refusal,
-    is_for_model,
-    safe_refusal,
 )
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim, ReplayedResult, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
-from handrail.runtime.messages import answer_from_record
-from handrail.runtime.plan import ToolPlan
+from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.transaction import Transaction, current
-from handrail.transaction.transaction import NestedCall, NestedCalls, return_to
+from handrail.transaction.transaction import NestedCall, NestedCalls
 
 T = TypeVar("T")
 
@@ -125,7 +112,7 @@ class Call:
         self.reply: str | None = reply
         self.mode = mode
         # An adapter may hand over any value as the name, and one that is not hashable would raise.
-        plan = environment.plans.find(call.name if type(call.name) is str else "", reply, environment)
+        plan = find_plan(environment, call.name if type(call.name) is str else "", reply)
         self.plan: ToolPlan = plan
         self.tool: Tool[Any, Any] | None = plan.tool
         self.ref: CallRef = CallRef(reply, call.id)
@@ -184,9 +171,28 @@ class Call:
         """Take note of the place of the item that says what the call has read from third parties."""
         self.taint_place = place
 
-    def end_run(self, error: BaseException) -> None:
-        """Have the run end with an exception, once the call is recorded."""
+    def end_run(self, error: BaseException | None, *, is_final: bool = True) -> None:
+        """Have the run end with an exception, once the call is recorded; or not, with `None`.
+
+        Args:
+            error: the exception.
+            is_final: whether the record may be final, as far as this exception goes.
+        """
         self.raises = error
+        self.is_final &= is_final
+
+    def stop_at(self, step: Step, refusal: ToolValidationError | None = None) -> None:
+        """Take note of the step that has refused the call or failed, and of what the handler refused it with."""
+        self.refused_at = step
+        self.refusal = refusal or self.refusal
+
+    def open(self, opening: OpenSections | None) -> None:
+        """Take note of what the call decides about the sections of the prompt."""
+        self.opening = opening
+
+    def commit_event(self, event: ToolInvoked | None) -> None:
+        """Take note of the record that was committed with the call; `None` if it was not."""
+        self.committed_event = event
 
     def note_interrupts(self) -> None:
         """Take note of what has interrupted the calls of the reply until now."""
@@ -230,8 +236,8 @@ class Call:
             self._secrets_before = use_call_secrets(self.secrets)
         self.secrets.add(partial(secrets_in, value, masking))
 
-    async def take_turn(self) -> ToolMessage | None:
-        """Step 3: wait for the turn; see `CallTurn.acquire`. Then returns `recorded()`.
+    async def take_turn(self) -> None:
+        """Step 3: wait for the turn; see `CallTurn.acquire`.
 
         Raises:
             ReplyEndedError: a call before this one, or its approver, was interrupted, which ends the reply.
@@ -242,12 +248,10 @@ class Call:
             from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
 
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
-        return await answer_from_record(self) if self.has_identity else None
 
-    async def take_first_turn(self) -> ToolMessage | None:
-        """Wait until the calls that arrived before have ended. Then returns `recorded()`."""
+    async def take_first_turn(self) -> None:
+        """Wait until the calls that arrived before have ended."""
         await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
-        return await answer_from_record(self) if self.has_identity else None
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
@@ -377,7 +381,7 @@ class Call:
                 transaction.commit()
         except STORE_GONE as error:
             claim.not_recorded(error)
-            raise self._undone(error) from error
+            raise self.undone(error) from error
         finally:
             # The event was not stored, or it is unknown whether it was: `record_call` appends another.
             if not transaction.committed:
@@ -426,7 +430,8 @@ class Call:
         self.claim = NO_CLAIM
         return ToolResult.error(f"{message}{self.call.name} has not taken effect.")
 
-    def _undone(self, error: Exception) -> RecordingError:
+    def undone(self, error: Exception) -> RecordingError:
+        """The end of the run for a call that is rolled back, because it could not be recorded."""
         what = " ".join(("was rolled back, because it could not be recorded.", *self.effect_notes()))
         ends = self.recording_error(error, what.removesuffix("."))
         if self.claim.unresolved_note():
@@ -463,7 +468,7 @@ class Call:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = Step.HANDLER
         said = redacted(result.message)
-        return self._with_aftermath(result if said == result.message else replace(result, message=said))
+        return self.with_aftermath(result if said == result.message else replace(result, message=said))
 
     def effect_notes(self) -> tuple[str, ...]:
         """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""
@@ -472,104 +477,7 @@ class Call:
             nested[f"The same holds for {self.call.name}, which calls it."] = None
         return tuple(filter(None, (*nested, self.claim.unresolved_note())))
 
-    def _with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
+    def with_aftermath(self, result: ToolResult[Any]) -> ToolResult[Any]:
+        """A failed result with what the model has to know of effects; see `effect_notes`."""
         aftermath = " ".join(self.effect_notes())
         return replace(result, message=f"{as_sentence(result.message)}{aftermath}") if aftermath else result
-
-    async def fail(self, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
-        """Determine the outcome of an exception, and wait until earlier calls have been recorded.
-
-        Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
-        noted in `raises`.
-        """
-        return_to(self.turn.caller)
-        self.refused_at = step
-        answer: ToolMessage | None = None
-        if step is Step.HANDLER and isinstance(error, ToolValidationError):
-            self.refusal = safe_refusal(error)
-        error = self._opening_of(error)
-        error = self._lost_store(error, step)
-        result, self.raises = failure_of(error, self.call.name)
-        self.is_final &= self.raises is None and is_final_refusal(error, step)
-        if self.raises is None and not is_for_model(error):
-            self._notify_raised(error)
-        if self.raises is None or self.opening is not None or mistakes_in(self.raises):
-            result = self._with_aftermath(result)
-            # A call that failed before step 3 takes its turn here, so that records are in the order of arrival.
-            try:
-                await self.turn.acquire(self.mode, self.environment.deadline)
-                answer = await self.take_first_turn()
-                if self.opening is not None:
-                    if answer is None:
-                        await self._commit_opening(result)
-                    else:  # the same call has opened them
-                        self.raises = None
-            except DeadlineExceededError:
-                pass  # recorded out of order rather than not at all
-            except (StoreUnavailableError, SessionLostError) as lost:
-                result, self.raises = failure_of(self._undone(lost), self.call.name)
-                self.is_final = False
-            except BaseException as interrupt:  # noqa: BLE001 - recorded first, raised after
-                result, self.raises = failure_of(interrupt, self.call.name)
-                self.is_final = False
-        return result, None if self.raises is not None or self.claim.unsettled else answer
-
-    def _lost_store(self, error: BaseException, step: Step) -> BaseException:
-        """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
-        if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
-            return error
-        if step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
-            _log.error("%s was not started: %s", self.call.name, error, exc_info=error)
-            return self.recording_error(error, "was not run, because it could not be recorded")
-        is_own = isinstance(error, SessionLostError) and error.session_id == self.environment.session.session_id
-        return self._undone(error) if is_own else error
-
-    def _opening_of(self, error: BaseException) -> BaseException:
-        """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
-        if isinstance(error, VisibilityExpansionRequired):
-            try:
-                self.opening = self.environment.rendering.opening(error, self.ref.reply)
-            except PromptRenderError as fault:
-                _log.error("%s asked for sections that cannot be rendered", self.call.name, exc_info=fault)
-                asked = ", ".join(error.section_keys)
-                return CallRefusedError(f"{asked} cannot be opened, because the program failed. Do without it.")
-        return error
-
-    async def _commit_opening(self, result: ToolResult[Any]) -> None:
-        """Write which sections are open in one unit with the record of the call, whose own changes were rolled back.
-
-        Raises:
-            StoreUnavailableError: nothing was written.
-            SessionLostError: the session has passed to another process.
-        """
-        session, turn = self.environment.session, self.turn
-        if isinstance(self.raises, VisibilityExpansionRequired):
-            # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
-            self.opening = self.environment.rendering.opening(self.raises, self.ref.reply)
-        event = self.event(result) if self.plan.is_stored and turn.outer is None else None
-        with Transaction(
-            self.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=self.ref
-        ) as transaction:
-            transaction.open_for_results(session)
-            if self.opening is not None:
-                session[OpenSections].append(self.opening)
-            if event is not None:
-                session.commit_event(event, self.ref, transaction)
-            if transaction.waits:
-                await self.mode.commit(transaction)
-            else:
-                transaction.commit()
-        self.committed_event = event
-        if isinstance(self.raises, VisibilityExpansionRequired):
-            self.raises.opened = self.raises.section_keys
-
-    def _notify_raised(self, error: BaseException) -> None:
-        session = self.environment.session
-        if session.dispatcher.is_quiet:
-            return
-        from handrail.runtime.call_events import ToolRaised  # noqa: PLC0415
-
-        try:
-            session.dispatcher.dispatch(ToolRaised(session.session_id, *self.ref, self.call.name, error))
-        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-            _log.exception("a subscriber failed on the exception that %s raised", self.call.name)

@@ -21,7 +21,6 @@ from handrail.runtime.disclosure import OpenSections, PromptRendering
 from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, has_cut_results, result_reader
-from handrail.runtime.plan import ToolPlans
 from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
@@ -271,8 +270,8 @@ class Environment:
     """The resources of the prompt."""
     taints: TaintIndex = field(init=False, repr=False)
     """What the session has read that is untrusted."""
-    plans: ToolPlans = field(init=False, repr=False, default_factory=ToolPlans)
-    """What the calls of each tool need."""
+    plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
+    """What `handrail.runtime.plan` has worked out for tools, by their names."""
 
     @property
     def durable_store(self) -> SessionStore | None:

@@ -23,6 +23,7 @@ from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.execution import await_result
 from handrail.runtime.failures import raise_as_meant
 from handrail.runtime.ledger.claim import NO_CLAIM
+from handrail.runtime.messages import answer_from_record
 from handrail.runtime.outcome import settle_failure
 from handrail.runtime.steps import apply_value, call_handler, checked_result, read_arguments, unknown_tool
 from handrail.transaction import Transaction
@@ -48,8 +49,10 @@ async def run_straight(run: Call) -> ToolResult[Any] | ToolMessage:
             try:
                 step = HANDLER
                 result = await _result_of(run, tool, transaction)
-                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer
+                if run.turn.shared:
+                    await run.take_first_turn()
+                    if (answer := await answer_from_record(run)) is not None:
+                        return answer
                 if not result.success:
                     return run.note_failed_result(result)
                 step = APPLY

@@ -110,14 +110,15 @@ async def _decide(run: Call) -> ToolResult[Any] | ToolMessage:
     """Steps 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
     step = LOOK_UP
     try:
-        if run.has_identity and (answer := await answer_from_record(run)) is not None:
+        if (answer := await answer_from_record(run)) is not None:
             return answer
         tool = run.tool or await unknown_tool(run)
         step = PARSE
         await parse_arguments(run, tool)
         if run.turn.waits:
             step = TURN
-            if (answer := await run.take_turn()) is not None:
+            await run.take_turn()
+            if (answer := await answer_from_record(run)) is not None:
                 return answer  # the same call has run before this one
         claim: Claim | None = None
         while claim is None:  # once more for an effect that had been started, and is found not to have happened
@@ -149,8 +150,10 @@ async def _carry_out(
                     raise only_replay
                 step = HANDLER
                 result = await run_handler(run, tool, claim)
-                if run.turn.shared and (answer := await run.take_first_turn()) is not None:
-                    return answer  # the same call has run concurrently
+                if run.turn.shared:
+                    await run.take_first_turn()
+                    if (answer := await answer_from_record(run)) is not None:
+                        return answer  # the same call has run concurrently
                 if not result.success:
                     return run.note_failed_result(result)
                 step = APPLY

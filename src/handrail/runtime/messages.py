@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from handrail.errors import StoreError
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
+from handrail.runtime.call import Call
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
 from handrail.runtime.execution import raise_interrupt
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_result
 from handrail.taint.state import marks_of
 
-if TYPE_CHECKING:
-    from handrail.runtime.call import Call
-
 
 async def answer_from_record(run: Call) -> ToolMessage | None:
     """The message of a call that has a final record; `None` for one that goes through the pipeline.
+
+    Calls whose repeats are not recognized have none.
 
     Raises:
         CallIdReusedError: the identity belongs to another call, or a call without a reply has a final record.
         RecordingError: the store is unavailable.
     """
     session = run.environment.session
+    if not run.has_identity:
+        return None
     if run.mode.inline or session.store is None or session.has_record_at_hand(run.ref):
         return _recorded(run)
     return await run.mode.write_to(session.store, partial(_recorded, run))

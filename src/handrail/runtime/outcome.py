@@ -12,15 +12,31 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from handrail.errors import AppliedMeanwhileError
+from handrail.errors import (
+    AppliedMeanwhileError,
+    DeadlineExceededError,
+    PromptRenderError,
+    SessionError,
+    SessionLostError,
+    StoreError,
+    StoreUnavailableError,
+    ToolValidationError,
+    VisibilityExpansionRequired,
+)
+from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.prompt import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import Call
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
+from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import CancelledElsewhereError, is_being_cancelled, is_cancelled_elsewhere
+from handrail.runtime.failures import CallRefusedError, failure_of, is_final_refusal, is_for_model, safe_refusal
 from handrail.runtime.ledger.claim import NO_CLAIM, leave_unread
+from handrail.runtime.messages import answer_from_record
 from handrail.runtime.unknown_effects import settle_at_once
 from handrail.store.protocol import EffectRow
+from handrail.transaction import Transaction
+from handrail.transaction.transaction import return_to
 
 _log = redacted_logger("handrail.runtime")
 
@@ -31,7 +47,7 @@ Ended: TypeAlias = ToolResult[Any] | ToolMessage
 async def settle_failure(
     run: Call, error: BaseException, step: Step, again: Callable[[], Awaitable[Ended]] | None = None
 ) -> Ended:
-    """The outcome of an exception that a step has let through; see `Call.fail`.
+    """The outcome of an exception that a step has let through; see `handrail.runtime.failures`.
 
     Args:
         run: the call, which is rolled back.
@@ -47,18 +63,114 @@ async def settle_failure(
         run.environment.questions.end(run.reply)
     if again is not None and isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
         return await again()
-    result, answer = await run.fail(error, step)
+    result, answer = await _fail(run, error, step)
     if again is not None and run.tool is not None and run.ended_in_doubt:
         row: EffectRow | None = None
         try:
             row = await settle_at_once(run, run.tool)
         except BaseException as mistake:  # noqa: BLE001 - decided as any other
-            result, answer = await run.fail(mistake, step)
+            result, answer = await _fail(run, mistake, step)
         if row is not None and row.status == "done":
             return await again()
         if row is not None:
             result = run.not_taken_effect(result)
     return result if answer is None else answer
+
+
+async def _fail(run: Call, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
+    """Determine the outcome of an exception, and wait until earlier calls have been recorded.
+
+    Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
+    noted in `raises`.
+    """
+    return_to(run.turn.caller)
+    is_refusal = step is Step.HANDLER and isinstance(error, ToolValidationError)
+    run.stop_at(step, safe_refusal(error) if is_refusal and isinstance(error, ToolValidationError) else None)
+    error = _lost_store(run, _opening_of(run, error), step)
+    result, raises = failure_of(error, run.call.name)
+    run.end_run(raises, is_final=raises is None and is_final_refusal(error, step))
+    if raises is None and not is_for_model(error):
+        _notify_raised(run, error)
+    answer: ToolMessage | None = None
+    if raises is None or run.opening is not None or mistakes_in(raises):
+        result = run.with_aftermath(result)
+        # A call that failed before step 3 takes its turn here, so that records are in the order of arrival.
+        try:
+            await run.turn.acquire(run.mode, run.environment.deadline)
+            await run.take_first_turn()
+            answer = await answer_from_record(run)
+            if run.opening is not None and answer is None:
+                await _commit_opening(run, result)
+            elif run.opening is not None:  # the same call has opened them
+                run.end_run(None)
+        except DeadlineExceededError:
+            pass  # recorded out of order rather than not at all
+        except BaseException as later:  # noqa: BLE001 - recorded first, raised after
+            ends = run.undone(later) if isinstance(later, StoreUnavailableError | SessionLostError) else later
+            result, raises = failure_of(ends, run.call.name)
+            run.end_run(raises, is_final=False)
+    return result, None if run.raises is not None or run.claim.unsettled else answer
+
+
+def _lost_store(run: Call, error: BaseException, step: Step) -> BaseException:
+    """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
+    if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
+        return error
+    if step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
+        _log.error("%s was not started: %s", run.call.name, error, exc_info=error)
+        return run.recording_error(error, "was not run, because it could not be recorded")
+    is_own = isinstance(error, SessionLostError) and error.session_id == run.environment.session.session_id
+    return run.undone(error) if is_own else error
+
+
+def _opening_of(run: Call, error: BaseException) -> BaseException:
+    """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
+    if isinstance(error, VisibilityExpansionRequired):
+        try:
+            run.open(run.environment.rendering.opening(error, run.ref.reply))
+        except PromptRenderError as fault:
+            _log.error("%s asked for sections that cannot be rendered", run.call.name, exc_info=fault)
+            asked = ", ".join(error.section_keys)
+            return CallRefusedError(f"{asked} cannot be opened, because the program failed. Do without it.")
+    return error
+
+
+async def _commit_opening(run: Call, result: ToolResult[Any]) -> None:
+    """Write which sections are open in one unit with the record of the call, whose own changes were rolled back.
+
+    Raises:
+        StoreUnavailableError: nothing was written.
+        SessionLostError: the session has passed to another process.
+    """
+    session, turn, raises = run.environment.session, run.turn, run.raises
+    if isinstance(raises, VisibilityExpansionRequired):
+        # Once more, in the turn: an earlier call that ran at the same time may have opened others meanwhile.
+        run.open(run.environment.rendering.opening(raises, run.ref.reply))
+    event = run.event(result) if run.plan.is_stored and turn.outer is None else None
+    with Transaction(
+        run.call.name, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer, call=run.ref
+    ) as transaction:
+        transaction.open_for_results(session)
+        if run.opening is not None:
+            session[OpenSections].append(run.opening)
+        if event is not None:
+            session.commit_event(event, run.ref, transaction)
+        await run.mode.commit(transaction)
+    run.commit_event(event)
+    if isinstance(raises, VisibilityExpansionRequired):
+        raises.opened = raises.section_keys
+
+
+def _notify_raised(run: Call, error: BaseException) -> None:
+    session = run.environment.session
+    if session.dispatcher.is_quiet:
+        return
+    from handrail.runtime.call_events import ToolRaised  # noqa: PLC0415
+
+    try:
+        session.dispatcher.dispatch(ToolRaised(session.session_id, *run.ref, run.call.name, error))
+    except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+        _log.exception("a subscriber failed on the exception that %s raised", run.call.name)
 
 
 async def leave_unread_effects(run: Call, *, has_message: bool = False, is_ending: bool = False) -> None:

@@ -8,19 +8,18 @@ another way. What a tool does not need costs its calls nothing: a call that need
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from handrail.prompt import RenderedPrompt, Tool, ToolPolicy
 from handrail.resources.context import CallScope
-
-if TYPE_CHECKING:
-    from handrail.runtime.environment import Environment
+from handrail.runtime.environment import Environment
 
 
 class ToolPlan:
     """What the calls of one tool need.
 
     Attributes:
+        rendered: the rendering that it is of.
         tool: the tool; `None` for a name that no tool has.
         policies: the policies of the tool, in the order in which they decide.
         is_async: whether its handler is a coroutine function.
@@ -31,16 +30,24 @@ class ToolPlan:
             `handrail.runtime.fast`.
     """
 
-    __slots__ = ("is_async", "is_stored", "is_straight", "is_untrusted", "open_scope", "policies", "tool")
+    __slots__ = ("is_async", "is_stored", "is_straight", "is_untrusted", "open_scope", "policies", "rendered", "tool")
 
-    def __init__(self, tool: Tool[Any, Any] | None, policies: tuple[ToolPolicy, ...], environment: Environment) -> None:
+    def __init__(
+        self,
+        rendered: RenderedPrompt[Any],
+        tool: Tool[Any, Any] | None,
+        policies: tuple[ToolPolicy, ...],
+        environment: Environment,
+    ) -> None:
         """Work out what the calls of a tool need in a run.
 
         Args:
+            rendered: the prompt.
             tool: the tool; `None` if there is none.
             policies: its policies.
             environment: what all calls of the run share.
         """
+        self.rendered: RenderedPrompt[Any] = rendered
         self.tool: Tool[Any, Any] | None = tool
         self.policies: tuple[ToolPolicy, ...] = policies
         self.is_async: bool = tool is not None and tool.is_async
@@ -58,26 +65,18 @@ class ToolPlan:
         return not (is_bound or is_watched or shares or self.is_stored or environment.settles is not None)
 
 
-class ToolPlans:
-    """The plans of the tools of one run. Threads may share it: two that meet a new tool may make two equal plans."""
+def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPlan:
+    """The plan of the tool of that name, as the calls of a reply see the prompt of a run.
 
-    __slots__ = ("_made",)
-
-    def __init__(self) -> None:
-        """Begin without a plan."""
-        self._made: tuple[RenderedPrompt[Any] | None, dict[str, ToolPlan]] = (None, {})
-
-    def find(self, name: str, reply: str | None, environment: Environment) -> ToolPlan:
-        """The plan of the tool of that name, as the calls of a reply see the prompt of the run."""
-        rendered = environment.rendering.seen_by(reply)
-        made, plans = self._made
-        if rendered is not made:
-            self._made = (rendered, plans := {})
-        plan = plans.get(name)
-        if plan is None:
-            own = rendered.tool(name)
-            tool = own or environment.added_tool(name)
-            plan = ToolPlan(tool, () if tool is None else environment.policies_for(name, reply), environment)
-            if own is not None:  # others come and go while the prompt stays the same
-                plans[name] = plan
-        return plan
+    Two threads that meet a new tool may make two equal plans.
+    """
+    rendered = environment.rendering.seen_by(reply)
+    plan = cast("ToolPlan | None", environment.plans.get(name))
+    if plan is None or plan.rendered is not rendered:
+        own = rendered.tool(name)
+        tool = own or environment.added_tool(name)
+        policies = () if tool is None else environment.policies_for(name, reply)
+        plan = ToolPlan(rendered, tool, policies, environment)
+        if own is not None:  # others come and go while the prompt stays the same
+            environment.plans[name] = plan
+    return plan
