@@ -267,7 +267,7 @@ class PlainScreen:
 def _outcome(call: TracedCall) -> str:
     step = call.event.refused_at
     if call.outcome is Outcome.REFUSED and step is not None:
-        return f"refused at {step.value}, {step.name.lower().replace('_', ' ')}"
+        return f"refused at {step.number}, {step.replace('_', ' ')}"
     return call.outcome.value
 
 

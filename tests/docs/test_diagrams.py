@@ -34,7 +34,7 @@ def test_a_diagram_is_an_image_with_a_title_and_stands_in_a_page(name: str) -> N
 
 def test_the_pipeline_has_every_step() -> None:
     """In their order."""
-    assert [int(number) for number, _, _ in steps()] == [*map(int, Step)]
+    assert [int(number) for number, _, _ in steps()] == [step.number for step in Step]
 
 
 def test_every_change_of_an_effect_is_drawn() -> None:

@@ -97,7 +97,7 @@ def test_the_steps_of_the_page_are_those_of_the_pipeline() -> None:
     """As many, in the same order."""
     text = (DOCS / "explanation" / "a-call.md").read_text(encoding="utf-8")
     numbers = [int(number) for number in re.findall(r"^\| (\d+) \| ", text, re.MULTILINE)]
-    assert numbers == [step.value for step in Step]
+    assert numbers == [step.number for step in Step]
 
 
 def test_the_extras_of_the_readme_are_those_of_the_project() -> None:

@@ -176,7 +176,7 @@ def test_a_call_of_an_agent_names_its_session(tmp_path: Path) -> None:
         ({"value": {"type": "x:Y", "version": 1, "value": [{"cents": 5}]}}, {"content": '{"cents":5}'}),
         ({"value": {"unavailable": "X"}}, {"content": "OK"}),
         ({"written": '{"order": "B"}'}, {"arguments": {"order": "B"}}),
-        ({"success": False, "handler_seconds": None, "refused_at": 5}, {"outcome": "refused"}),
+        ({"success": False, "handler_seconds": None, "refused_at": "approval"}, {"outcome": "refused"}),
     ],
 )
 def test_a_record_is_read_without_its_classes(changed: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from datetime import datetime
-from enum import IntEnum
+from enum import StrEnum, auto
 from typing import Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
@@ -273,22 +273,27 @@ def _untagged(data: Any) -> Any:  # noqa: ANN401 - decoded JSON in, a value of a
         return item
 
 
-class Step(IntEnum):
-    """The steps of the pipeline, in order; `handrail.runtime.invoke` describes them."""
+class Step(StrEnum):
+    """The steps of the pipeline, in order; a step is stored by its name. `handrail.runtime.invoke` describes them."""
 
-    LOOK_UP = 1
-    PARSE = 2
-    TURN = 3
-    POLICY = 4
-    APPROVAL = 5
-    DEADLINE = 6
-    CLAIM = 7
-    BEGIN = 8
-    HANDLER = 9
-    APPLY = 10
-    COMMIT = 11
-    RECORD = 12
-    RENDER = 13
+    LOOK_UP = auto()
+    PARSE = auto()
+    TURN = auto()
+    POLICY = auto()
+    APPROVAL = auto()
+    DEADLINE = auto()
+    CLAIM = auto()
+    BEGIN = auto()
+    HANDLER = auto()
+    APPLY = auto()
+    COMMIT = auto()
+    RECORD = auto()
+    RENDER = auto()
+
+    @property
+    def number(self) -> int:
+        """Its place in the pipeline, from 1."""
+        return list(Step).index(self) + 1
 
 
 class _Form:

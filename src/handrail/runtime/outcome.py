@@ -116,7 +116,8 @@ def _lost_store(run: Call, error: BaseException, step: Step) -> BaseException:
     """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
     if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
         return error
-    if step < Step.BEGIN:  # what policies, approvers and reconcilers raise has become a refusal by now
+    # What policies, approvers and reconcilers raise has become a refusal by now.
+    if step.number < Step.BEGIN.number:
         _log.error("%s was not started: %s", run.call.name, error, exc_info=error)
         return run.recording_error(error, "was not run, because it could not be recorded")
     is_own = isinstance(error, SessionLostError) and error.session_id == run.environment.session.session_id
