@@ -173,7 +173,7 @@ def test_a_call_of_an_agent_names_its_session(tmp_path: Path) -> None:
         ({}, {"content": "OK", "at": EVENING, "outcome": "ok", "call": CallRef(None, "a")}),
         ({"reply": "r1"}, {"call": CallRef("r1", "a")}),
         ({"value": {"value": {"cents": 5}}, "message": "paid"}, {"content": 'paid\n{"cents":5}'}),
-        ({"value": {"type": "x:Y", "version": 1, "value": [{"cents": 5}]}}, {"content": '{"cents":5}'}),
+        ({"value": {"type": "x:Y", "version": 1, "value": {"cents": 5}}}, {"content": '{"cents":5}'}),
         ({"value": {"unavailable": "X"}}, {"content": "OK"}),
         ({"written": '{"order": "B"}'}, {"arguments": {"order": "B"}}),
         ({"success": False, "handler_seconds": None, "refused_at": "approval"}, {"outcome": "refused"}),

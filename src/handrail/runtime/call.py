@@ -446,19 +446,19 @@ class Call:
             call, params, arguments_digest = masked_record(call, params, tool.masking, environment)
         if tool is not None and tool.result_masking.hides_plain:
             result = masked_result(result, tool)
-        return ToolInvoked.of(
+        return ToolInvoked(
             call,
             params,
             result,
+            environment.session.session_id,
+            environment.run_context,
+            environment.clock.now(),
+            self.ref[0],
             self.refused_at,
             self.handler_seconds,
             environment.clock.monotonic() - self.arrived,
             self.effect_key,
             self.replayed,
-            environment.session.session_id,
-            environment.run_context,
-            environment.clock.now(),
-            self.ref[0],
             self.is_final and not self.claim.unsettled,
             None,
             arguments_digest,

@@ -23,7 +23,20 @@ from handrail.store.protocol import ClaimOwner
 
 
 @dataclass(frozen=True, slots=True)
-class EffectAwaited:
+class _CallEvent:
+    session_id: str
+    reply: str | None
+    call_id: str
+    tool: str
+
+    @property
+    def ref(self) -> CallRef:
+        """The identity of the call within its session."""
+        return CallRef(self.reply, self.call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectAwaited(_CallEvent):
     """A call waits for an effect that another process, or a handler left behind in this one, has claimed.
 
     Subscribers of the session are notified once for each wait, before it begins. It is not stored, and has no slice.
@@ -38,18 +51,9 @@ class EffectAwaited:
         until: when the lease of the claim ends, aware, unless its owner renews it.
     """
 
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
     key: str
     owner: ClaimOwner
     until: datetime
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call that waits, within its session."""
-        return CallRef(self.reply, self.call_id)
 
     def __str__(self) -> str:
         """The effect, its owner and the end of its lease, for people."""
@@ -61,7 +65,7 @@ class EffectAwaited:
 
 
 @dataclass(frozen=True, slots=True)
-class EffectUnsettled:
+class EffectUnsettled(_CallEvent):
     """A call has failed, and its effect may have been applied: it is unknown, or its outcome could not be recorded.
 
     Subscribers of the session are notified before `ToolInvoked` of the same call, if anything listens to that. It is
@@ -75,20 +79,11 @@ class EffectUnsettled:
         key: the key of the effect.
     """
 
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
     key: str
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
 
 
 @dataclass(frozen=True, slots=True)
-class ToolRaised:
+class ToolRaised(_CallEvent):
     """A call has failed by an exception of which the model reads only the type and message; carries the exception.
 
     Subscribers of the session are notified before the call is recorded, after it has been rolled back. It is not
@@ -102,16 +97,7 @@ class ToolRaised:
         error: the exception, with its traceback.
     """
 
-    session_id: str
-    reply: str | None
-    call_id: str
-    tool: str
     error: BaseException
-
-    @property
-    def ref(self) -> CallRef:
-        """The identity of the call within its session."""
-        return CallRef(self.reply, self.call_id)
 
 
 @stored_as("handrail.effect_applied")

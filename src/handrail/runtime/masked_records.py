@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -29,22 +29,12 @@ from handrail.session.call_ref import ToolCall
 _log = redacted_logger("handrail.runtime")
 
 
-class MaskedCall(NamedTuple):
-    """What is recorded of a call instead of what it was.
+def masked_record(
+    call: ToolCall, params: object, masking: Masking, environment: Environment
+) -> tuple[ToolCall, Any, str | None]:
+    """What is recorded of a call: the call and its parameters without secrets, and the digest of its arguments.
 
-    Attributes:
-        call: the call, without secrets.
-        params: its parsed arguments, without secrets.
-        arguments_digest: distinguishes the arguments from others; `None` if there is no key for it.
-    """
-
-    call: ToolCall
-    params: Any
-    arguments_digest: str | None
-
-
-def masked_record(call: ToolCall, params: object, masking: Masking, environment: Environment) -> MaskedCall:
-    """What is recorded of a call. Never raises: a call does not fail because it cannot be shown.
+    Never raises: a call does not fail because it cannot be shown. Without a key the digest is `None`.
 
     Args:
         call: the call.
@@ -52,14 +42,10 @@ def masked_record(call: ToolCall, params: object, masking: Masking, environment:
         masking: which of them are secret.
         environment: the run.
     """
-    shown = params
     if params is not None and masking.hides_plain:
-        shown = (
-            masking.mask(params)
-            if is_object(params)
-            else _masked(params, stored_codec(type(params), unambiguous=False))
-        )
-    return MaskedCall(masked_call(call, masking), shown, _digest(call, environment))
+        is_plain = is_object(params)
+        params = masking.mask(params) if is_plain else _masked(params, stored_codec(type(params), unambiguous=False))
+    return masked_call(call, masking), params, _digest(call, environment)
 
 
 def masked_result(result: ToolResult[Any], tool: Tool[Any, Any]) -> ToolResult[Any]:

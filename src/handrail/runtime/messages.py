@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.errors import StoreError
+from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import Call
-from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call, reused_id
+from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
 from handrail.runtime.execution import raise_interrupt
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_result
+from handrail.session.call_ref import ToolCall, shown_id
 from handrail.taint.state import marks_of
 
 
@@ -50,6 +51,33 @@ def _recorded(run: Call) -> ToolMessage | None:
     ):
         raise reused_id(event, run.call)
     return _rendered(run, declared_result(run.tool, event), replayed=True) if event.final else None
+
+
+def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReusedError:
+    """The error for a call whose identity belongs to another call, or has a final record.
+
+    Args:
+        recorded: the record of that identity.
+        call: the call that differs from it; `None` if a call without a reply has a final record.
+    """
+    when = f"recorded at {recorded.at.isoformat(timespec='seconds')}"
+    if call is None:
+        msg = (
+            f"call {shown_id(recorded.call_id)} of session {recorded.session_id!r} (tool {recorded.name}) has a final "
+            f"record, {when}. State the reply: execute(call, reply=...) answers a call that is asked again from its "
+            "record; a new call needs an id of its own"
+        )
+    else:
+        other = f"tool {call.name}" if call.name != recorded.name else "other arguments"
+        msg = (
+            f"call {shown_id(recorded.call_id)} of reply {shown_id(recorded.reply)} in session "
+            f"{recorded.session_id!r} belongs to a call of {recorded.name}, {when}, and was repeated with "
+            f"{other}. Give each reply of the model a name of its own; if the model gave several calls of it one id, "
+            "pass all of them together to ToolExecutor.answer or execute_all"
+        )
+    return CallIdReusedError(
+        msg, call_id=recorded.call_id, reply=recorded.reply, recorded_at=recorded.at, tool=recorded.name
+    )
 
 
 def render_message(run: Call, result: ToolResult[Any]) -> ToolMessage:

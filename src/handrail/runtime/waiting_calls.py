@@ -22,11 +22,12 @@ from handrail.errors import DumpError, SchemaError, SessionBusyError, StoreError
 from handrail.prompt import Approval, ApprovalRequest, Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import Call
-from handrail.runtime.calls import Step, ToolInvoked, reused_id, written_arguments
+from handrail.runtime.calls import Step, ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, describe_error
 from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
 from handrail.session import Session
@@ -84,18 +85,14 @@ async def record_outside_answer(
     for masking in session.call_masking.of(call.name):
         call = masked_call(call, masking)
     event = ToolInvoked(
-        call=call,
-        params=None,
-        result=replace(result, message=redacted(result.message)),
-        refused_at=None if result.success else Step.APPROVAL,
-        handler_seconds=None,
-        total_seconds=0.0,
-        effect_key=None,
-        replayed=False,
-        session_id=session.session_id,
-        run_context=environment.run_context,
-        at=environment.clock.now(),
-        reply=ref.reply,
+        call,
+        None,
+        replace(result, message=redacted(result.message)),
+        session.session_id,
+        environment.run_context,
+        environment.clock.now(),
+        ref.reply,
+        None if result.success else Step.APPROVAL,
     )
     await mode.write_to(session.store, partial(session.log_event, event, ref))
     if not session.listens(ToolInvoked):

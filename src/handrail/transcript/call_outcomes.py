@@ -68,9 +68,7 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
 
 
 def _value(recorded: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    if recorded is None or "value" not in recorded:
-        return None
-    return recorded["value"][0] if "type" in recorded else recorded["value"]
+    return None if recorded is None or "value" not in recorded else recorded["value"]
 
 
 class ApprovalNote(NamedTuple):

@@ -138,7 +138,7 @@ def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store:
         assert handrail("sessions", "show", "desk", "--entries").out.splitlines()[7] == wording
         result: ToolResult[None] = ToolResult("paid", None)
         call = ToolCall("call_0", "pay", "{}")
-        event = ToolInvoked(call, None, result, None, 0.0, 0.0, None, False, "desk", None, store.now(), "resp_7")
+        event = ToolInvoked(call, None, result, "desk", None, store.now(), "resp_7", handler_seconds=0.0)
         session.log_event(event, event.ref)
     assert json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)["open_calls"] == []
 

@@ -12,7 +12,7 @@ import pytest
 from handrail import store, tool
 from handrail.prompt import Tool
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.runtime.calls import dump_tool_invoked
+from handrail.session.persistence.stored_types import stored_type
 from tests.kit import executor
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -42,12 +42,12 @@ def test_the_arguments_of_a_function_come_back_as_json(tmp_path: Path, long: str
     event, read = called(tmp_path, remind, words)
     assert (event.params.text, event.params.at, event.params.copies) == (f"lunch{long}", AT, 1)
     assert read.params == {"text": f"lunch{long}", "at": "2026-01-31T12:00:00Z", "copies": 1}
-    assert __name__.encode() not in dump_tool_invoked(event)
+    assert __name__.encode() not in stored_type(ToolInvoked).dump((event,))
     assert remind.parse(read.params) == event.params
 
 
 def test_arguments_that_are_what_the_model_wrote_are_not_written_again(tmp_path: Path) -> None:
     """A record has them once."""
     event, read = called(tmp_path, remind, '{"text":"lunch","at":"2026-01-31T12:00:00Z","copies":2}')
-    assert json.loads(dump_tool_invoked(event))["params"] == {"from": "arguments"}
+    assert json.loads(stored_type(ToolInvoked).dump((event,)))[0]["params"] == {"from": "arguments"}
     assert read.params == {"text": "lunch", "at": "2026-01-31T12:00:00Z", "copies": 2}
