@@ -114,7 +114,7 @@ FACES = {
         CommitParticipant HasCallViews InCall RecordCommit Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
-    "handrail.turns": "HasTurn Ticket TicketLinks Turn draw_ticket own_turn turn_of",
+    "handrail.turns": "HasTurn Ticket Turn draw_ticket own_turn turn_of",
 }
 """What each package exports: the documents, the README and programs import it from there."""
 

@@ -1,8 +1,4 @@
-"""Turns against a model: who waits for whom is kept here as a plain graph, and compared after every step.
-
-The model of a ticket is the set of tickets that it was told to wait for when it was drawn, by the rules' own words. A
-wish to be first (rule 5) is not predicted but judged: it must not be given up without need, nor ever close a circle.
-"""
+"""Turns against a model (`model.py`): one schedule is played on both, and they are compared after every step."""
 
 from __future__ import annotations
 
@@ -14,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from handrail.errors import TurnConflictError
 from handrail.turns import Ticket, Turn, draw_ticket
 from tests.extent import examples
+from tests.turns.model import Model, Place
 
 TURNS = 4
-subsets = st.sets(st.integers(0, TURNS - 1), max_size=TURNS).map(sorted)
+subsets = st.sets(st.integers(0, TURNS - 1), max_size=3).map(sorted)
 picks = st.integers(0, 1_000)
 
 
@@ -26,23 +23,43 @@ class TurnsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.turns = [Turn() for _ in range(TURNS)]
-        self.alive: list[Ticket] = []
-        self.must_wait_for: dict[Ticket, set[Ticket]] = {}
-        self.wishes: dict[Ticket, set[Ticket]] = {}
-        self.leans: dict[Ticket, set[Ticket]] = {}
+        self.model = Model()
+        self.tickets: dict[Place, Ticket] = {}
 
     @rule(places=subsets, exclusive=st.booleans())
-    def draw_outside(self, places: list[int], exclusive: bool) -> None:
-        """Rule 2: behind all that conflict."""
-        ticket = draw_ticket(tuple(self.turns[place] for place in places), exclusive=exclusive)
-        self.must_wait_for[ticket] = {other for other in self.alive if conflict(ticket, other)}
-        self.alive.append(ticket)
+    def draw(self, places: list[int], *, exclusive: bool, inside: Place | None = None) -> None:
+        """Rules 1 to 4."""
+        turns = tuple(self.turns[place] for place in places)
+        ticket = None if inside is None else self.tickets[inside]
+        before = [list(turn.queue) for turn in self.turns]
+        place = self.model.draw(places, exclusive=exclusive, inside=inside)
+        if place is None:
+            with pytest.raises(TurnConflictError):
+                draw_ticket(turns, exclusive=exclusive, inside=ticket)
+            assert [turn.queue for turn in self.turns] == before
+        else:
+            self.tickets[place] = draw_ticket(turns, exclusive=exclusive, inside=ticket)
 
     @rule(places=subsets, kinds=st.lists(st.booleans(), min_size=2, max_size=6))
     def draw_many(self, places: list[int], kinds: list[bool]) -> None:
         """Rule 2: neighbours that share, and those that do not, on the same turns."""
         for exclusive in kinds:
-            self.draw_outside(places, exclusive)
+            self.draw(places, exclusive=exclusive)
+
+    @precondition(lambda self: self.running())
+    @rule(pick=picks, places=subsets, exclusive=st.booleans())
+    def draw_inside(self, pick: int, places: list[int], *, exclusive: bool) -> None:
+        """Rules 3 and 4."""
+        self.draw(places, exclusive=exclusive, inside=self.running()[pick % len(self.running())])
+
+    @precondition(lambda self: self.running())
+    @rule(pick=picks)
+    def request_first(self, pick: int) -> None:
+        """Rule 5."""
+        place = self.running()[pick % len(self.running())]
+        self.model.request_first(place)
+        waiter = self.tickets[place].request_first()
+        assert (waiter is not None) == place.asks
 
     @precondition(lambda self: self.running())
     @rule()
@@ -51,154 +68,79 @@ class TurnsMachine(RuleBasedStateMachine):
         for pick in reversed(range(len(self.running()))):
             self.request_first(pick)
 
-    @precondition(lambda self: len(self.alive) > len(self.running()))
-    @rule(pick=picks)
-    def those_that_wait_give_up(self, pick: int) -> None:
-        """As when a reply is cancelled; one of them may stay."""
-        waiting = [ticket for ticket in self.alive if not ticket.runs]
-        stays = waiting[pick % len(waiting)] if pick % 2 else None
-        for ticket in waiting:
-            if ticket is not stays and ticket in self.alive:
-                self.end(ticket)
-
-    @precondition(lambda self: self.running())
-    @rule(pick=picks, places=subsets, exclusive=st.booleans())
-    def draw_inside(self, pick: int, places: list[int], exclusive: bool) -> None:
-        """Rules 3 and 4: ahead of what waits and is not nested, unless the caller would wait for itself."""
-        caller = self.running()[pick % len(self.running())]
-        turns = tuple(self.turns[place] for place in places)
-        probe = Ticket(turns, caller, exclusive)
-        ahead = {other for other in self.alive if conflict(probe, other) and (other.runs or other.parent)}
-        before = [list(turn.queue) for turn in self.turns]
-        if self.awaited(ahead, wishes=False) & {caller, *caller.ancestors()}:
-            with pytest.raises(TurnConflictError):
-                draw_ticket(turns, exclusive=exclusive, inside=caller)
-            assert [turn.queue for turn in self.turns] == before
-            return
-        waiting = [other for other in self.alive if conflict(probe, other) and other not in ahead]
-        ticket = draw_ticket(turns, exclusive=exclusive, inside=caller)
-        self.must_wait_for[ticket] = ahead
-        for other in waiting:
-            self.must_wait_for[other].add(ticket)
-        self.alive.append(ticket)
-
-    @precondition(lambda self: self.running())
-    @rule(pick=picks)
-    def request_first(self, pick: int) -> None:
-        """Rule 5: a wish is for all that stand before it but those that wait for the wisher."""
-        ticket = self.running()[pick % len(self.running())]
-        standing = {other for turn in ticket.turns for other in turn.queue[: turn.queue.index(ticket)]}
-        hopeless = {other for other in standing if ticket in self.awaited({other}, wishes=False)}
-        asked = ticket.request_first()
-        if asked is None:
-            assert standing == hopeless or any(self.wishes.values())
-        else:
-            assert not asked.done()
-            self.wishes[ticket] = self.wishes.get(ticket, set()) | standing
-
     @precondition(lambda self: len(self.running()) > 1)
     @rule(pick=picks, which=picks)
     def wait_on(self, pick: int, which: int) -> None:
-        """Rule 6: a call waits for another one's effect, unless that one waits for it."""
-        ticket = self.running()[pick % len(self.running())]
-        others = [other for other in self.running() if other is not ticket]
-        other = others[which % len(others)]
-        if self.awaited({other}, wishes=False) & {ticket, *ticket.ancestors()}:
-            with pytest.raises(TurnConflictError):
-                ticket.wait_on(other)
+        """Rule 6."""
+        one, other = (self.running()[number % len(self.running())] for number in (pick, which))
+        if self.model.wait_on(one, other):
+            self.tickets[one].wait_on(self.tickets[other])
         else:
-            ticket.wait_on(other)
-            self.leans.setdefault(ticket, set()).add(other)
+            with pytest.raises(TurnConflictError):
+                self.tickets[one].wait_on(self.tickets[other])
+
+    @precondition(lambda self: any(place.waits_on for place in self.model.alive))
+    @rule(pick=picks)
+    def stop_waiting_on(self, pick: int) -> None:
+        """Rule 6."""
+        leaning = [place for place in self.model.alive if place.waits_on]
+        one = leaning[pick % len(leaning)]
+        other = min(one.waits_on, key=lambda place: place.drawn)
+        one.waits_on.remove(other)
+        self.tickets[one].stop_waiting_on(self.tickets[other])
 
     @precondition(lambda self: self.running())
-    @rule(pick=picks, places=subsets)
-    def extend(self, pick: int, places: list[int]) -> None:
-        """More turns are taken if they are free, and else nothing changes."""
-        ticket = self.running()[pick % len(self.running())]
-        more = [self.turns[place] for place in places if self.turns[place] not in ticket.turns]
-        held = ticket.turns
-        taken = ticket.extend(tuple(more))
-        assert taken == (not any(other in turn.queue for turn in more for other in self.alive if other is not ticket))
-        assert set(ticket.turns) == {*held, *(more if taken else ())}
+    @rule(pick=picks, where=st.integers(0, TURNS - 1))
+    def extend(self, pick: int, where: int) -> None:
+        """One more turn is taken if it is free, and else nothing changes."""
+        place = self.running()[pick % len(self.running())]
+        free = not any(where in other.turns for other in self.model.alive)
+        assert self.tickets[place].extend(self.turns[where]) == free
+        place.turns |= {where} if free else set()
 
-    @precondition(lambda self: self.alive)
+    @precondition(lambda self: self.model.alive)
     @rule(pick=picks)
     def release(self, pick: int) -> None:
         """A call ends, or gives up waiting; calls that it has left behind stay."""
-        self.end(self.alive[pick % len(self.alive)])
+        self.end(self.model.alive[pick % len(self.model.alive)])
+
+    @precondition(lambda self: len(self.model.alive) > len(self.running()))
+    @rule(pick=picks)
+    def those_that_wait_give_up(self, pick: int) -> None:
+        """As when a reply is cancelled; one of them may stay."""
+        waiting = [place for place in self.model.alive if place.began is None]
+        for place in waiting:
+            if place is not waiting[pick % len(waiting)] or pick % 2:
+                self.end(place)
 
     @invariant()
-    def those_run_that_the_model_lets_run(self) -> None:
-        """Rules 2 and 3, exactly: nobody waits without need, and nobody goes too early."""
-        for ticket in self.alive:
-            assert ticket.runs == (not self.must_wait_for[ticket])
-
-    @invariant()
-    def no_two_that_conflict_run(self) -> None:
-        """Rule 1."""
-        running = self.running()
-        assert not any(conflict(one, other) for one in running for other in running if one is not other)
-
-    @invariant()
-    def a_waiter_is_there_for_those_that_wait(self) -> None:
-        """And for nobody else, but for those with a wish."""
-        for ticket in self.alive:
+    def those_continue_that_the_model_lets_continue(self) -> None:
+        """Nobody waits without need, and nobody goes too early."""
+        for place in self.model.alive:
+            ticket = self.tickets[place]
             waiter = ticket.waiter
+            assert ticket.runs == (place.began is not None)
+            assert (waiter is None) == (ticket.runs and not place.asks)
             assert waiter is None or not waiter.done()
-            assert not (waiter is None and not ticket.runs)
-            assert not (waiter is not None and ticket.runs and not self.wishes.get(ticket))
 
     def teardown(self) -> None:
         """Nothing starves: calls end when nothing inside them is left and they need not wait, and all of them do."""
-        while self.alive:
-            free = [
-                ticket
-                for ticket in self.alive
-                if ticket.runs
-                and ticket.waiter is None
-                and not self.leans.get(ticket)
-                and not any(ticket in other.ancestors() for other in self.alive)
-            ]
+        while self.model.alive:
+            free = [place for place in self.model.alive if self.model.reach([place], wishes=True) == {place}]
             assert free, "nobody can go on"
             self.end(free[-1])
-            self.those_run_that_the_model_lets_run()
+            self.those_continue_that_the_model_lets_continue()
         assert all(turn.queue == [] for turn in self.turns)
 
-    def running(self) -> list[Ticket]:
-        return [ticket for ticket in self.alive if ticket.runs]
+    def running(self) -> list[Place]:
+        return [place for place in self.model.alive if place.began is not None]
 
-    def end(self, ticket: Ticket) -> None:
-        ticket.release()
-        self.alive.remove(ticket)
-        for others in (*self.must_wait_for.values(), *self.wishes.values()):
-            others.discard(ticket)
-        for leaning, others in self.leans.items():
-            if ticket in others:
-                leaning.stop_waiting_on(ticket)
-                others.remove(ticket)
-        assert all(ticket not in turn.queue for turn in self.turns)
-
-    def awaited(self, tickets: set[Ticket], *, wishes: bool) -> set[Ticket]:
-        """What must end before `tickets` do, themselves included."""
-        found: set[Ticket] = set()
-        while tickets - found:
-            found |= tickets
-            tickets = {
-                other
-                for ticket in found
-                for other in (
-                    *self.must_wait_for[ticket],
-                    *(self.wishes.get(ticket, ()) if wishes else ()),
-                    *self.leans.get(ticket, ()),
-                    *(inner for inner in self.alive if ticket in inner.ancestors()),
-                )
-            }
-        return found
-
-
-def conflict(one: Ticket, other: Ticket) -> bool:
-    """Rule 1."""
-    return (one.exclusive or other.exclusive) and bool({*one.turns} & {*other.turns})
+    def end(self, place: Place) -> None:
+        self.model.release(place)
+        leaving = self.tickets.pop(place)
+        leaving.release()
+        for ticket in self.tickets.values():
+            ticket.stop_waiting_on(leaving)
 
 
 TestTurns = TurnsMachine.TestCase

@@ -88,8 +88,8 @@ class CallTurn:
 
     @property
     def waits(self) -> bool:
-        """Whether the call may have to wait for its turn, or has waited for it, or is refused it."""
-        return self.ticket.is_linked or self._refused is not None
+        """Whether the call waits for its turn, has waited for it, or is refused it."""
+        return self.ticket.began != self.ticket.number or self._refused is not None
 
     def judged(self) -> _Judged:
         """A block in which policies and the approver judge the call; calls that they make are nested in it."""

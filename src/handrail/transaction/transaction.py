@@ -406,7 +406,7 @@ class Transaction:
     def _enroll(self, participant: Snapshotable[Any], what: str, snapshot: Callable[[], object] | None) -> None:
         if getattr(participant, "turn", None) not in self.ticket.turns:  # what `holds` would come to, at less cost
             turn = turn_of(participant)
-            if not self.holds(turn) and not self.root.ticket.extend((turn,)):
+            if not self.holds(turn) and not self.root.ticket.extend(turn):
                 raise TurnConflictError(
                     f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
                     "resource of the prompt, so that calls which need it take their turn."

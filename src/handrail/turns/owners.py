@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Protocol, runtime_checkable
 
@@ -22,26 +21,8 @@ class HasTurn(Protocol):
         ...
 
 
-class _LentTurns:
-    """Turns for participants that carry none, kept by identity for as long as the participant lives."""
-
-    def __init__(self) -> None:
-        self._turns: dict[int, Turn] = {}
-        self._lock = threading.Lock()
-
-    def of(self, participant: object) -> Turn:
-        key = id(participant)
-        with self._lock:
-            turn = self._turns.get(key)
-            if turn is None:
-                # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name
-                # another object later. The finalizer takes no lock, because it may run in a thread that holds this one.
-                weakref.finalize(participant, self._turns.pop, key, None).atexit = False
-                turn = self._turns[key] = Turn()
-        return turn
-
-
-_LENT = _LentTurns()
+_LENT: dict[int, Turn] = {}
+"""The turns of participants that carry none, by identity, for as long as the participant lives."""
 
 
 def own_turn(participant: object) -> Turn | None:
@@ -57,4 +38,10 @@ def turn_of(participant: object) -> Turn:
         TypeError: the participant carries no turn and cannot be weakly referenced (a class with `__slots__` and no
             `__weakref__`); give it a `turn` attribute.
     """
-    return own_turn(participant) or _LENT.of(participant)
+    turn = own_turn(participant) or _LENT.get(id(participant))
+    if turn is None:
+        # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name another
+        # object later. Two threads that come here get one turn, and to remove it twice is harmless.
+        weakref.finalize(participant, _LENT.pop, id(participant), None).atexit = False
+        turn = _LENT.setdefault(id(participant), Turn())
+    return turn

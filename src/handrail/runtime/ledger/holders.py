@@ -33,7 +33,7 @@ def is_in_use(row: EffectRow) -> bool:
     The ticket of a nested call is released with that; its effect is part of the calls that it is nested in.
     """
     ticket = HOLDERS.get(row.effect_id)
-    return ticket is not None and not any(each.released for each in ticket.ancestors() or (ticket,))
+    return ticket is not None and not any(each.released for each in ticket.ancestors or (ticket,))
 
 
 def take_unread(row: EffectRow, ticket: Ticket) -> bool:
