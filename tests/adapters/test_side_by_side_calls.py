@@ -197,7 +197,7 @@ def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again() -> None:
     release.set()
     assert not any(message.success for message in answers)
     assert sorted(ran) == ["a", "b", "c"]
-    assert door.environment.session.turn.is_free
+    assert not door.environment.session.turn.queue
 
 
 def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:
