@@ -131,7 +131,7 @@ class Ticket:
     excused: frozenset[Ticket] = frozenset()
     is_excused: bool = False
     waits_on: frozenset[Ticket] = frozenset()
-    inside: frozenset[Ticket] = frozenset()
+    inside: set[Ticket] = set()  # noqa: RUF012 - empty for ever: one that has some gets its own
 
     def __init__(self, turns: tuple[Turn, ...], exclusive: bool, ancestors: tuple[Ticket, ...], number: int) -> None:  # noqa: FBT001 - a keyword would cost each call a tenth of what its turn costs
         """Make a ticket that is in no queue yet; use `draw_ticket`."""
@@ -172,8 +172,7 @@ class Ticket:
             if self.released or self.is_free():
                 return None
             self._waiter = self._waiter or Future()
-            if self.ancestors or self.inside:
-                _TIED.add(self)
+            _TIED.update([self] if self.ancestors or self.inside else [])
             if self in _search(*_TIED):
                 _give_way(self, own=True)
         _wake()
@@ -232,7 +231,8 @@ class Ticket:
     def enter(self) -> None:
         """Take its place where others are, or inside others (rules 2 to 4)."""
         for ancestor in self.ancestors:
-            ancestor.inside |= {self}
+            ancestor.inside = ancestor.inside or set()
+            ancestor.inside.add(self)
         _TIED.update(asking := [ancestor for ancestor in self.ancestors if ancestor.held_at])
         self.began = 0
         if self.is_free():
@@ -265,7 +265,7 @@ class Ticket:
         if is_alone:
             return True
         for ancestor in self.ancestors:
-            ancestor.inside -= {self}
+            ancestor.inside.remove(self)
         _TIED.discard(self)
         self.held_at = None
         for turn, nested in product(self.turns, (True, False)):
