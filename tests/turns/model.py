@@ -51,8 +51,8 @@ class Model:
             before += [other for other in nested if other.drawn < (one.began or 0)]
         return set(before) - one.excused
 
-    def reach(self, places: Iterable[Place], *, wishes: bool) -> set[Place]:
-        """These, and all that they wait for through any chain, also to be first if `wishes`."""
+    def reach(self, places: Iterable[Place], *, requests: bool) -> set[Place]:
+        """These, and all that they wait for through any chain, also to be first if `requests`."""
         reached: set[Place] = set()
         to_visit = list(places)
         while to_visit:
@@ -63,7 +63,7 @@ class Model:
                 to_visit += [other for other in self.alive if one in other.ancestors]
                 if one.began is None:
                     to_visit += self.ahead(one)
-                if wishes:
+                if requests:
                     # The call of a nested ticket may wait until its ancestors are first.
                     to_visit += [other for other in one.ancestors if other.asks]
                     to_visit += self.before(one) if one.asks else ()
@@ -75,7 +75,7 @@ class Model:
         ancestors = () if inside is None else (inside, *inside.ancestors)
         one = Place(set(turns), exclusive=exclusive, ancestors=ancestors, drawn=self.now)
         ahead = self.ahead(one)
-        if ahead and self.reach(ahead, wishes=False) & {*ancestors}:
+        if ahead and self.reach(ahead, requests=False) & {*ancestors}:
             return None
         self.alive.append(one)
         self.go_on()
@@ -83,23 +83,23 @@ class Model:
         return one
 
     def request_first(self, one: Place) -> None:
-        """Rule 5: not for those that wait for it, through the wishes of others too."""
+        """Rule 5: not for those that wait for it, through the requests of others too."""
         one.asks = True
-        one.excused |= {other for other in self.before(one) if one in self.reach([other], wishes=True)}
+        one.excused |= {other for other in self.before(one) if one in self.reach([other], requests=True)}
         self.go_on()
 
     def wait_on(self, one: Place, other: Place) -> bool:
         """Rule 6; returns whether it may."""
-        if self.reach([other], wishes=False) & {one, *one.ancestors}:
+        if self.reach([other], requests=False) & {one, *one.ancestors}:
             return False
         one.waits_on.add(other)
         self.give_way(one)
         return True
 
     def give_way(self, one: Place) -> None:
-        """Rules 5 and 6: no wish is left that waits for one that waits for a ticket that waits for the wish."""
-        leading = {other for other in self.alive if one in self.reach([other], wishes=False)}
-        for other in [other for other in self.reach([one], wishes=True) if other.asks]:
+        """Rules 5 and 6: no request is left that waits for one that waits for a ticket that waits for the request."""
+        leading = {other for other in self.alive if one in self.reach([other], requests=False)}
+        for other in [other for other in self.reach([one], requests=True) if other.asks]:
             other.excused |= self.before(other) & leading
         self.go_on()
 

@@ -126,7 +126,7 @@ class TurnsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nothing starves: calls end when nothing inside them is left and they need not wait, and all of them do."""
         while self.model.alive:
-            free = [place for place in self.model.alive if self.model.reach([place], wishes=True) == {place}]
+            free = [place for place in self.model.alive if self.model.reach([place], requests=True) == {place}]
             assert free, "nobody can go on"
             self.end(free[-1])
             self.those_continue_that_the_model_lets_continue()

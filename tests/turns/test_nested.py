@@ -1,4 +1,4 @@
-"""Fair turns for calls made inside calls: rules 3 and 4, and what becomes of the wishes of rule 5."""
+"""Fair turns for calls made inside calls: rules 3 and 4, and what becomes of the requests of rule 5."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_ticket_that_would_wait_for_its_own_caller_is_refused() -> None:
     assert read(turn, inside=outer).runs
 
 
-def test_a_wish_is_not_for_those_that_wait_for_the_wisher() -> None:
+def test_a_request_is_not_for_those_that_wait_for_the_wisher() -> None:
     """Rule 5: it would wait for ever; order gives way to going on."""
     session, files = Turn(), Turn()
     earlier, reader = read(session), read(session, files)
@@ -63,7 +63,7 @@ def test_a_wish_is_not_for_those_that_wait_for_the_wisher() -> None:
     assert nested.runs
 
 
-def test_a_wish_is_taken_back_when_it_becomes_a_circle() -> None:
+def test_a_request_is_taken_back_when_it_becomes_a_circle() -> None:
     """Rule 5: a call that an agent makes does not fail because a read waits for the agent to end."""
     session, files = Turn(), Turn()
     agent, reader = read(session), read(session, files)
@@ -131,7 +131,7 @@ def test_a_nested_reader_is_first_before_a_reader_that_waits() -> None:
 
 
 def test_a_nested_ticket_goes_ahead_of_what_its_caller_waits_for_to_be_first() -> None:
-    """Rule 5: a wish gives way, because the nested call waits at its end until its caller is first."""
+    """Rule 5: a request gives way, because the nested call waits at its end until its caller is first."""
     session, files = Turn(), Turn()
     holder, waiting, caller = write(files), read(session, files), read(session)
     asked = caller.request_first()
@@ -142,8 +142,8 @@ def test_a_nested_ticket_goes_ahead_of_what_its_caller_waits_for_to_be_first() -
     assert (nested.runs, waiting.runs) == (True, False)
 
 
-def test_a_wish_gives_way_where_the_circle_leads_over_a_call_that_waits() -> None:
-    """Rules 4 and 5: the caller holds what that one waits for, and the nested call what the wish holds back."""
+def test_a_request_gives_way_where_the_circle_leads_over_a_call_that_waits() -> None:
+    """Rules 4 and 5: the caller holds what that one waits for, and the nested call what the request holds back."""
     session, files, orders = Turn(), Turn(), Turn()
     caller, waiting, reader = write(session), read(session, orders), read(orders, files)
     asked = reader.request_first()

@@ -16,23 +16,17 @@ Every participant of calls (a session, a snapshotable resource) has a `Turn`, a 
    the tickets drawn before it, but for rule 3: a nested ticket is before the calls that waited when it was drawn. A
    ticket never waits, and stops waiting, to be first before one that cannot continue until it is released itself.
 6. A call may wait for another one outside of any queue, as for its effect: it *waits on* it. What would close a circle
-   is refused as by rule 4, and wishes to be first give way as by rule 5.
+   is refused as by rule 4, and requests to be first give way as by rule 5.
 
 So each that waits continues once those that run are released, in whatever order. That needs a search only when a
 ticket waits while it holds turns: when a nested ticket waits, when a call waits on another one, and when a ticket asks
 to be first while one of these waits.
-
-| module | what is in it |
-|---|---|
-| `ticket` | turns and tickets: which tickets run, and which are first |
-| `owners` | whose turn it is: participants that carry their own, and turns that are stored for those that do not |
 
 Threads and tasks can both wait: a waiter is a `concurrent.futures.Future`, on which a thread blocks and which a task
 awaits wrapped. All turns and tickets are guarded by one lock of the package, which is held for a few operations and
 never while a waiter is woken.
 """
 
-from handrail.turns.owners import HasTurn, own_turn, turn_of
-from handrail.turns.ticket import Ticket, Turn, draw_ticket
+from handrail.turns.ticket import HasTurn, Ticket, Turn, draw_ticket, own_turn, turn_of
 
 __all__ = ["HasTurn", "Ticket", "Turn", "draw_ticket", "own_turn", "turn_of"]

@@ -1,4 +1,4 @@
-"""Turns and tickets: which tickets run, and which are first; `handrail.turns` has the rules.
+"""Turns and tickets: which tickets run, and which are first, and whose turn it is; `handrail.turns` has the rules.
 
 Whether a ticket waits on a turn is decided from the first tickets of its queues, in constant time; so is which tickets
 a released one has held back. Only `_search` lists what waits for what.
@@ -7,11 +7,13 @@ a released one has held back. Only `_search` lists what waits for what.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain, count, islice, product, takewhile
+from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
@@ -195,7 +197,7 @@ class Ticket:
             TurnConflictError: the other one waits for this call, or for one that this was made in.
         """
         with _LOCK:
-            if not {self, *self.ancestors}.isdisjoint(_search(other, wishes=False)):
+            if not {self, *self.ancestors}.isdisjoint(_search(other, requests=False)):
                 raise TurnConflictError(_CIRCLE)
             self.waits_on |= {other}
             _TIED.add(self)
@@ -247,7 +249,7 @@ class Ticket:
             _TIED.add(self)
             # Those inside the same call wait for none of its ancestors: this has been refused to them.
             are_inside = all(self.ancestors[0] in each.ancestors for turn in self.turns for each in turn.blockers(self))
-            if not are_inside and _search(self, wishes=False)[self]:
+            if not are_inside and _search(self, requests=False)[self]:
                 self.leave()
                 raise TurnConflictError(_CIRCLE)
             if not are_inside or any(turn.waiting[False, each] for turn in self.turns for each in (False, True)):
@@ -296,8 +298,8 @@ _WOKEN: deque[Future[None]] = deque()
 """The waiters to wake once the lock is released."""
 
 
-def _search(*tickets: Ticket, wishes: bool = True, back: bool = False) -> dict[Ticket, list[Ticket]]:
-    """Find all that some tickets wait for, through any chain, also to be first, if `wishes`.
+def _search(*tickets: Ticket, requests: bool = True, back: bool = False) -> dict[Ticket, list[Ticket]]:
+    """Find all that some tickets wait for, through any chain, also to be first, if `requests`.
 
     Returns:
         Them, each with those that wait for it; if `back`, also to be first.
@@ -309,8 +311,8 @@ def _search(*tickets: Ticket, wishes: bool = True, back: bool = False) -> dict[T
         if not (ticket.began or ticket.released):
             needs += [other for turn in ticket.turns for other in turn.blockers(ticket)]
         # The call of a nested ticket may wait until its ancestors are first.
-        wants = [other for other in ticket.ancestors if other.held_at and wishes]
-        if ticket.began and ticket.held_at and wishes:
+        wants = [other for other in ticket.ancestors if other.held_at and requests]
+        if ticket.began and ticket.held_at and requests:
             wants += {other for turn in ticket.turns for other in turn.before(ticket)} - ticket.excused
         fresh: dict[Ticket, list[Ticket]] = {other: [] for other in needs + wants if other not in waits}
         to_visit += fresh
@@ -321,7 +323,7 @@ def _search(*tickets: Ticket, wishes: bool = True, back: bool = False) -> dict[T
 
 
 def _give_way(start: Ticket, *, own: bool = False) -> None:
-    """Withdraw wishes that form a circle with a ticket: its own ones, or else the last ones before it."""
+    """Withdraw requests that form a circle with a ticket: its own ones, or else the last ones before it."""
     waits, circle, to_visit = _search(start, back=own), {start}, [start]
     for ticket in to_visit:
         to_visit += [other for other in waits[ticket] if other not in circle]
@@ -368,3 +370,42 @@ def draw_ticket(turns: tuple[Turn, ...], *, exclusive: bool, inside: Ticket | No
     if _WOKEN:
         _wake()
     return ticket
+
+
+@runtime_checkable
+class HasTurn(Protocol):
+    """A participant that carries its own turn, as sessions and filesystems do.
+
+    It calls `handrail.transaction.check_write` before each change.
+    """
+
+    @property
+    def turn(self) -> Turn:
+        """The one turn of this participant; always the same object."""
+        ...
+
+
+_LENT: dict[int, Turn] = {}
+"""The turns of participants that carry none, by identity, for as long as the participant lives."""
+
+
+def own_turn(participant: object) -> Turn | None:
+    """The turn that a participant carries itself, if it does (`HasTurn`)."""
+    turn = getattr(participant, "turn", None)
+    return turn if isinstance(turn, Turn) else None
+
+
+def turn_of(participant: object) -> Turn:
+    """The turn of a participant: its own, or one that is kept for it.
+
+    Raises:
+        TypeError: the participant carries no turn and cannot be weakly referenced (a class with `__slots__` and no
+            `__weakref__`); give it a `turn` attribute.
+    """
+    turn = own_turn(participant) or _LENT.get(id(participant))
+    if turn is None:
+        # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name another
+        # object later. Two threads that come here get one turn, and to remove it twice is harmless.
+        weakref.finalize(participant, _LENT.pop, id(participant), None).atexit = False
+        turn = _LENT.setdefault(id(participant), Turn())
+    return turn
