@@ -22,13 +22,13 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session, ToolInvoked, Transaction
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.ledger.claim import Claim
 from handrail.runtime.ledger.effects import Claimed
 from handrail.turns import Ticket, Turn
 from tests.kit import Note, call, executor, files, scribble, tool
 
-PASSING: tuple[type[Any], ...] = (Transaction, Ticket, Call, Claim, Claimed, Turn, asyncio.Future)
+PASSING: tuple[type[Any], ...] = (Transaction, Ticket, CallState, Claim, Claimed, Turn, asyncio.Future)
 """What is made for a call and must go with it."""
 
 NAMES = ("write", "fail", "pay", "keep", "none", "look")

@@ -18,7 +18,7 @@ from handrail.interrupts import allow_interrupts
 from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, run_to_end
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.ledger.claim import Claim
@@ -26,7 +26,7 @@ from handrail.runtime.ledger.recorded_arguments import started_params
 from handrail.runtime.ledger.unapplied import UnappliedResult
 
 
-async def apply_effect(run: Call, claim: Claim, result: ToolResult[Any]) -> None:
+async def apply_effect(run: CallState, claim: Claim, result: ToolResult[Any]) -> None:
     """Run the tool's `apply`, with the parameters that the effect was begun with.
 
     Raises:
@@ -48,7 +48,7 @@ async def apply_effect(run: Call, claim: Claim, result: ToolResult[Any]) -> None
         CALL_CONTEXT.reset(token)
 
 
-def _params_of(run: Call, tool: Tool[Any, Any], claim: Claim) -> object:
+def _params_of(run: CallState, tool: Tool[Any, Any], claim: Claim) -> object:
     if not isinstance(claim, UnappliedResult):
         return run.params
     found = started_params(claim.row.arguments, run.call, run.params, tool)
@@ -59,7 +59,7 @@ def _params_of(run: Call, tool: Tool[Any, Any], claim: Claim) -> object:
     return found.params
 
 
-async def _run(run: Call, tool: Tool[Any, Any], body: partial[Any], *, is_async: bool) -> None:
+async def _run(run: CallState, tool: Tool[Any, Any], body: partial[Any], *, is_async: bool) -> None:
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if seconds is None and run.mode.inline and not is_async:
         returned: object = allow_interrupts(body)

@@ -30,7 +30,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
@@ -40,7 +40,7 @@ from handrail.session.call_ref import ToolCall
 _log = redacted_logger("handrail.runtime")
 
 
-async def request_approval(run: Call, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...] | None) -> bool:
+async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...] | None) -> bool:
     """Ask the approver, if there is a question that no recorded answer covers; no transaction is open meanwhile.
 
     Returns:
@@ -88,7 +88,7 @@ def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
     return Denial(refused) if answer.final else CallRefusedError(refused)
 
 
-async def _answer(run: Call, approver: Approver, request: ApprovalRequest) -> Approval:
+async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) -> Approval:
     """The answer of the approver; the question is no longer open if it fails."""
     tool = request.tool
     seconds = seconds_left(run.environment.deadline)
@@ -145,7 +145,7 @@ def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expect
     return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
 
 
-def is_unrecorded(run: Call, raised: BaseException) -> bool:
+def is_unrecorded(run: CallState, raised: BaseException) -> bool:
     """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
     if isinstance(raised, CallPostponed | CallIdReusedError):
         return True
@@ -156,7 +156,7 @@ def is_unrecorded(run: Call, raised: BaseException) -> bool:
     )
 
 
-async def note_open_call(run: Call, raised: BaseException) -> None:
+async def note_open_call(run: CallState, raised: BaseException) -> None:
     """List a call that stays open among the open calls of a stored session, with the question that was left open.
 
     A nested call is repeated with its parent, and listed only if it is the one that was asked about.

@@ -48,7 +48,7 @@ T = TypeVar("T")
 _log = redacted_logger("handrail.runtime")
 
 
-class Call:
+class CallState:
     """Owns the state that changes while a call runs; created by `invoke`, passed to its steps.
 
     Attributes:

@@ -14,7 +14,7 @@ from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool
 from handrail.prompt.idempotency import EffectKey
 from handrail.redaction import redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
@@ -38,7 +38,7 @@ _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
 
 
-async def claim_effect(run: Call, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
+async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
     """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
 
     Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
@@ -84,11 +84,11 @@ async def claim_effect(run: Call, tool: Tool[Any, Any], *, is_decided: bool = Tr
             return run.answer_by(stored)
 
 
-async def _ask(run: Call, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
+async def _ask(run: CallState, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
     return await ledger.claim_in(await _apply_of(run, ledger), request, run.mode.in_thread)
 
 
-async def _apply_of(run: Call, ledger: EffectLedger) -> Apply | None:
+async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
@@ -100,7 +100,7 @@ async def _apply_of(run: Call, ledger: EffectLedger) -> Apply | None:
     return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
 
 
-async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed, *, is_decided: bool) -> Claim | None:
+async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is_decided: bool) -> Claim | None:
     reached("after-claim")
     ledger = run.environment.effect_ledger
     if not is_decided:  # released, because a person may take long to answer
@@ -119,11 +119,11 @@ async def _granted(run: Call, tool: Tool[Any, Any], claimed: Claimed, *, is_deci
     return claim
 
 
-def _conflict(run: Call, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
+def _conflict(run: CallState, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
     return _reused_slot(run, answer.row) if tool.idempotency is None else CallRefusedError(answer.message)
 
 
-def _reused_slot(run: Call, row: EffectRow) -> CallIdReusedError:
+def _reused_slot(run: CallState, row: EffectRow) -> CallIdReusedError:
     return CallIdReusedError(
         f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
         f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was "
@@ -136,7 +136,7 @@ def _reused_slot(run: Call, row: EffectRow) -> CallIdReusedError:
     )
 
 
-def _request_of(run: Call, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
+def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
     said = tool.external or config
@@ -156,7 +156,7 @@ def _request_of(run: Call, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest
 
 
 async def _stored(
-    run: Call, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
+    run: CallState, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
 ) -> ReplayedResult | None:
     """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
     if isinstance(answer, Hit):
@@ -171,7 +171,7 @@ async def _stored(
     return None
 
 
-async def _replayed(run: Call, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
+async def _replayed(run: CallState, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
     """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
     try:
         stored = load_result(tool, hit)
@@ -197,7 +197,7 @@ async def _replayed(run: Call, tool: Tool[Any, Any], hit: Hit, note: str = "") -
     return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
-async def _settled(run: Call, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
+async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
     ledger = run.environment.effect_ledger
     run.name_effect(seen.key)
@@ -252,7 +252,7 @@ class _Waits:
 
     __slots__ = ("_run", "_said")
 
-    def __init__(self, run: Call) -> None:
+    def __init__(self, run: CallState) -> None:
         self._run = run
         self._said: set[tuple[str, int, datetime | None]] = set()
 
@@ -276,7 +276,7 @@ class _Waits:
             _log.exception("a subscriber of the wait of %s failed", self._run.call.name)
 
 
-def _runs_beside(run: Call, row: EffectRow, holder: Ticket | None) -> bool:
+def _runs_beside(run: CallState, row: EffectRow, holder: Ticket | None) -> bool:
     """Whether the owner is a call of this process that shares a turn with this one, or is on another session.
 
     A handler left running by a session that has been closed has no turn of the reopened session.
@@ -285,7 +285,7 @@ def _runs_beside(run: Call, row: EffectRow, holder: Ticket | None) -> bool:
     return holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns)
 
 
-async def _wait_for(run: Call, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
+async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
     """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)

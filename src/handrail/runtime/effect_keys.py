@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.prompt import Tool
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import written_arguments
 from handrail.runtime.failures import CallRefusedError
 from handrail.runtime.ledger.ledger import EffectLedger
@@ -16,7 +16,7 @@ from handrail.serde import digest
 from handrail.store.protocol import EffectRow
 
 
-async def effect_key_of(run: Call, tool: Tool[Any, Any]) -> EffectKey:
+async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     """The key of the effect of a call: the declared one, or the slot of the call.
 
     Raises:
@@ -27,7 +27,7 @@ async def effect_key_of(run: Call, tool: Tool[Any, Any]) -> EffectKey:
     return await run.mode.write_to(reads, partial(_key_of, run, tool))
 
 
-def _key_of(run: Call, tool: Tool[Any, Any]) -> EffectKey:
+def _key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     session_id = run.environment.session.session_id
     config = tool.idempotency
     if config is None and not run.call.id:
@@ -54,7 +54,7 @@ def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
     return None if row is None or row.status == "failed" or key_expired(row, ledger.store.now()) else row
 
 
-async def has_started(run: Call, tool: Tool[Any, Any]) -> bool:
+async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
     """Whether an earlier attempt of the call has started its effect, so that the handler is not to run again.
 
     Such a call was decided before it began, and is answered from the ledger: its effect is done, unknown or running.

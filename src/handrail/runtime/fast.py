@@ -2,9 +2,10 @@
 
 Most calls are so: of a tool with no policy, effect outside, timeout, secret or untrusted content, in a session in
 memory, by a run without a deadline or feedback (`ToolPlan.is_straight`), and neither nested nor made while another call
-has the turn (`Call.is_straight`). Nothing is waited for but the handler, so what is left of the thirteen steps stands
-on this page, in the order of `handrail.runtime.invoke` and made of the same functions. What is raised here is decided
-there. `HANDRAIL_FAST=0` in the environment has all calls take the long way; the tests of the pipeline run both.
+has the turn (`CallState.is_straight`). Nothing is waited for but the handler, so what is left of the thirteen steps
+stands on this page, in the order of `handrail.runtime.invoke` and made of the same functions. What is raised is decided
+where that of all calls is (`handrail.runtime.outcome`). `HANDRAIL_FAST=0` in the environment has all calls take the
+long way; the tests of the pipeline run both.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from handrail.crash_points import reached
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.context import CALL_CONTEXT, ToolContext
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.execution import await_result
 from handrail.runtime.failures import raise_as_meant
 from handrail.runtime.ledger.claim import NO_CLAIM
 from handrail.runtime.messages import answer_from_record
 from handrail.runtime.outcome import settle_failure
-from handrail.runtime.steps import apply_value, call_handler, checked_result, read_arguments, unknown_tool
+from handrail.runtime.steps import apply_value, call_handler, checked_result, read_params, unknown_tool
 from handrail.transaction import Transaction
 
-IS_ON: bool = os.environ.get("HANDRAIL_FAST") != "0"
+MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
 """Whether calls may take the straight way."""
 
 LOOK_UP, PARSE, _, _, _, _, _, BEGIN, HANDLER, APPLY, COMMIT, _, _ = Step
 
 
-async def run_straight(run: Call) -> ToolResult[Any] | ToolMessage:
-    """Run a call whose turn has come, up to its commit; see `Call.is_straight`.
+async def run_straight(run: CallState) -> ToolResult[Any] | ToolMessage:
+    """Run a call whose turn has come, up to its commit; see `CallState.is_straight`.
 
     Returns:
         The result, which is to be recorded; or a message, if the same call was recorded meanwhile.
@@ -43,7 +44,7 @@ async def run_straight(run: Call) -> ToolResult[Any] | ToolMessage:
     step, tool = LOOK_UP, run.tool or await unknown_tool(run)
     try:
         step = PARSE
-        read_arguments(run, tool)
+        read_params(run, tool)
         step = BEGIN
         with run.begin_plain(tool) as transaction:
             try:
@@ -70,7 +71,7 @@ async def run_straight(run: Call) -> ToolResult[Any] | ToolMessage:
     return result
 
 
-async def _result_of(run: Call, tool: Tool[Any, Any], transaction: Transaction) -> ToolResult[Any]:
+async def _result_of(run: CallState, tool: Tool[Any, Any], transaction: Transaction) -> ToolResult[Any]:
     environment = run.environment
     context = ToolContext(environment, run.resources, run.ref, None, None, None, transaction)
     started = environment.clock.monotonic()

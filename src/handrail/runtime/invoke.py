@@ -41,12 +41,12 @@ from typing import Any
 
 from handrail.prompt import Tool, ToolResult
 from handrail.runtime.approval import request_approval
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.fast import IS_ON, run_straight
+from handrail.runtime.fast import MAY_BE_STRAIGHT, run_straight
 from handrail.runtime.ledger.claim import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, message_with_feedback, render_message
 from handrail.runtime.outcome import leave_unread_effects, settle_failure
@@ -85,9 +85,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
     """
     if not mode.inline:
         await mode.begin()
-    run = Call(call, reply, environment, mode)  # draws the ticket of step 3
+    run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        if IS_ON and run.is_straight:
+        if MAY_BE_STRAIGHT and run.is_straight:
             ended = await run_straight(run)
         else:
             run.note_interrupts()
@@ -106,7 +106,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         raise
 
 
-async def _decide(run: Call) -> ToolResult[Any] | ToolMessage:
+async def _decide(run: CallState) -> ToolResult[Any] | ToolMessage:
     """Steps 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
     step = LOOK_UP
     try:
@@ -139,7 +139,7 @@ async def _decide(run: Call) -> ToolResult[Any] | ToolMessage:
 
 
 async def _carry_out(
-    run: Call, tool: Tool[Any, Any], claim: Claim, *, only_replay: BaseException | None = None
+    run: CallState, tool: Tool[Any, Any], claim: Claim, *, only_replay: BaseException | None = None
 ) -> ToolResult[Any] | ToolMessage:
     """Steps 8 to 11. With `only_replay` the handler does not run: it is raised if the ledger has no result."""
     step = BEGIN
@@ -168,7 +168,7 @@ async def _carry_out(
     return result
 
 
-async def _answer_anew(run: Call, error: BaseException) -> ToolResult[Any] | ToolMessage:
+async def _answer_anew(run: CallState, error: BaseException) -> ToolResult[Any] | ToolMessage:
     """Steps 7 to 11 once more, for a call whose effect has happened; `error` is what it had ended with."""
     try:
         tool = run.tool or await unknown_tool(run)

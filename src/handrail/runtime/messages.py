@@ -10,7 +10,7 @@ from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
 from handrail.runtime.execution import raise_interrupt
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
@@ -19,7 +19,7 @@ from handrail.session.call_ref import ToolCall, shown_id
 from handrail.taint.state import marks_of
 
 
-async def answer_from_record(run: Call) -> ToolMessage | None:
+async def answer_from_record(run: CallState) -> ToolMessage | None:
     """The message of a call that has a final record; `None` for one that goes through the pipeline.
 
     Calls whose repeats are not recognized have none.
@@ -36,7 +36,7 @@ async def answer_from_record(run: Call) -> ToolMessage | None:
     return await run.mode.write_to(session.store, partial(_recorded, run))
 
 
-def _recorded(run: Call) -> ToolMessage | None:
+def _recorded(run: CallState) -> ToolMessage | None:
     ref, environment = run.ref, run.environment
     try:
         event = environment.session.recorded_call(ref)
@@ -80,7 +80,7 @@ def reused_id(recorded: ToolInvoked, call: ToolCall | None = None) -> CallIdReus
     )
 
 
-def render_message(run: Call, result: ToolResult[Any]) -> ToolMessage:
+def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     """Step 13: the message to the model.
 
     Raises:
@@ -95,7 +95,7 @@ def render_message(run: Call, result: ToolResult[Any]) -> ToolMessage:
     return message if run.refusal is None else message._replace(refusal=run.refusal)
 
 
-async def message_with_feedback(run: Call, result: ToolResult[Any]) -> ToolMessage:
+async def message_with_feedback(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     """The message with the feedback that is due; that of a nested call, which the program reads, without.
 
     What the ledger answers is not what the model has just done, and is given none.
@@ -110,7 +110,7 @@ async def message_with_feedback(run: Call, result: ToolResult[Any]) -> ToolMessa
     return message
 
 
-def _rendered(run: Call, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
+def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
     tool, environment = run.tool, run.environment
     shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
     text = shown.render()

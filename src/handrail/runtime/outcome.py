@@ -1,4 +1,4 @@
-"""What becomes of a call that a step has failed, beside the table of `handrail.runtime.failures`.
+"""The end of a call that a step has failed, beside the table of `handrail.runtime.failures`.
 
 Two failures are not the last word. A commit is refused because another call has applied the result of the effect
 meanwhile; or a handler has ended in doubt, and the reconciler of the tool says that the effect has happened. Then the
@@ -26,7 +26,7 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.prompt import ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import CancelledElsewhereError, is_being_cancelled, is_cancelled_elsewhere
@@ -45,7 +45,7 @@ Ended: TypeAlias = ToolResult[Any] | ToolMessage
 
 
 async def settle_failure(
-    run: Call, error: BaseException, step: Step, again: Callable[[], Awaitable[Ended]] | None = None
+    run: CallState, error: BaseException, step: Step, again: Callable[[], Awaitable[Ended]] | None = None
 ) -> Ended:
     """The outcome of an exception that a step has let through; see `handrail.runtime.failures`.
 
@@ -77,7 +77,7 @@ async def settle_failure(
     return result if answer is None else answer
 
 
-async def _fail(run: Call, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
+async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolResult[Any], ToolMessage | None]:
     """Determine the outcome of an exception, and wait until earlier calls have been recorded.
 
     Returns the failed result, and the message of the same call if that was recorded meanwhile. What ends the run is
@@ -112,7 +112,7 @@ async def _fail(run: Call, error: BaseException, step: Step) -> tuple[ToolResult
     return result, None if run.raises is not None or run.claim.unsettled else answer
 
 
-def _lost_store(run: Call, error: BaseException, step: Step) -> BaseException:
+def _lost_store(run: CallState, error: BaseException, step: Step) -> BaseException:
     """The end of the run, if an exception says that its session is lost, or that no claim can be made."""
     if isinstance(error, DeveloperMistake) or not isinstance(error, SessionError | StoreError):
         return error
@@ -124,7 +124,7 @@ def _lost_store(run: Call, error: BaseException, step: Step) -> BaseException:
     return run.undone(error) if is_own else error
 
 
-def _opening_of(run: Call, error: BaseException) -> BaseException:
+def _opening_of(run: CallState, error: BaseException) -> BaseException:
     """Note which sections an exception opens; returns it, or the refusal if the prompt cannot be rendered so."""
     if isinstance(error, VisibilityExpansionRequired):
         try:
@@ -136,7 +136,7 @@ def _opening_of(run: Call, error: BaseException) -> BaseException:
     return error
 
 
-async def _commit_opening(run: Call, result: ToolResult[Any]) -> None:
+async def _commit_opening(run: CallState, result: ToolResult[Any]) -> None:
     """Write which sections are open in one unit with the record of the call, whose own changes were rolled back.
 
     Raises:
@@ -162,7 +162,7 @@ async def _commit_opening(run: Call, result: ToolResult[Any]) -> None:
         raises.opened = raises.section_keys
 
 
-def _notify_raised(run: Call, error: BaseException) -> None:
+def _notify_raised(run: CallState, error: BaseException) -> None:
     session = run.environment.session
     if session.dispatcher.is_quiet:
         return
@@ -174,7 +174,7 @@ def _notify_raised(run: Call, error: BaseException) -> None:
         _log.exception("a subscriber failed on the exception that %s raised", run.call.name)
 
 
-async def leave_unread_effects(run: Call, *, has_message: bool = False, is_ending: bool = False) -> None:
+async def leave_unread_effects(run: CallState, *, has_message: bool = False, is_ending: bool = False) -> None:
     """Leave what a call has done to the calls that equal it, because it fails, or ends without a message.
 
     A store that fails here is logged.
@@ -190,7 +190,7 @@ async def leave_unread_effects(run: Call, *, has_message: bool = False, is_endin
         await run.mode.in_thread(partial(_leave_unread, run, has_message=has_message))
 
 
-def _leave_unread(run: Call, *, has_message: bool) -> None:
+def _leave_unread(run: CallState, *, has_message: bool) -> None:
     session = run.environment.session
     try:
         leave_unread(NO_CLAIM, run.nested_calls)

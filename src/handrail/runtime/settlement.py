@@ -29,7 +29,7 @@ from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -174,7 +174,7 @@ async def _settle(environment: Environment, mode: ExecutionMode, ref: CallRef, r
     name = CallRef.nested(ref, SETTLED)
     call = ToolCall(SETTLED, tool.name, arguments)
     if row.status != "done":
-        asks = Call(call, name.reply, replace(environment, settles=row), mode)
+        asks = CallState(call, name.reply, replace(environment, settles=row), mode)
         if (known := await _reconciled(asks, tool, row)) is None:
             return None
         row = known
@@ -187,7 +187,7 @@ def _refused(ref: CallRef, row: EffectRow, why: str) -> SettledCall:
     return SettledCall(ref, row.tool, ToolMessage(SETTLED, why, success=False, result=ToolResult.error(why)))
 
 
-async def _reconciled(run: Call, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
+async def _reconciled(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectRow | None:
     """The row of an unknown effect once its reconciler has settled it; `None` if it could not, which is logged."""
     try:
         await parse_arguments(run, tool)

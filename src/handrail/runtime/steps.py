@@ -36,7 +36,7 @@ from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, CallSecrets, redacted_logger
 from handrail.runtime.apply_step import apply_effect
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, written_arguments
 from handrail.runtime.effect_keys import has_started
 from handrail.runtime.execution import (
@@ -85,7 +85,7 @@ _RESULT: type[object] = ToolResult
 # --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
 
 
-async def unknown_tool(run: Call) -> Never:
+async def unknown_tool(run: CallState) -> Never:
     """Refuse a call of an unknown tool.
 
     Raises:
@@ -118,7 +118,7 @@ async def unknown_tool(run: Call) -> Never:
     raise FinalRefusal(f"{text}{enumerated(known, limit=left, wanted=wanted)}.")
 
 
-async def _started(run: Call) -> OpenCall | None:
+async def _started(run: CallState) -> OpenCall | None:
     """The effect of the call that the store of the session holds and that is not settled; `None` if there is none."""
     recorder = run.environment.session.recorder
     if recorder is None or not run.has_identity:
@@ -128,7 +128,7 @@ async def _started(run: Call) -> OpenCall | None:
     return next((claim for claim in claims if claim.call.stored == run.ref.stored), None)
 
 
-async def parse_arguments(run: Call, tool: Tool[Any, Any]) -> None:
+async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
     """Parse the arguments into `run.params`: an instance of the tool's parameter type, or `None` if it takes none.
 
     Raises:
@@ -141,12 +141,12 @@ async def parse_arguments(run: Call, tool: Tool[Any, Any]) -> None:
         run.add_secrets(written_arguments(run.call), tool.masking)
         if run.environment.settles is None:
             await _refuse_masks(run, tool)
-    read_arguments(run, tool)
+    read_params(run, tool)
     if run.secrets is not None:
         run.add_secrets(tool.with_secrets(run.params), tool.masking)
 
 
-def read_arguments(run: Call, tool: Tool[Any, Any]) -> None:
+def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
     """Parse the arguments into `run.params`, without a look at secrets.
 
     Raises:
@@ -158,7 +158,7 @@ def read_arguments(run: Call, tool: Tool[Any, Any]) -> None:
         raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
 
 
-async def _refuse_masks(run: Call, tool: Tool[Any, Any]) -> None:
+async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
     """Refuse a call that was interrupted, and lacks its secrets since: the mask is not used as one."""
     masked = masks_in(run.call, tool)
     if not masked:
@@ -187,7 +187,7 @@ async def _refuse_masks(run: Call, tool: Tool[Any, Any]) -> None:
     )
 
 
-async def _has_taken_effect(run: Call, tool: Tool[Any, Any]) -> bool:
+async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
     """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
     if not tool.claims or tool.idempotency is not None or not run.has_identity:
         return False
@@ -216,7 +216,7 @@ def _example_of(tool: Tool[Any, Any]) -> str:
 # --------------------------------------------------------------------------------------------------- step 4: policies
 
 
-async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
+async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
     """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
 
     A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
@@ -245,7 +245,7 @@ async def check_policies(run: Call, tool: Tool[Any, Any]) -> tuple[PolicyQuestio
     return await _ask_each(run, tool, context)
 
 
-async def _ask_each(run: Call, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
+async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
     questions: list[PolicyQuestion] = []
     for policy in run.plan.policies:
         with run.turn.judged():
@@ -258,7 +258,7 @@ async def _ask_each(run: Call, tool: Tool[Any, Any], context: ToolContext) -> tu
 # -------------------------------------------------------------------------------------------------- step 9: the handler
 
 
-async def run_handler(run: Call, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
+async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> ToolResult[Any]:
     """Run the handler and check its result; reports to the claim what is known of the effect.
 
     An awaitable returned by a `def` handler is awaited, within the same time. If the claim already has the result, the
@@ -326,7 +326,7 @@ def checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool = Fal
     return returned
 
 
-def note_taint(run: Call, tool: Tool[Any, Any]) -> None:
+def note_taint(run: CallState, tool: Tool[Any, Any]) -> None:
     """Record that the session has read what an untrusted tool returns, however its handler has ended.
 
     Raises:
@@ -350,7 +350,7 @@ def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
     return claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
 
 
-async def _run_bounded(run: Call, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
+async def _run_bounded(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     if by_deadline and not seconds:
         raise DeadlineExceededError("the deadline has passed; it was not run")
@@ -372,7 +372,7 @@ def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:
     )
 
 
-def _call(run: Call, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
+def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
     raise_held_interrupt()  # one that came before this does not leave the effect unknown
     claim.hand_over()
     try:
@@ -402,7 +402,7 @@ def call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> 
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
-async def apply_result(run: Call, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+async def apply_result(run: CallState, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
     """Apply a successful result; an exception rolls the call back.
 
     The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
@@ -442,7 +442,7 @@ def apply_value(session: Session, value: object) -> None:
         session.dispatch(value)
 
 
-async def _note_applied(run: Call, claim: Claim, effect: EffectRef) -> bool:
+async def _note_applied(run: CallState, claim: Claim, effect: EffectRef) -> bool:
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
@@ -461,7 +461,7 @@ def _has_applied(session: Session, effect: EffectRef) -> bool:
     return any(one.effect_id == effect.effect_id for one in reversed(session[EffectApplied]))
 
 
-async def _record_by_policies(run: Call, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
+async def _record_by_policies(run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
     context = run.handler_context or run.context(claim)
     for policy in run.plan.policies:
         on_result: Callable[..., object] = policy.on_result
@@ -473,7 +473,7 @@ async def _record_by_policies(run: Call, tool: Tool[Any, Any], result: ToolResul
 # -------------------------------------------------------------------------------------------------- step 12: the record
 
 
-async def record_call(run: Call, result: ToolResult[Any]) -> None:
+async def record_call(run: CallState, result: ToolResult[Any]) -> None:
     """Append the event to the session's log, unless it was committed with the call, and notify its listeners.
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
@@ -504,7 +504,7 @@ async def record_call(run: Call, result: ToolResult[Any]) -> None:
         notify_listeners(run, event)
 
 
-def notify_listeners(run: Call, event: ToolInvoked) -> None:
+def notify_listeners(run: CallState, event: ToolInvoked) -> None:
     """Notify reducers and subscribers of a recorded call; what they raise is logged."""
     try:
         if run.claim.unsettled and run.claim.effect is not None:
@@ -517,7 +517,7 @@ def notify_listeners(run: Call, event: ToolInvoked) -> None:
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
 
 
-def _announce(run: Call, event: ToolInvoked) -> None:
+def _announce(run: CallState, event: ToolInvoked) -> None:
     """Notify reducers and subscribers of the call: in its turn, if it has acquired it, and otherwise after it.
 
     In its turn they may write, in a transaction of their own; concurrently with other calls, only to the session. A
@@ -546,6 +546,6 @@ def _announce(run: Call, event: ToolInvoked) -> None:
 # ------------------------------------------------------------------------------------------------- step 13: the message
 
 
-def is_plain(run: Call) -> bool:
+def is_plain(run: CallState) -> bool:
     """Whether nothing is left of a call but its message: it has had no effects, and is due no feedback."""
     return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None

@@ -38,7 +38,7 @@ from handrail.prompt.idempotency import DAY, EffectKey
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
@@ -64,7 +64,7 @@ _log = redacted_logger("handrail.runtime")
 
 
 async def repeated_effect(
-    run: Call, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
+    run: CallState, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
 ) -> EffectRow | None:
     """The effect that answers a call which repeats it; `None` if the call is a new one.
 
@@ -104,7 +104,7 @@ async def repeated_effect(
     return None
 
 
-def _is_meant(run: Call, row: EffectRow) -> bool:
+def _is_meant(run: CallState, row: EffectRow) -> bool:
     """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
     callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
     if row.owner.session_id == run.environment.session.session_id:
@@ -116,7 +116,7 @@ def _is_meant(run: Call, row: EffectRow) -> bool:
     return is_same or is_in_use(row)
 
 
-async def _take(run: Call, row: EffectRow) -> bool:
+async def _take(run: CallState, row: EffectRow) -> bool:
     """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
     ledger, ticket = run.environment.effect_ledger, run.turn.ticket
     if not run.shares_store:
@@ -136,7 +136,7 @@ def _note_at_caller(caller: Transaction, tool: Tool[Any, Any], row: EffectRow) -
     caller.record_nested(row.effect_id, NestedCall(lambda: (note,), lambda: False))
 
 
-def _starts_handler(run: Call, slot: EffectKey) -> bool:
+def _starts_handler(run: CallState, slot: EffectKey) -> bool:
     """Whether the claim of a slot is granted: a slot that is unknown, running or done is answered from its row."""
     ledger = run.environment.effect_ledger
     own = ledger.row(slot.key, partition=slot.partition)
@@ -164,7 +164,7 @@ def _outermost_id(session: Session) -> str:
     return name
 
 
-async def settle_at_once(run: Call, tool: Tool[Any, Any]) -> EffectRow | None:
+async def settle_at_once(run: CallState, tool: Tool[Any, Any]) -> EffectRow | None:
     """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
 
     Raises:
@@ -180,7 +180,7 @@ async def settle_at_once(run: Call, tool: Tool[Any, Any]) -> EffectRow | None:
         return None
 
 
-async def settle_unknown(run: Call, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
+async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
     """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
 
     Args:
@@ -214,7 +214,7 @@ async def settle_unknown(run: Call, tool: Tool[Any, Any], row: EffectRow, *, at_
     return standing
 
 
-async def _ask_reconciler(run: Call, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
+async def _ask_reconciler(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
     """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
     note_taint(run, tool)
@@ -291,7 +291,7 @@ def _fault_of(result: ToolResult[Any], tool: Tool[Any, Any]) -> str | None:
     return None
 
 
-def _params_of(row: EffectRow, run: Call, tool: Tool[Any, Any], message: str) -> object:
+def _params_of(row: EffectRow, run: CallState, tool: Tool[Any, Any], message: str) -> object:
     """The parameters that an unknown effect started with; see `started_params`.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any
 from handrail.errors import DumpError, SchemaError, SessionBusyError, StoreError
 from handrail.prompt import Approval, ApprovalRequest, Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
-from handrail.runtime.call import Call
+from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
@@ -129,7 +129,7 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
             raise reused_id(record)
 
 
-async def recorded_answer(run: Call, request: ApprovalRequest) -> Approval | None:
+async def recorded_answer(run: CallState, request: ApprovalRequest) -> Approval | None:
     """The answer that a person has recorded to a request; `None` if there is none that covers it.
 
     Raises:
@@ -138,7 +138,7 @@ async def recorded_answer(run: Call, request: ApprovalRequest) -> Approval | Non
     return await _read(run, request.tool, partial(_recorded, run, request))
 
 
-async def recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
+async def recorded_no(run: CallState, tool: Tool[Any, Any]) -> Approval | None:
     """The no that a person has recorded to a call that cannot run, because its secrets are not stored; else `None`.
 
     Raises:
@@ -147,7 +147,7 @@ async def recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
     return await _read(run, tool, partial(_recorded_no, run, tool))
 
 
-async def _read(run: Call, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
+async def _read(run: CallState, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
     session = run.environment.session
     # The common case costs no reading, and so no thread.
     if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
@@ -160,7 +160,7 @@ async def _read(run: Call, tool: Tool[Any, Any], read: Callable[[], Approval | N
         ) from error
 
 
-def question_of(run: Call, reason: str) -> CallQuestion | None:
+def question_of(run: CallState, reason: str) -> CallQuestion | None:
     """What the approver was asked about a call that stays open, for the session to store.
 
     `None` if the call waits for something else, or if the approver records its questions itself.
@@ -178,7 +178,7 @@ def question_of(run: Call, reason: str) -> CallQuestion | None:
     )
 
 
-def _recorded(run: Call, request: ApprovalRequest) -> Approval | None:
+def _recorded(run: CallState, request: ApprovalRequest) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
     if item is None or item.question is None or item.tool != request.tool.name:
         return None
@@ -198,7 +198,7 @@ def _recorded(run: Call, request: ApprovalRequest) -> Approval | None:
     return Approval(answer.approved, answer.reason)
 
 
-def _recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
+def _recorded_no(run: CallState, tool: Tool[Any, Any]) -> Approval | None:
     item = postponed_call(run.environment.session, run.ref.stored)
     if item is None or item.question is None or item.tool != tool.name:
         return None
@@ -210,13 +210,15 @@ def _recorded_no(run: Call, tool: Tool[Any, Any]) -> Approval | None:
     return Approval(approved=False, reason=answer.reason)
 
 
-def _last_attempt(run: Call) -> datetime | None:
+def _last_attempt(run: CallState) -> datetime | None:
     """When the newest attempt of the call was recorded."""
     record = run.environment.session.recorded_call(recorded_as(run.ref))
     return record.at if isinstance(record, ToolInvoked) else None
 
 
-def _given(run: Call, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None) -> CallAnswer | None:
+def _given(
+    run: CallState, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
+) -> CallAnswer | None:
     """The answer that a person has given to an open question while the session was held."""
     session = run.environment.session
     found = None if session.store is None else find_answer(session.store, session.session_id, run.ref)
@@ -229,7 +231,7 @@ def _asks(request: ApprovalRequest) -> tuple[str, ...]:
     return tuple(f"{question.policy}: {question.text}" for question in request.questions)
 
 
-def _digest(run: Call) -> str:
+def _digest(run: CallState) -> str:
     """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
 
     Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.

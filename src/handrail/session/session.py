@@ -450,13 +450,11 @@ class Session:
         route = self._rules.route(type(event))
         if route.logged:
             self.log_item(type(event), event)
-        self._announce(event, route)
+        self.announce(event)
 
     def announce(self, event: object) -> None:
         """The same for an event that is in its LOG already; see `dispatch`."""
-        self._announce(event, self._rules.route(type(event)))
-
-    def _announce(self, event: object, route: EventRoute) -> None:
+        route = self._rules.route(type(event))
         if route.logged and not route.reducers:
             self.dispatcher.dispatch(event)
             return
