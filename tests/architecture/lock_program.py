@@ -24,7 +24,7 @@ class _Held(threading.local):
 
 
 _CALLERS = 9
-_FLAGS = frozenset({"runtime.ledger.lease_renewal:RecurringTimer._unstarted"})
+_FLAGS = frozenset({"runtime.ledger.lease_renewal:LeaseRenewer._unstarted"})
 """Locks that are acquired once, and never released: they are held by no thread."""
 
 EDGES: dict[tuple[str, str], str] = {}

@@ -1,10 +1,8 @@
 """Renews the leases of claims, and notifies waiters of changed rows.
 
-`LeaseRenewer` owns the ledger's one timer for both. The timer, `RecurringTimer`, owns one thread, which sleeps while
-there is nothing to do.
-
-Tasks are due by a `Clock`; the thread sleeps in real time. Both agree on the system's clock. On a manual clock nothing
-is due before the clock is advanced, and `RecurringTimer.tick` performs what is.
+`LeaseRenewer` has tasks that are due by a `Clock`, and one thread, which sleeps in real time while there is nothing to
+do. Both agree on the system's clock. On a manual clock nothing is due before the clock is advanced, and
+`LeaseRenewer.tick` performs what is.
 
 A task is scheduled without a lock, in about half a microsecond: an entry is put into a dictionary, and the thread is
 woken only if it would otherwise sleep past the task. `_wakes_at` is when it wakes by itself; it is set to "never"
@@ -22,73 +20,37 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from handrail.clock import Clock
 from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
-from handrail.runtime.ledger.states import lease_renewed
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
 from handrail.transaction import UnitOfWork
 
-_SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
-
-T = TypeVar("T", bound=Hashable)
-Returned = TypeVar("Returned")
+T = TypeVar("T")
 
 Due: TypeAlias = float | None
 """In how many seconds a task is due again; `None` when it is finished."""
 
-_RETRY_SECONDS = 1.0
+Perform: TypeAlias = Callable[[], Due | Callable[[], Due]]
+"""Performs a task. It may start it and return what ends it, which is called once all that is due has been started."""
 
-_STOP = -1.0
+_NAME = "handrail-ledger"  # of the thread
+
+_SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
+
+_RETRY_SECONDS = 1.0
 
 _LONGEST_SLEEP = 86_400.0  # some systems cannot sleep for as long as a lease may last
 
 _logger = redacted_logger("handrail.runtime")
-
-
-class _Watch:
-    """A waiter for a change of a running row; the future is resolved once, by the first thread that sees the change."""
-
-    __slots__ = ("_once", "future", "row")
-
-    def __init__(self, row: EffectRow) -> None:
-        self.row = row
-        self.future: Future[None] = Future()
-        self._once = threading.Lock()
-
-    def look(self, row: EffectRow | None) -> bool:
-        """Resolve the future if the row no longer belongs to its owner; returns whether it was resolved."""
-        seen = self.row
-        if (
-            row is not None
-            and row.status == seen.status
-            and row.fence == seen.fence
-            and row.effect_id == seen.effect_id
-        ):
-            return False
-        self.resolve()
-        return True
-
-    def resolve(self) -> None:
-        # The lock is never released: `set_result` raises if two threads that see the change both call it. The second
-        # condition is false if the waiter has cancelled.
-        if self._once.acquire(blocking=False) and self.future.set_running_or_notify_cancel():
-            self.future.set_result(None)
-
-
-class _Unsettled(NamedTuple):
-    """What settles a claim in a store that has failed, and until when that is tried."""
-
-    settle: Callable[[], object]
-    until: float
 
 
 class LeaseRenewer:
@@ -100,15 +62,16 @@ class LeaseRenewer:
         jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
     """
 
-    __slots__ = ("_clock", "_jitter", "_pulse", "_store")
+    __slots__ = ("_bell", "_clock", "_due", "_jitter", "_store", "_unstarted", "_wakes_at")
 
     def __init__(self, store: LedgerStore, *, clock: Clock, jitter: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._pulse: RecurringTimer[Claimed | _Watch | _Unsettled] = RecurringTimer(
-            self._perform, clock=clock, name="handrail-ledger"
-        )
+        self._due: dict[Hashable, tuple[list[float], Perform]] = {}
+        self._wakes_at = math.inf
+        self._bell: SimpleQueue[float | None] = SimpleQueue()
+        self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
 
     def add(self, claim: Claimed) -> None:
         """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
@@ -116,76 +79,111 @@ class LeaseRenewer:
         # By the monotonic clock: that the other one is set forward ends no claim.
         LIVE_CLAIMS[claim.row.claim] = self._clock.monotonic() + left
         NEW_CLAIMS.pop(claim.row.claim, None)
-        self._pulse.schedule(claim, _beat_seconds(claim))
+        self.schedule(claim, _beat_seconds(claim), partial(self._beat, claim))
 
     def drop(self, claim: Claimed) -> None:
         """Stop renewing a claim that has ended; does nothing if it was not renewed."""
         LIVE_CLAIMS.pop(claim.row.claim, None)
-        self._pulse.unschedule(claim)
+        self.unschedule(claim)
 
-    def abandon(self, claim: Claimed) -> None:
+    def abandon(self, claim: Claimed, *, at_once: bool = False) -> None:
         """Stop renewing a claim that has not ended: its lease decides, for other processes from its next beat on."""
         self.drop(claim)
         if claim.row.owner.process:
-            self._pulse.schedule(claim, _beat_seconds(claim))
+            self.schedule(claim, 0 if at_once else _beat_seconds(claim), partial(self._beat, claim))
 
     def settle_later(self, claim: Claimed, settle: Callable[[], object]) -> None:
         """Stop renewing a claim, and settle it if the store, which has failed, takes that before the lease ends."""
         self.drop(claim)
-        self._pulse.schedule(_Unsettled(settle, self._clock.monotonic() + claim.lease.total_seconds()), _RETRY_SECONDS)
+        until = self._clock.monotonic() + claim.lease.total_seconds()
 
-    def renew(self, claim: Claimed) -> bool:
-        """Extend a claim by its lease, from now on; returns whether its owner still held it."""
-        return change_effect(self._store, claim.row, lease_renewed(claim.row, self._store.now() + claim.lease))
+        def attempt() -> Due:
+            try:
+                settle()
+            except StoreClosedError:  # which has disowned what it had claimed
+                return None
+            except Exception:  # noqa: BLE001 - its call has logged that the store fails
+                return _RETRY_SECONDS if self._clock.monotonic() < until else None
+            return None
+
+        self.schedule(settle, _RETRY_SECONDS, attempt)
+
+    def renewal(self, claim: Claimed) -> EffectChange:
+        """What extends a claim by its lease, from now on; refused if its owner has lost it."""
+        return EffectChange(claim.row, claim.row._replace(lease_until=self._store.now() + claim.lease))
 
     def watch(self, row: EffectRow) -> Future[None]:
         """A future that is done when `row` has changed or its lease has expired."""
-        watch = _Watch(row)
+        future: Future[None] = Future()
         # Before the row is read: a change between the two would be missed in the other order.
-        stop = self._store.watch(row.partition, row.key, watch.look)
+        stop = self._store.watch(row.partition, row.key, partial(_look, future, row))
 
         def end(_: Future[None]) -> None:
             stop()
-            self._pulse.unschedule(watch)
+            self.unschedule(future)
 
-        watch.future.add_done_callback(end)
+        future.add_done_callback(end)
         try:
-            delay = self._look(watch)
+            delay = self._poll(future, row)
         except BaseException:
             # Cancelling runs `end`, which removes the watch from the store.
-            watch.future.cancel()
+            future.cancel()
             raise
         if delay is not None:
-            self._pulse.schedule(watch, delay)
+            self.schedule(future, delay, partial(self._poll, future, row))
             # Resolved before it was scheduled: `end` has run, so the task is unscheduled here.
-            if watch.future.done():
-                self._pulse.unschedule(watch)
-        return watch.future
+            if future.done():
+                self.unschedule(future)
+        return future
+
+    def schedule(self, task: Hashable, delay: float, perform: Perform) -> None:
+        """Schedule a task in `delay` seconds; a task that is already scheduled is rescheduled.
+
+        If it raises, that is logged, and it is tried again in a second.
+        """
+        due = self._clock.monotonic() + delay
+        self._due[task] = [due], perform
+        if due < self._wakes_at:
+            self._wakes_at = due
+            self._bell.put(delay)
+            if self._unstarted.acquire(blocking=False):
+                threading.Thread(target=self._run, name=_NAME, daemon=True).start()
+
+    def unschedule(self, task: Hashable) -> None:
+        """Unschedule a task; does nothing if it is not scheduled. It may be running at this moment."""
+        self._due.pop(task, None)
 
     def tick(self) -> int:
-        """Perform the tasks that are due by the clock; returns how many claims and watches were handled."""
-        return self._pulse.tick()
+        """Perform all tasks that are due by the clock, in this thread; returns how many."""
+        now = self._clock.monotonic()
+        # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
+        due = [(task, entry) for task, entry in list(self._due.items()) if entry[0][0] <= now]
+        started = [self._attempt(perform) for _, (_, perform) in due]
+        for (task, entry), again in zip(due, started, strict=True):
+            delay = self._attempt(again) if callable(again) else again
+            if delay is not None:
+                # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
+                # again.
+                entry[0][0] = now + delay
+            # A task that was scheduled again meanwhile has a new entry, which stays.
+            elif self._due.get(task) is entry:
+                self.unschedule(task)
+        return len(due)
 
     def stop(self) -> None:
-        """Stop the timer, and abandon all claims. May be called from a finalizer."""
-        for task in self._pulse.tasks():
+        """Abandon all claims, perform what is due, and end the thread. May be called from a finalizer."""
+        for task in list(self._due):
             if isinstance(task, Claimed):
-                self.drop(task)
-                self._pulse.schedule(task, 0)
-        self._pulse.stop()
+                self.abandon(task, at_once=True)
+        self._bell.put(None)
 
-    def _perform(self, task: Claimed | _Watch | _Unsettled) -> Due | Callable[[], Due]:
-        if isinstance(task, _Watch):
-            return self._look(task)
-        if isinstance(task, _Unsettled):
-            return self._settle(task)
-        if LIVE_CLAIMS.get(task.row.claim, -math.inf) <= self._clock.monotonic():
-            self._disown(task)
+    def _beat(self, claim: Claimed) -> Callable[[], Due] | None:
+        if LIVE_CLAIMS.get(claim.row.claim, -math.inf) <= self._clock.monotonic():
+            self._disown(claim)
             return None
-        renewed = lease_renewed(task.row, self._store.now() + task.lease)
         # Submitted, because the store writes renewals that wait together in one transaction.
-        answer = self._store.submit(UnitOfWork((EffectChange(task.row, renewed),)))
-        return lambda: _beat_seconds(task) if answer.result() is None else None
+        answer = self._store.submit(UnitOfWork((self.renewal(claim),)))
+        return lambda: _beat_seconds(claim) if answer.result() is None else None
 
     def _disown(self, claim: Claimed) -> None:
         """Remove the name of this process from the row: it would prove to others that the owner lives."""
@@ -196,124 +194,58 @@ class LeaseRenewer:
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
                 change_effect(self._store, row, disowned(row))
 
-    def _settle(self, task: _Unsettled) -> float | None:
-        try:
-            task.settle()
-        except StoreClosedError:  # which has disowned what it had claimed
-            return None
-        except Exception:  # noqa: BLE001 - its call has logged that the store fails
-            return _RETRY_SECONDS if self._clock.monotonic() < task.until else None
-        return None
-
-    def _look(self, watch: _Watch) -> float | None:
-        """Check a watched row; returns in how many seconds to check again, `None` if the watch has ended."""
-        row = self._store.get(watch.row.partition, watch.row.key)
-        if watch.look(row) or row is None or row.lease_until is None:
+    def _poll(self, future: Future[None], seen: EffectRow) -> Due:
+        """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
+        row = self._store.get(seen.partition, seen.key)
+        if _look(future, seen, row) or row is None or row.lease_until is None:
             return None
         now = self._store.now()
         lease_until = proved(self._store, row, now).lease_until
         if lease_until is None or lease_until <= now:
-            watch.resolve()
+            _resolve(future)
             return None
         left = (lease_until - now).total_seconds()
         poll_every = self._store.poll_every
         # Between half of the interval and one and a half, so that many processes do not poll a store together.
         return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
 
-
-def _beat_seconds(claim: Claimed) -> float:
-    # A third of the lease, so that a renewal may fail or be late without the loss of the claim.
-    return max(claim.lease.total_seconds() / 3, _SHORTEST_BEAT)
-
-
-class RecurringTimer(Generic[T]):
-    """Performs recurring tasks when they are due, until they are unscheduled or finished.
-
-    Args:
-        perform: performs one task and returns in how many seconds it is due again; `None` when it is finished. It may
-            start the task and return what ends it, which is called once all tasks that are due have been started. If
-            one of the two raises, that is logged, and the task is tried again in a second.
-        clock: what "due" is measured by.
-        name: of the thread.
-    """
-
-    __slots__ = ("_bell", "_clock", "_due", "_name", "_perform", "_unstarted", "_wakes_at")
-
-    def __init__(self, perform: Callable[[T], Due | Callable[[], Due]], *, clock: Clock, name: str) -> None:
-        self._perform = perform
-        self._clock = clock
-        self._name = name
-        self._due: dict[T, list[float]] = {}
-        self._wakes_at = math.inf
-        self._bell: SimpleQueue[float] = SimpleQueue()
-        self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
-
-    def schedule(self, task: T, delay: float) -> None:
-        """Schedule a task in `delay` seconds; a task that is already scheduled is rescheduled."""
-        due = self._clock.monotonic() + delay
-        self._due[task] = [due]
-        if due < self._wakes_at:
-            self._wakes_at = due
-            self._bell.put(delay)
-            if self._unstarted.acquire(blocking=False):
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
-
-    def unschedule(self, task: T) -> None:
-        """Unschedule a task; does nothing if it is not scheduled. It may be running at this moment."""
-        self._due.pop(task, None)
-
-    def tick(self) -> int:
-        """Perform all tasks that are due by the clock, in this thread; returns how many."""
-        now = self._clock.monotonic()
-        # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
-        due = [(task, entry) for task, entry in list(self._due.items()) if entry[0] <= now]
-        started = [self._attempt(partial(self._perform, task)) for task, _ in due]
-        for (task, entry), again in zip(due, started, strict=True):
-            delay = self._attempt(again) if callable(again) else again
-            if delay is not None:
-                # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
-                # again.
-                entry[0] = now + delay
-            # A task that was scheduled again meanwhile has a new entry, which stays.
-            elif self._due.get(task) is entry:
-                self._due.pop(task, None)
-        return len(due)
-
-    def tasks(self) -> list[T]:
-        """The scheduled tasks."""
-        return list(self._due)
-
-    def stop(self) -> None:
-        """Perform what is due, and end the thread; from then on only `tick` does. May be called from a finalizer."""
-        self._bell.put(_STOP)
-
-    def _attempt(self, act: Callable[[], Returned]) -> Returned | float:
+    def _attempt(self, act: Callable[[], T]) -> T | float:
         try:
             return act()
         except Exception:  # one task that fails (a store that is down) must not stop the others
-            _logger.warning("%s: a task failed and is tried again in %s s", self._name, _RETRY_SECONDS, exc_info=True)
+            _logger.warning("%s: a task failed and is tried again in %s s", _NAME, _RETRY_SECONDS, exc_info=True)
             return _RETRY_SECONDS
 
     def _run(self) -> None:
         wake = math.inf  # in real seconds
         while True:
             try:
-                ring = self._bell.get(timeout=None if wake == math.inf else _seconds_until(wake))
+                ring = self._bell.get(timeout=min(max(0.0, wake - time.monotonic()), _LONGEST_SLEEP))
             except Empty:
-                wake = time.monotonic() + self._round()
+                self._wakes_at = math.inf
+                self.tick()
+                self._wakes_at = min((due for (due,), _ in list(self._due.values())), default=math.inf)
+                wake = time.monotonic() + self._wakes_at - self._clock.monotonic()
                 continue
-            if ring == _STOP:
+            if ring is None:
                 self.tick()
                 return
             wake = min(wake, time.monotonic() + ring)
 
-    def _round(self) -> float:
-        """Perform what is due; returns the seconds until the next task, infinite if there is none."""
-        self._wakes_at = math.inf
-        self.tick()
-        self._wakes_at = min((entry[0] for entry in list(self._due.values())), default=math.inf)
-        return self._wakes_at - self._clock.monotonic()
+
+def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> bool:
+    """Resolve the future of a watch if the row no longer belongs to its owner; returns whether that is so."""
+    if EffectChange(seen, None).fits(row):
+        return False
+    _resolve(future)
+    return True
 
 
-def _seconds_until(wake: float) -> float:
-    return min(max(0.0, wake - time.monotonic()), _LONGEST_SLEEP)
+def _resolve(future: Future[None]) -> None:
+    with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
+        future.set_result(None)
+
+
+def _beat_seconds(claim: Claimed) -> float:
+    # A third of the lease, so that a renewal may fail or be late without the loss of the claim.
+    return max(claim.lease.total_seconds() / 3, _SHORTEST_BEAT)

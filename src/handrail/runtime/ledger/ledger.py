@@ -220,7 +220,7 @@ class EffectLedger:
         Raises:
             LeaseLostError: the effect has passed to another owner, or is no longer running.
         """
-        if not self._keeper.renew(claim):
+        if self._store.apply(UnitOfWork((self._keeper.renewal(claim),))) is not None:
             self._keeper.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 

@@ -194,11 +194,6 @@ def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
-def lease_renewed(row: EffectRow, lease_until: datetime) -> EffectRow:
-    """A running row with a later end of its lease."""
-    return row._replace(lease_until=lease_until)
-
-
 def completed_row(
     row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None, applied: bool = False
 ) -> EffectRow:
