@@ -115,7 +115,7 @@ async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is
     in_unit = store is not None and not nested and not run.turn.shared
     claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
     run.hold(claim)
-    ledger.start_renewing(claimed)
+    ledger.leases.add(claimed)
     return claim
 
 

@@ -182,7 +182,7 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
     with options.open(writing=True) as store:
         row = find_effect(store, key, partition)
         looked = finding.of(row) if is_decided else EffectResult("", None)
-        resolved_row(row, looked, now=store.now(), ttl=DAY, forget=DAY)  # raises if its outcome is known
+        resolved_row(row, looked, now=store.now(), ttl=DAY)  # raises if its outcome is known
         if not is_decided:
             screen.record(EFFECT.shown(*with_agents(store, [row])), aside=True)
             answered = finding.asked(screen, row)

@@ -451,7 +451,7 @@ class EffectClaim(Claim):
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
         self.state, self.outcome = "recorded", "done"
-        self._ledger.settled(self._claimed)
+        self._ledger.leases.drop(self._claimed)
         leave_holder(self._claimed.row, self._ticket)
 
     def in_doubt(self) -> None:

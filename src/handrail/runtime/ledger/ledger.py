@@ -42,7 +42,6 @@ from handrail.runtime.ledger.recorded_arguments import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import (
-    ClaimOwner,
     EffectChange,
     EffectInsert,
     EffectRow,
@@ -69,6 +68,12 @@ _MOST_GIVEN_UP = 1_000
 """How many abandoned claims are remembered; they exist only after a store has failed."""
 
 
+_LATE = "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing"
+
+_ANSWERS: dict[str, type[Hit | Conflict | Unknown]] = {"hit": Hit, "conflict": Conflict, "unknown": Unknown}
+"""The answers to a claim that is not granted, but that another call runs the effect."""
+
+
 def new_effect_id() -> str:
     """32 random hexadecimal digits."""
     return os.urandom(16).hex()
@@ -88,9 +93,14 @@ class EffectLedger:
         clock: the time of the store in memory, and of the renewals of claims.
         new_id: generates the id of an effect: 32 hexadecimal digits, unique.
         jitter: a number from 0 to 1, drawn anew each time; it spreads the polls of a store.
+
+    Attributes:
+        store: where the rows are stored.
+        units: the same store, as what a unit of work of several parts is written to.
+        leases: renews the leases of claims.
     """
 
-    __slots__ = ("__weakref__", "_given_up", "_keeper", "_new_id", "_store")
+    __slots__ = ("__weakref__", "_given_up", "_new_id", "leases", "store", "units")
 
     def __init__(
         self,
@@ -109,22 +119,13 @@ class EffectLedger:
             from handrail.store.memory import MemoryStore  # noqa: PLC0415
 
             store = MemoryStore(clock=clock)
-        self._store: LedgerStore = store
+        self.store: LedgerStore = store
+        self.units: UnitStore = store
         self._new_id = new_id
-        self._keeper = LeaseRenewer(self._store, clock=clock, jitter=jitter)
+        self.leases: LeaseRenewer = LeaseRenewer(self.store, clock=clock, jitter=jitter)
         self._given_up: deque[EffectRow] = deque(maxlen=_MOST_GIVEN_UP)
         # The renewer has no reference to the ledger, so a ledger that is not used is collected, and its thread ends.
-        weakref.finalize(self, self._keeper.stop).atexit = False
-
-    @property
-    def store(self) -> LedgerStore:
-        """Where the rows are stored."""
-        return self._store
-
-    @property
-    def units(self) -> UnitStore:
-        """The same store, as what a unit of work of several parts is written to."""
-        return self._store
+        weakref.finalize(self, self.leases.stop).atexit = False
 
     # ------------------------------------------------------------------------------------------------ claim and finish
 
@@ -137,18 +138,21 @@ class EffectLedger:
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
-        return self._renewed(run_blocking(self.claim_in(None, request)))
+        answer = run_blocking(self.claim_in(None, request))
+        if isinstance(answer, Claimed):
+            self.leases.add(answer)
+        return answer
 
     async def claim_in(
         self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None = None
     ) -> ClaimAnswer:
         """As `claim`, with units that `apply` writes, and waits that are `in_thread`; `None` for in this thread.
 
-        The claim is renewed from `start_renewing` on: until it has an owner that ends it, its lease may expire. If this
-        is interrupted or cancelled, the claim is withdrawn: its handler does not start.
+        The claim is renewed once it is added to `leases`: until it has an owner that ends it, its lease may expire. If
+        this is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
         while True:
-            fresh = await self._fresh_in(in_thread, request)
+            fresh = await _asked(in_thread if self.store.claim_waits else None, partial(self._fresh, request))
             now = fresh.created_at
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
             refused = await self._written(apply, EffectInsert(fresh), request, now)
@@ -157,17 +161,15 @@ class EffectLedger:
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
-            proof = partial(proved, self._store, standing, now)
-            standing = await self._asked(in_thread, proof, waits=standing.status == "running")
-            any_arguments = request.replays_other_arguments
-            word, row = states.claimed(
-                standing, fresh, on_orphan=request.on_orphan, now=now, any_arguments=any_arguments
-            )
+            if standing.status == "running":
+                standing = await _asked(in_thread, partial(proved, self.store, standing, now))
+            orphan, any_arguments = request.on_orphan, request.replays_other_arguments
+            word, row = states.claimed(standing, fresh, on_orphan=orphan, now=now, any_arguments=any_arguments)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
                 if word != "claimed":
-                    return self._answer(word, row)
+                    return Busy(row, self.leases.watch) if word == "busy" else _ANSWERS[word](row)
                 retried = standing.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
@@ -179,14 +181,13 @@ class EffectLedger:
         if isinstance(write, EffectInsert):  # before others can read it, and find no owner
             NEW_CLAIMS[write.row.claim] = time.monotonic() + request.lease.total_seconds()
         try:
-            refused = self._store.apply(unit) if apply is None else await apply(self._store, unit)
+            refused = await self._apply(apply, unit)
             is_granted = refused is None
-            return cast("RefusedWrite | None", refused)
-        except Exception:
-            raise
-        except BaseException as interrupt:  # Ctrl-C, a cancellation: it may have been written
-            # A coroutine that is being closed with its loop cannot await anything.
-            await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write, claimed_at)
+            return refused
+        except BaseException as interrupt:
+            if not isinstance(interrupt, Exception):  # Ctrl-C, a cancellation: it may have been written
+                # A coroutine that is being closed with its loop cannot await anything.
+                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write, claimed_at)
             raise
         finally:
             if isinstance(write, EffectInsert) and not is_granted:
@@ -197,22 +198,17 @@ class EffectLedger:
         row = write.row
         if row is None or row.status != "running":
             return
-        undone = states.failed_row(row, "the call was cancelled before it started", now=claimed_at, ttl=DAY)
+        undone = states.failed_row(row, "the call was cancelled before it started", now=claimed_at)
         if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
             undone = states.unknown_row(row, "a later attempt was cancelled before it started")
-        unit = UnitOfWork((EffectChange(row, undone),))
         try:
-            if apply is None:
-                self._store.apply(unit)
-            else:
-                await apply(self._store, unit)
+            await self._apply(apply, UnitOfWork((EffectChange(row, undone),)))
         except Exception:  # noqa: BLE001 - logged; the lease expires
-            self._keeper.abandon(Claimed(row, MINUTE, None))
+            self.leases.abandon(Claimed(row, MINUTE, None))
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
 
-    def start_renewing(self, claim: Claimed) -> None:
-        """Renew a claim from now on, a third of a lease apart."""
-        self._keeper.add(claim)
+    async def _apply(self, apply: Apply | None, unit: UnitOfWork) -> RefusedWrite | None:
+        return self.store.apply(unit) if apply is None else cast("RefusedWrite | None", await apply(self.store, unit))
 
     def renew(self, claim: Claimed) -> None:
         """Renew the lease from now on.
@@ -220,8 +216,8 @@ class EffectLedger:
         Raises:
             LeaseLostError: the effect has passed to another owner, or is no longer running.
         """
-        if self._store.apply(UnitOfWork((self._keeper.renewal(claim),))) is not None:
-            self._keeper.drop(claim)
+        if self.store.apply(UnitOfWork((self.leases.renewal(claim),))) is not None:
+            self.leases.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
     def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
@@ -230,42 +226,42 @@ class EffectLedger:
         Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the call may
         be retried: a row that already has this outcome was written by an attempt whose answer was lost.
         """
-        row = states.completed_row(claim.row, result, now=self._store.now(), ttl=ttl)
+        row = states.completed_row(claim.row, result, now=self.store.now(), ttl=ttl)
         # If the store raises here, the claim is still renewed, because the caller tries again.
-        kept = self._replace(claim.row, row)
+        kept = change_effect(self.store, claim.row, row)
         if not kept:
-            standing = self._store.get(row.partition, row.key)
+            standing = self.store.get(row.partition, row.key)
             kept = standing is not None and states.same_outcome(standing, row)
-        self._keeper.drop(claim)
+        self.leases.drop(claim)
         return kept
 
     def completion(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> EffectChange:
         """What records, in the unit of work that applies the result, that the effect has happened; see `complete`."""
-        now = self._store.now()
+        now = self.store.now()
         return EffectChange(claim.row, states.completed_row(claim.row, result, now=now, ttl=ttl, applied=True))
 
     def application(self, claim: Claimed, *, ttl: timedelta | None = None) -> EffectChange | None:
         """What records, in the unit that applies it, that a result is applied; `ttl` as of `mark_applied`."""
-        row = self._store.get(claim.row.partition, claim.row.key)
+        row = self.store.get(claim.row.partition, claim.row.key)
         if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
             return None
-        return EffectChange(row, states.applied(row, now=self._store.now(), ttl=ttl))
+        return EffectChange(row, states.applied(row, now=self.store.now(), ttl=ttl))
 
     def mark_applied(self, row: EffectRow, *, ttl: timedelta | None = None) -> MarkApplied:
         """What records, in the unit that applies it, that a result is applied, from when it is replayed for `ttl`.
 
         Refused if another call has been given it meanwhile. A time at which the row expires already stays.
         """
-        return MarkApplied(row, states.applied(row, now=self._store.now(), ttl=ttl))
+        return MarkApplied(row, states.applied(row, now=self.store.now(), ttl=ttl))
 
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
         """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
         marks = [self.mark_applied(each, ttl=DAY) for each in (row, *below)]
-        return marks[0].row if self._store.apply(UnitOfWork(tuple(marks))) is None else None
+        return marks[0].row if self.store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
         """The unread effects of the calls nested in the one of a row, whose message stands for them."""
-        caller, slots = row.owner.call.stored, self._store.unresolved_slots(row.owner.session_id)
+        caller, slots = row.owner.call.stored, self.store.unresolved_slots(row.owner.session_id)
         return tuple(each for each in slots if each.is_unread and caller in each.owner.call.ancestors)
 
     def leave_unread(self, effect: EffectRow, until: datetime | None, *, ttl: timedelta | None = None) -> bool:
@@ -276,25 +272,21 @@ class EffectLedger:
             until: when it expires, as this call has written it; `None` if it has not.
             ttl: how long after its completion it expires, if it was recorded so.
         """
-        row = self._store.get(effect.partition, effect.key)
+        row = self.store.get(effect.partition, effect.key)
         if row is None or row.effect_id != effect.effect_id or row.status != "done":
             return False
         until = until or (row.completed_at + ttl if ttl and row.completed_at else None)
         if row.is_slot and until and row.expires_at == until:
-            return self._replace(row, row._replace(expires_at=None))
+            return change_effect(self.store, row, row._replace(expires_at=None))
         return row.is_unread
 
     def leave_running(self, claim: Claimed) -> None:
         """Have equal calls refused while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
 
-    def settled(self, claim: Claimed) -> None:
-        """Stop renewing a claim whose outcome was committed with its call."""
-        self._keeper.drop(claim)
-
     def fail(self, claim: Claimed, why: str = "") -> bool:
         """Record that the effect has not happened: the same call may run again. Returns as `complete` does."""
-        return self._end(claim, states.failed_row(claim.row, why, now=self._store.now(), ttl=DAY))
+        return self._end(claim, states.failed_row(claim.row, why, now=self.store.now()))
 
     def mark_unknown(self, claim: Claimed, why: str) -> bool:
         """Record that the outcome of the effect is unknown. Returns as `complete` does."""
@@ -302,7 +294,7 @@ class EffectLedger:
 
     def stop_renewing(self, claim: Claimed) -> None:
         """Stop renewing a claim: its lease decides, although its process lives, unless it is finished before."""
-        self._keeper.abandon(claim)
+        self.leases.abandon(claim)
         self._given_up.append(claim.row)
 
     def finish_later(
@@ -313,7 +305,7 @@ class EffectLedger:
             settle = partial(self.mark_unknown, claim, finding.why)
         else:
             settle = partial(self.settle_late, claim, finding, accept=True, ttl=ttl)
-        self._keeper.settle_later(claim, settle)
+        self.leases.settle_later(claim, settle)
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
@@ -321,7 +313,7 @@ class EffectLedger:
 
         The ledger's thread does this by itself. A test with a manual clock calls it after advancing the clock.
         """
-        return self._keeper.tick()
+        return self.leases.tick()
 
     # ------------------------------------------------------------------------------------------ resolve unknown effects
 
@@ -342,12 +334,12 @@ class EffectLedger:
         Raises:
             LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
-        now = self._store.now()
-        resolved = states.resolved_row(proved(self._store, row, now), finding, now=now, ttl=ttl, forget=DAY)
+        now = self.store.now()
+        resolved = states.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
-            return self._replace(row, resolved)
+            return change_effect(self.store, row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        return self._store.apply(UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))) is None
+        return self.store.apply(UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))) is None
 
     def settle_late(
         self, claim: Claimed, finding: EffectResult | NotApplied, *, accept: bool, ttl: timedelta | None = DAY
@@ -363,14 +355,14 @@ class EffectLedger:
         Returns whether the effect is settled: it was unknown, or running, and has not passed to another owner.
         """
         while True:
-            row = self._store.get(claim.row.partition, claim.row.key)
+            row = self.store.get(claim.row.partition, claim.row.key)
             if row is None or not accept or not states.is_left_by(row, claim.row):
                 _log_late(claim, row, finding)
                 return False
             unknown = states.unknown_row(row, "") if row.status == "running" else row
-            settled = states.resolved_row(unknown, finding, now=self._store.now(), ttl=ttl, forget=DAY)
-            if self._replace(row, settled):
-                self._keeper.drop(claim)
+            settled = states.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
+            if change_effect(self.store, row, settled):
+                self.leases.drop(claim)
                 return True
 
     def row(self, key: str, *, partition: str | None = None) -> EffectRow | None:
@@ -380,8 +372,8 @@ class EffectLedger:
             LedgerError: several partitions have the key, and `partition` is not given.
         """
         if partition is not None:
-            return self._store.get(partition, key)
-        now, rows = self._store.now(), tuple(self._store.rows(key))
+            return self.store.get(partition, key)
+        now, rows = self.store.now(), tuple(self.store.rows(key))
         current = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
         if len(current) > 1:
             raise LedgerError(_ambiguous(key, current), key=key, status="ambiguous")
@@ -392,18 +384,19 @@ class EffectLedger:
 
         Also those that run in this process, and were left behind by their callers.
         """
-        rows = self._store.unresolved_slots(partition, tool)
+        rows = self.store.unresolved_slots(partition, tool)
         unowned = [row for row in rows if row.status != "running" or not _is_owned(row)]
-        if self._given_up:
-            unowned += [row for row in self._rows_given_up(partition, tool) if row not in unowned]
-        if not unowned:
-            return ()
-        now = self._store.now()
-        return tuple(proved(self._store, row, now) for row in unowned)
+        for left in tuple(self._given_up):
+            if left.is_below(partition) and left.tool == tool and left.is_slot:
+                row = self.store.get(left.partition, left.key)
+                if row is not None and row.is_unresolved_slot and row not in unowned:
+                    unowned.append(row)
+        now = self.store.now() if unowned else None
+        return tuple(proved(self.store, row, now) for row in unowned) if now else ()
 
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
-        return self._store.rows()
+        return self.store.rows()
 
     # ---------------------------------------------------------------------------------------------- a cache of results
 
@@ -421,16 +414,14 @@ class EffectLedger:
         row = self.row(key, partition=partition)
         if row is None:
             return None
-        if states.key_expired(row, self._store.now()):
-            change_effect(self._store, row, None)
+        if states.key_expired(row, self.store.now()):
+            change_effect(self.store, row, None)
             return None
         wrong = states.fault(row)
-        if not wrong and row.status != "done":
-            return None
         if wrong:
-            self._replace(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
+            change_effect(self.store, row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
             return None
-        return ToolEffect.of(row)
+        return ToolEffect.of(row) if row.status == "done" else None
 
     def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
         self,
@@ -458,18 +449,19 @@ class EffectLedger:
         if not result.success:
             return None
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
-        hashed = digest(params, key=self._store.hash_key() if masking_of(type(params)).hides else None)
+        hashed = digest(params, key=self.store.hash_key() if masking_of(type(params)).hides else None)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
         while True:
-            now = self._store.now()
-            fresh = states.completed_row(self._fresh(request, now), outcome, now=now, ttl=ttl)
-            refused = insert_effect(self._store, fresh)
+            running = self._fresh(request)
+            now = running.created_at
+            fresh = states.completed_row(running, outcome, now=now, ttl=ttl)
+            refused = insert_effect(self.store, fresh)
             if refused is None:
                 return ToolEffect.of(fresh)
             if refused.standing is None:  # removed meanwhile
                 continue
             row = states.recorded_row(refused.standing, fresh, now=now)
-            if row is refused.standing or self._replace(refused.standing, row):
+            if row is refused.standing or change_effect(self.store, refused.standing, row):
                 return ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
@@ -482,7 +474,7 @@ class EffectLedger:
         while (row := self.row(key, partition=partition)) is not None:
             if not force:
                 states.check_removable(row)
-            if change_effect(self._store, row, None):
+            if change_effect(self.store, row, None):
                 return True
         return False
 
@@ -496,72 +488,28 @@ class EffectLedger:
 
     def prune_expired(self) -> int:
         """Remove the entries that have expired, in many short transactions; returns how many."""
-        return self._store.remove_expired(self._store.now())
+        return self.store.remove_expired(self.store.now())
 
     # --------------------------------------------------------------------------------------------------------- private
 
-    async def _asked(self, in_thread: InThread | None, ask: Callable[[], T], *, waits: bool) -> T:
-        return ask() if in_thread is None or not waits else cast("T", await in_thread(ask))
-
-    async def _fresh_in(self, in_thread: InThread | None, request: ClaimRequest) -> EffectRow:
-        waits = self._store.claim_waits
-        return await self._asked(in_thread, lambda: self._fresh(request, self._store.now()), waits=waits)
-
-    def _fresh(self, request: ClaimRequest, now: datetime) -> EffectRow:
+    def _fresh(self, request: ClaimRequest) -> EffectRow:
         partition, key, tool, params_hash, owner, lease, _, _, arguments, *_ = request
-        process = self._store.process()
-        if process:
-            owner = ClaimOwner(owner[0], owner[1], owner[2], process)
-        return EffectRow(
-            partition,
-            key,
-            self._new_id(),
-            tool,
-            params_hash,
-            owner,
-            "running",
-            1,
-            now,
-            now + lease,
-            None,
-            None,
-            "",
-            None,
-            False,  # noqa: FBT003 - the value of a column
-            "",
-            arguments,
-        )
-
-    def _rows_given_up(self, partition: str, tool: str) -> list[EffectRow]:
-        """The slots of abandoned claims below a session, of a tool, in their current state, unless they are settled."""
-        given_up = [row for row in self._given_up if row.is_below(partition) and row.tool == tool and row.is_slot]
-        found = [self._store.get(row.partition, row.key) for row in given_up]
-        return [row for row in found if row is not None and row.is_unresolved_slot]
-
-    def _renewed(self, answer: ClaimAnswer) -> ClaimAnswer:
-        if isinstance(answer, Claimed):
-            self.start_renewing(answer)
-        return answer
-
-    def _answer(self, word: states.ClaimVerdict, row: EffectRow) -> ClaimAnswer:
-        if word == "hit":
-            return Hit(row)
-        if word == "busy":
-            return Busy(row, self._keeper.watch)
-        if word == "conflict":
-            return Conflict(row)
-        return Unknown(row)
+        now, process = self.store.now(), self.store.process()
+        owner = owner._replace(process=process) if process else owner
+        identity = (partition, key, self._new_id(), tool, params_hash, owner)
+        return EffectRow(*identity, "running", 1, now, now + lease, arguments=arguments)
 
     def _end(self, claim: Claimed, row: EffectRow) -> bool:
-        kept = self._replace(claim.row, row)
-        self._keeper.drop(claim)
+        kept = change_effect(self.store, claim.row, row)
+        self.leases.drop(claim)
         return kept
 
-    def _replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        return change_effect(self._store, seen, row)
-
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
-        return sum(change_effect(self._store, row, None) for row in self._store.rows() if wanted(row))
+        return sum(change_effect(self.store, row, None) for row in self.store.rows() if wanted(row))
+
+
+async def _asked(in_thread: InThread | None, ask: Callable[[], T]) -> T:
+    return ask() if in_thread is None else cast("T", await in_thread(ask))
 
 
 def _is_owned(row: EffectRow) -> bool:
@@ -575,15 +523,7 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | Not
     is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")
     level = logging.ERROR if isinstance(finding, EffectResult) and not is_own else logging.WARNING
     standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
-    _log.log(
-        level,
-        "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing",
-        claim.key,
-        claim.row.tool,
-        outcome,
-        claim.fence,
-        standing,
-    )
+    _log.log(level, _LATE, claim.key, claim.row.tool, outcome, claim.fence, standing)
 
 
 def _ambiguous(key: str, rows: Iterable[EffectRow]) -> str:

@@ -115,13 +115,15 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from handrail.errors import LedgerError
-from handrail.prompt.idempotency import OnOrphan
+from handrail.prompt.idempotency import DAY, OnOrphan
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
 from handrail.serde.canonical import bytes_digest
-from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow
+from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, EffectStatus
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """The answer to a claim."""
+
+_STANDING: dict[EffectStatus, ClaimVerdict] = {"done": "hit", "running": "busy", "unknown": "unknown"}
 
 _EFFECT_ID = "[0-9a-f]{32}"
 
@@ -171,21 +173,12 @@ def claimed(
     is_same = any_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
     if row.tool != fresh.tool or not is_same:
         return "conflict", row
-    if row.status == "running":
-        return _claimed_from_owner(row, fresh, on_orphan=on_orphan, now=now)
-    if row.status == "failed" or (row.status == "unknown" and on_orphan == "retry"):
+    if row.status == "failed" or (on_orphan == "retry" and (row.status == "unknown" or lease_expired(row, now))):
         return "claimed", taken_over(row, fresh)
-    return ("hit" if row.status == "done" else "unknown"), row
-
-
-def _claimed_from_owner(
-    row: EffectRow, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime
-) -> tuple[ClaimVerdict, EffectRow]:
-    if not lease_expired(row, now):
-        return "busy", row
-    if on_orphan == "retry":
-        return "claimed", taken_over(row, fresh)
-    return "unknown", unknown_row(row, row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired")
+    if lease_expired(row, now):
+        why = row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired"
+        return "unknown", unknown_row(row, why)
+    return _STANDING[row.status], row
 
 
 def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
@@ -206,26 +199,9 @@ def completed_row(
         ttl: how long the result is replayed; `None` for ever.
         applied: whether the result is applied in the unit that writes the row.
     """
-    return EffectRow(
-        row.partition,
-        row.key,
-        row.effect_id,
-        row.tool,
-        row.params_hash,
-        row.owner,
-        "done",
-        row.fence,
-        row.created_at,
-        None,
-        now,
-        None if ttl is None else now + ttl,
-        result.message,
-        result.value,
-        result.exclude_value_from_context,
-        "",
-        row.arguments,
-        now if applied else None,
-    )
+    expires_at, applied_at = None if ttl is None else now + ttl, now if applied else None
+    times = (row.created_at, None, now, expires_at)
+    return EffectRow(*row[:6], "done", row.fence, *times, *result, "", row.arguments, applied_at)
 
 
 def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
@@ -241,11 +217,10 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
 
 
-def failed_row(row: EffectRow, why: str, *, now: datetime, ttl: timedelta) -> EffectRow:
-    """The row of an effect that has certainly not happened; it expires `ttl` from now."""
-    return EffectRow(
-        *row[:6], "failed", row.fence, row.created_at, None, now, now + ttl, note=why, arguments=row.arguments
-    )
+def failed_row(row: EffectRow, why: str, *, now: datetime) -> EffectRow:
+    """The row of an effect that has certainly not happened; it expires in a day."""
+    times = (row.created_at, None, now, now + DAY)
+    return EffectRow(*row[:6], "failed", row.fence, *times, note=why, arguments=row.arguments)
 
 
 def unknown_row(row: EffectRow, why: str) -> EffectRow:
@@ -257,9 +232,7 @@ def unknown_row(row: EffectRow, why: str) -> EffectRow:
     return unknown._replace(effect_id=bytes_digest(row.effect_id.encode(errors="replace"))[:32])
 
 
-def resolved_row(
-    row: EffectRow, finding: Finding, *, now: datetime, ttl: timedelta | None, forget: timedelta
-) -> EffectRow:
+def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timedelta | None) -> EffectRow:
     """The row once its outcome has been determined; a row that was not yet unknown is fenced as well.
 
     A slot that has happened never expires, whatever `ttl` is. A result that was found can be corrected until it is
@@ -271,18 +244,18 @@ def resolved_row(
     """
     if isinstance(finding, AppliedByHand):
         if row.status != "done" or row.applied_at is not None or fault(row):
-            raise LedgerError(_not_unapplied(row), key=row.key, status=row.status)
+            raise _refused(row, _not_unapplied(row))
         return applied(row, now=now, ttl=None if row.is_slot else ttl)._replace(note=finding.why)
     if is_correctable(row) and isinstance(finding, EffectResult):
         found_for = None if row.is_slot else ttl
         return completed_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else found_for)
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
-            raise LedgerError(_not_unresolved(row), key=row.key, status=row.status)
+            raise _refused(row, _not_unresolved(row))
         # An owner whose lease has expired may still write: the higher fencing token makes its write fail.
         row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
-        return failed_row(row, finding.why, now=now, ttl=forget)
+        return failed_row(row, finding.why, now=now)
     # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
     return completed_row(row, finding, now=now, ttl=None if row.is_slot else ttl)
 
@@ -312,21 +285,19 @@ def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> E
     if row is None or key_expired(row, now):
         return fresh
     if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
-        raise LedgerError(
+        raise _refused(
+            row,
             f"the key {row.key} already belongs to a call of {row.tool} with other arguments, so nothing was recorded. "
             "Use another key, or invalidate this one first.",
-            key=row.key,
-            status=row.status,
         )
     if row.status == "done":
         return row
     if row.status == "failed":
         return taken_over(row, fresh)
-    raise LedgerError(
+    raise _refused(
+        row,
         f"the effect {row.key} is {row.status}, so only its owner can record a result. "
         "Complete it with its claim; if it is unknown or its owner is dead, resolve it.",
-        key=row.key,
-        status=row.status,
     )
 
 
@@ -337,22 +308,21 @@ def check_removable(row: EffectRow) -> None:
         LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice. Or its
             result waits for `apply`: removed, it would be lost as well.
     """
+    if removable(row):
+        return
+    done = f"the effect {row.key} of {row.tool} is {row.status}"
     if row.is_kept_until_applied:
-        raise LedgerError(
-            f"the effect {row.key} of {row.tool} is done, and its result is not applied: if its entry were removed, it "
-            "would happen twice and its result would be lost, so the entry stays. ToolExecutor.settle_open() applies "
-            "it, and resolve(row, AppliedByHand(why)) records that a person has; force=True removes it anyway.",
-            key=row.key,
-            status=row.status,
+        raise _refused(
+            row,
+            f"{done}, and its result is not applied: if its entry were removed, it would happen twice and its result "
+            "would be lost, so the entry stays. ToolExecutor.settle_open() applies it, and resolve(row, "
+            "AppliedByHand(why)) records that a person has; force=True removes it anyway.",
         )
-    if not removable(row):
-        raise LedgerError(
-            f"the effect {row.key} of {row.tool} is {row.status}: if its entry were removed, it could happen twice, "
-            "so the entry stays."
-            " Wait for its end, or resolve it; force=True removes it anyway.",
-            key=row.key,
-            status=row.status,
-        )
+    raise _refused(
+        row,
+        f"{done}: if its entry were removed, it could happen twice, so the entry stays. Wait for its end, or resolve "
+        "it; force=True removes it anyway.",
+    )
 
 
 def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
@@ -366,6 +336,10 @@ def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
 def removable(row: EffectRow) -> bool:
     """Whether a row may be removed without the risk that its effect happens twice."""
     return row.status in {"done", "failed"} and not row.is_kept_until_applied
+
+
+def _refused(row: EffectRow, why: str) -> LedgerError:
+    return LedgerError(why, key=row.key, status=row.status)
 
 
 def _not_unapplied(row: EffectRow) -> str:

@@ -57,7 +57,7 @@ class UnappliedResult(ReplayedResult):
         super().__init__(EffectRef(hit.row.key, hit.effect_id), stored)
         self.row: EffectRow = hit.row
         self.apply: ApplyEffect[Any, Any] | None = tool.apply if hit.row.applied_at is None else None
-        self.store: UnitStore | None = ledger.units
+        self.store: UnitStore | None = ledger.store
         self._ledger = ledger
         self._tool = tool
         self._ticket = ticket
