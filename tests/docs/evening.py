@@ -13,7 +13,7 @@ from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest
-from handrail.runtime.ledger.recorded_arguments import as_arguments
+from handrail.runtime.ledger.records import as_arguments
 from handrail.session import Session, stored_as
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock

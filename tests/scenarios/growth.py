@@ -23,8 +23,8 @@ from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import IdempotencyConfig, Session, ToolInvoked, Transaction
 from handrail.runtime.call import CallState
-from handrail.runtime.ledger.claim import Claim
 from handrail.runtime.ledger.effects import Claimed
+from handrail.runtime.ledger.replays import Claim
 from handrail.turns import Ticket, Turn
 from tests.kit import Note, call, executor, files, scribble, tool
 

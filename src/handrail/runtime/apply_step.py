@@ -2,7 +2,7 @@
 
 It runs as a handler does: on the thread of the synchronous entry, on a thread of its own through the asynchronous one,
 bounded by the timeout of the tool and the deadline. What it writes is committed with the call, in one unit with the
-mark on the row of the effect (`handrail.runtime.ledger.unapplied`), and undone with it.
+mark on the row of the effect (`handrail.runtime.ledger.replays`), and undone with it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from handrail.prompt.context import CALL_CONTEXT
 from handrail.runtime.call import CallState
 from handrail.runtime.execution import ExecutionTimeoutError, await_result, run_to_end
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.ledger.claim import Claim
-from handrail.runtime.ledger.recorded_arguments import started_params
-from handrail.runtime.ledger.unapplied import UnappliedResult
+from handrail.runtime.ledger.records import started_params
+from handrail.runtime.ledger.replays import Claim, UnappliedResult
 
 
 async def apply_effect(run: CallState, claim: Claim, result: ToolResult[Any]) -> None:
@@ -56,7 +55,7 @@ def _params_of(run: CallState, tool: Tool[Any, Any], claim: Claim) -> object:
         raise CallRefusedError(
             f"{tool.name} was not applied: the parameters that it started with cannot be restored from their record."
         )
-    return found.params
+    return found[0]
 
 
 async def _run(run: CallState, tool: Tool[Any, Any], body: partial[Any], *, is_async: bool) -> None:

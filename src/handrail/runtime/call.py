@@ -34,7 +34,7 @@ from handrail.runtime.failures import (
     STORE_GONE,
     as_sentence,
 )
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim, ReplayedResult, leave_unread
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, ReplayedResult, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking

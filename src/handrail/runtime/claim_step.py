@@ -18,17 +18,14 @@ from handrail.runtime.call import CallState
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.ledger.claim import Claim, EffectClaim, EffectRef, ReplayedResult
+from handrail.runtime.ledger.claim import EffectClaim
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
-from handrail.runtime.ledger.holders import holding_ticket
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.recorded_arguments import other_arguments, recorded_arguments
-from handrail.runtime.ledger.recorded_results import load_result
-from handrail.runtime.ledger.unapplied import UnappliedResult, is_applied_here
+from handrail.runtime.ledger.records import load_result, other_arguments, recorded_arguments
+from handrail.runtime.ledger.replays import HOLDERS, Claim, EffectRef, ReplayedResult, UnappliedResult, claims_above
 from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
-from handrail.transaction import current
 from handrail.transaction.commit import Apply
 from handrail.turns import Ticket
 
@@ -109,11 +106,10 @@ async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is
         return None
     # Where session and ledger are in one store, session and effect are committed together.
     store = ledger.units if run.shares_store else None
-    nested = run.turn.outer is not None
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
-    in_unit = store is not None and not nested and not run.turn.shared
-    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit, nested=nested)
+    in_unit = store is not None and run.turn.outer is None and not run.turn.shared
+    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit)
     run.hold(claim)
     ledger.leases.add(claimed)
     return claim
@@ -179,7 +175,7 @@ async def _replayed(run: CallState, tool: Tool[Any, Any], hit: Hit, note: str = 
         stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
     except Exception as error:
         raise _unreadable(tool, hit.row, error) from error
-    environment, row = run.environment, hit.row
+    environment, row, standing = run.environment, hit.row, hit.row
     ledger, settles = environment.effect_ledger, environment.settles is not None
     run.name_effect(row.key)
     ticket: Ticket | None = run.turn.ticket
@@ -190,11 +186,13 @@ async def _replayed(run: CallState, tool: Tool[Any, Any], hit: Hit, note: str = 
         marked = await run.mode.write_to(ledger.units, partial(ledger.mark_read, row, below))
         if marked is None:
             return None
-        ticket, hit, below = None, Hit(marked), ()
+        ticket, standing, below = None, marked, ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
-    if not (waits or row.is_unread or below) or is_applied_here(hit):
-        return ReplayedResult(EffectRef(row.key, hit.effect_id), stored, tool)
-    return UnappliedResult(ledger, hit, tool, stored, ticket=ticket, below=below, settles=settles)
+    effect = EffectRef.from_row(row)
+    # Applied once in the transaction of the outermost call: a call that is nested beside this one may do it.
+    if not (waits or row.is_unread or below) or any(claim.effect == effect for claim in claims_above()):
+        return ReplayedResult(effect, stored, tool)
+    return UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
 async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
@@ -236,9 +234,7 @@ def _held_by_caller(busy: Busy) -> ReplayedResult | None:
     Raises:
         CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
     """
-    caller = current()
-    enlisted = () if caller is None else (part for transaction in caller.chain() for part in transaction.enlisted)
-    held = [part for part in enlisted if isinstance(part, EffectClaim) and part.stands_for(busy.row)]
+    held = [claim for claim in claims_above() if isinstance(claim, EffectClaim) and claim.stands_for(busy.row)]
     if not held:
         return None
     stored = held[0].finished()
@@ -290,7 +286,7 @@ async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)
     seconds = seconds_left(run.environment.deadline)
-    ticket, holder = run.turn.ticket, holding_ticket(busy.row)
+    ticket, holder = run.turn.ticket, HOLDERS.get(busy.row.effect_id)
     # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
         ticket.wait_on(holder)

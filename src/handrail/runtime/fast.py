@@ -23,7 +23,7 @@ from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.execution import await_result
 from handrail.runtime.failures import raise_as_meant
-from handrail.runtime.ledger.claim import NO_CLAIM
+from handrail.runtime.ledger.replays import NO_CLAIM
 from handrail.runtime.messages import answer_from_record
 from handrail.runtime.outcome import settle_failure
 from handrail.runtime.steps import apply_value, call_handler, checked_result, read_params, unknown_tool

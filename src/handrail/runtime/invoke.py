@@ -47,7 +47,7 @@ from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.fast import MAY_BE_STRAIGHT, run_straight
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, message_with_feedback, render_message
 from handrail.runtime.outcome import leave_unread_effects, settle_failure
 from handrail.runtime.steps import (

@@ -31,7 +31,7 @@ from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import CancelledElsewhereError, is_being_cancelled, is_cancelled_elsewhere
 from handrail.runtime.failures import CallRefusedError, failure_of, is_final_refusal, is_for_model, safe_refusal
-from handrail.runtime.ledger.claim import NO_CLAIM, leave_unread
+from handrail.runtime.ledger.replays import NO_CLAIM, leave_unread
 from handrail.runtime.messages import answer_from_record
 from handrail.runtime.unknown_effects import settle_at_once
 from handrail.store.protocol import EffectRow

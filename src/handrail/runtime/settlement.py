@@ -35,7 +35,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
 from handrail.runtime.invoke import invoke
-from handrail.runtime.ledger.recorded_arguments import is_record_of, read_arguments
+from handrail.runtime.ledger.records import is_record_of, read_arguments
 from handrail.runtime.ledger.states import lease_expired
 from handrail.runtime.masked_records import arguments_with_secrets, masks_in
 from handrail.runtime.steps import parse_arguments

@@ -56,8 +56,8 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.ledger.claim import NO_CLAIM, Claim, EffectRef, is_result
-from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.runtime.ledger.records import recorded_arguments
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, EffectRef, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten

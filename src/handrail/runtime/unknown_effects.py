@@ -42,11 +42,10 @@ from handrail.runtime.call import CallState
 from handrail.runtime.effect_keys import effect_key_of
 from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.ledger.claim import is_result, unknown_outcome
+from handrail.runtime.ledger.claim import unknown_outcome
 from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
-from handrail.runtime.ledger.holders import is_in_use, leave_holder, take_unread
-from handrail.runtime.ledger.recorded_arguments import same_arguments, started_params
-from handrail.runtime.ledger.recorded_results import dump_result
+from handrail.runtime.ledger.records import dump_result, same_arguments, started_params
+from handrail.runtime.ledger.replays import drop_holder, is_in_use, is_result, take_unread
 from handrail.runtime.ledger.states import key_expired
 from handrail.runtime.steps import note_taint
 from handrail.session import Session
@@ -126,7 +125,7 @@ async def _take(run: CallState, row: EffectRow) -> bool:
     standing = await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
     if standing is not None and standing.is_unread:
         return True
-    leave_holder(row, ticket)
+    drop_holder(row, ticket)
     return False
 
 
@@ -299,7 +298,7 @@ def _params_of(row: EffectRow, run: CallState, tool: Tool[Any, Any], message: st
     """
     found = started_params(row.arguments, run.call, run.params, tool)
     if found is not None:
-        return found.params
+        return found[0]
     why = "the parameters that it started with cannot be restored from their record"
     _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
     raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")

@@ -26,7 +26,7 @@ from handrail.runtime.calls import Step, ToolInvoked, written_arguments
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import CallRefusedError, describe_error
-from handrail.runtime.ledger.recorded_arguments import recorded_arguments
+from handrail.runtime.ledger.records import recorded_arguments
 from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest

@@ -174,7 +174,7 @@ class CallQuestion:
     """What was asked about a call.
 
     Attributes:
-        arguments: the arguments of the call as JSON, without secrets; see `handrail.runtime.ledger.recorded_arguments`.
+        arguments: the arguments of the call as JSON, without secrets; see `handrail.runtime.ledger.records`.
         digest: names exactly the tool and these arguments.
         asks: the questions of the policies, each with the name of its policy.
         effect: what the tool does to the world.

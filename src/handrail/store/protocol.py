@@ -111,7 +111,7 @@ class EffectRow(NamedTuple):
         exclude_value_from_context: whether the model sees only the message.
         note: why it failed, or why its outcome is unknown; for people.
         arguments: the arguments as JSON in UTF-8, for people, without secrets; `None` if they were not recorded. The
-            ledger writes at most 64 KiB (`handrail.runtime.ledger.recorded_arguments`).
+            ledger writes at most 64 KiB (`handrail.runtime.ledger.records`).
         applied_at: when the result was applied in the unit that committed the call; `None` before, and for a result
             that was recorded on its own, until the tool's `apply` has run.
     """

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from handrail.prompt import Tool
 from handrail.runtime import ToolCall
-from handrail.runtime.ledger.recorded_arguments import (
+from handrail.runtime.ledger.records import (
     MOST_BYTES,
     RecordedArguments,
     as_arguments,

@@ -26,7 +26,7 @@ from handrail.cli.options import MORE_THAN_ZERO
 from handrail.cli.sessions.show import find_session
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
 from handrail.runtime import ToolInvoked
-from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.runtime.ledger.records import read_arguments
 from handrail.serde.formatting import shorten
 from handrail.serde.secrets import mask_places
 from handrail.session.call_ref import CallRef, storable_id

@@ -29,7 +29,7 @@ A call that is committed is recorded by what it commits:
 
 What is recorded at once in the store of the session is marked as applied with the commit of the outermost transaction.
 Until then its slot is unread (`EffectRow.is_unread`). If the tool has `apply`, the mark is refused if another call has
-applied the result meanwhile (`handrail.runtime.ledger.unapplied`).
+applied the result meanwhile (`handrail.runtime.ledger.replays`).
 
 If an earlier attempt may have been applied, and `on_orphan="retry"` runs it again, the effect stays unknown after an
 attempt that was not applied. What an owner learns after its row has become unknown settles the row if the tool accepts
@@ -44,8 +44,7 @@ from contextvars import Context
 from datetime import datetime, timedelta
 from functools import partial
 from threading import Lock
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard
-from uuid import UUID
+from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.prompt import Tool, ToolResult
@@ -55,13 +54,12 @@ from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
-from handrail.runtime.ledger.holders import HOLDERS, leave_holder
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.recorded_results import dump_result
+from handrail.runtime.ledger.records import dump_result
+from handrail.runtime.ledger.replays import HOLDERS, Claim, EffectRef, ReplayedResult, done_note, drop_holder, is_result
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
-from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket
 
 _log = redacted_logger("handrail.runtime")
@@ -81,126 +79,9 @@ _UNDONE = NotApplied("it was undone with its call")
 _INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
 _EARLIER = NotKnown("the last attempt was not applied, but an earlier one may have been")
 
-_NOT_AGAIN = "Do not ask for it again: another call would do it again."
-"""What the model reads of an effect that is done and named by its call: the next call would have another id."""
-
 
 _STARTING = Lock()
 """Held while a claim is handed over, or its handler is kept from starting: one of the two comes first."""
-
-
-class EffectRef(NamedTuple):
-    """An effect's key, and its identity, which is new each time the key expires and runs again."""
-
-    key: str
-    effect_id: UUID
-
-
-class Claim:
-    """The right to run a handler without the ledger; the base class of claims in the ledger.
-
-    Attributes:
-        stored: the result to use instead of running the handler.
-        effect: the effect, if there is one.
-        fence: the fence of the claim, if there is one.
-        apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
-        records_at_once: whether `returned` writes to the ledger.
-    """
-
-    stored: ToolResult[Any] | None = None
-    effect: EffectRef | None = None
-    fence: int | None = None
-    apply: ApplyEffect[Any, Any] | None = None
-    records_at_once: bool = False
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether the effect is unknown, or its outcome could not be recorded."""
-        return False
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the effect is recorded as done, and stays so if the call fails."""
-        return False
-
-    @property
-    def enlisted(self) -> tuple[CommitParticipant, ...]:
-        """What is settled together with the call's transaction."""
-        return ()
-
-    def renew(self) -> None:
-        """Renew the lease of the claim.
-
-        Raises:
-            LeaseLostError: it has passed to another owner.
-        """
-
-    def hand_over(self) -> None:
-        """Begin the handler: its first act, in the thread that runs it. From here on the effect has perhaps happened.
-
-        Raises:
-            TransactionClosedError: the call has ended, and is recorded as not started.
-        """
-
-    def left(self) -> None:
-        """Note that the handler has ended; its last act, in the thread that runs it."""
-
-    def raised(self, error: BaseException) -> None:
-        """Take what the handler raised, or was ended by."""
-
-    def returned(self, returned: object) -> None:
-        """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
-
-    def outcome_unknown(self, why: str) -> None:
-        """Set the effect to unknown; the first line of `why` is shown to the model."""
-
-    def record_on_commit(self, result: ToolResult[Any]) -> None:
-        """Set the result that is recorded with the commit of the transaction."""
-
-    def not_recorded(self, error: Exception) -> None:
-        """Handle a commit of the transaction that failed because a store did.
-
-        Raises:
-            ModelVisibleError: the effect has happened, and is not rolled back.
-        """
-
-    def ended_late(self, ended: Future[Any]) -> None:
-        """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
-
-    def close(self, *, nested: bool) -> None:
-        """End the claim with its call, whatever the outcome; that of a nested call may belong to its parent by now."""
-
-    def unresolved_note(self) -> str:
-        """Sentences for the model about the effect of a failed call; empty if there are none."""
-        return ""
-
-    def leave_unread(self) -> bool:
-        """Leave an effect that is done to the call that equals this one; returns whether there is one."""
-        return False
-
-
-NO_CLAIM = Claim()
-"""The claim of every call that does not use the ledger."""
-
-
-class ReplayedResult(Claim):
-    """The effect has happened before: its result is replayed, and the handler is not run."""
-
-    def __init__(self, effect: EffectRef, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
-        """Replay the result of the effect.
-
-        Args:
-            effect: the effect.
-            stored: its result.
-            tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
-        """
-        self.effect: EffectRef | None = effect
-        self.stored: ToolResult[Any] | None = stored
-        self._recorded_by = tool
-
-    def unresolved_note(self) -> str:
-        """That the effect has happened, although this call fails; see `Claim.unresolved_note`."""
-        return "" if self._recorded_by is None else f"But {done_note(self._recorded_by, waits=False)}"
 
 
 class EffectClaim(Claim):
@@ -211,7 +92,6 @@ class EffectClaim(Claim):
         outcome: what the row has become; `None` while the call runs.
     """
 
-    queue = None
     state: ClaimState = "claimed"
     outcome: EffectOutcome | None = None
     _result: ToolResult[Any] | None = None
@@ -226,7 +106,6 @@ class EffectClaim(Claim):
         *,
         store: UnitStore | None = None,
         in_unit: bool = False,
-        nested: bool = False,
     ) -> None:
         """Hold a granted claim for the call of a ticket.
 
@@ -238,7 +117,6 @@ class EffectClaim(Claim):
             store: the ledger's, if the session of the call is in it too.
             in_unit: whether an effect that is not rolled back is recorded in the unit that commits the call, and not
                 immediately.
-            nested: whether the call is nested: then it has no record of its own that it was applied.
         """
         self._ledger = ledger
         self._claimed = claimed
@@ -246,12 +124,11 @@ class EffectClaim(Claim):
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
         self.records_at_once: bool = self._stays and not in_unit
-        self._nested = nested
         self.store = store
         self._retries = claimed.retried and tool.external is not None
         self._finding: EffectResult | NotApplied | NotKnown = _INTERRUPTED if tool.external is not None else _UNDONE
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
-        self._effect = EffectRef(claimed.key, claimed.effect_id)
+        self._effect = EffectRef.from_row(claimed.row)
         self.effect: EffectRef | None = self._effect
         self.fence: int | None = claimed.fence
         self._ticket = HOLDERS[claimed.row.effect_id] = ticket
@@ -338,16 +215,16 @@ class EffectClaim(Claim):
         if self.state != "recorded":
             self._leave()
             raise self._unrecorded(error)
-        what, row = (
-            f"{done_note(self._tool, waits=False)} Its changes in the session were rolled back",
-            self._claimed.row,
-        )
-        raise RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="done")
+        what = f"{done_note(self._tool, waits=False)} Its changes in the session were rolled back"
+        raise self._end_of_run(error, what, "done")
+
+    def _end_of_run(self, error: Exception, what: str, effect: Literal["done", "unknown"]) -> RecordingError:
+        row = self._claimed.row
+        return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect=effect)
 
     def _unrecorded(self, error: Exception) -> RecordingError:
-        row = self._claimed.row
-        what = f"{row.tool} was done, but that could not be recorded, and it is not repeated"
-        return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect="unknown")
+        what = f"{self._tool.name} was done, but that could not be recorded, and it is not repeated"
+        return self._end_of_run(error, what, "unknown")
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
@@ -355,12 +232,13 @@ class EffectClaim(Claim):
         if outcome is None and self._stays:  # that of a nested call, whose caller has failed: it may still run
             proven = isinstance(self._finding, NotApplied) and not self._retries
             outcome = "done" if self.state == "recorded" else None if proven else "unknown"
-        if outcome == "unknown":
-            return _unknown(self._tool)
         if outcome == "done":
             return f"But {done_note(self._tool, waits=self.apply is not None)}"
-        if outcome in {"lost", "left"}:
-            return _unknown(self._tool) if isinstance(self._finding, NotKnown) else _lost(self._tool, self._finding)
+        is_lost = outcome in {"lost", "left"}
+        if outcome == "unknown" or (is_lost and isinstance(self._finding, NotKnown)):
+            return _unknown(self._tool)
+        if is_lost and isinstance(self._finding, EffectResult):
+            return f"But {self._tool.name} itself was done, and that could not be recorded. Do not ask for it again."
         return ""
 
     def leave_unread(self) -> bool:
@@ -392,7 +270,7 @@ class EffectClaim(Claim):
             why = f"its handler returned a value of type {type(value).__name__}, whose work has perhaps not been done"
             return _UNDONE if self._tool.external is None else NotKnown(why)
         if not is_result(returned):
-            return _without_result(self._tool)
+            return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
         return dump_result(self._tool, returned)
 
     def _settle_late(self, finding: EffectResult | NotApplied | NotKnown) -> bool:
@@ -411,33 +289,24 @@ class EffectClaim(Claim):
             _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
 
-    def prepare(self) -> None:
-        """Do nothing: there is nothing to look at."""
-
     def write(self) -> Sequence[EffectChange | MarkApplied]:
         """Record the result with the unit of the store of the session, or else at once.
 
         Raises:
             LeaseLostError: the claim has passed to another owner; nothing is committed then.
         """
-        if self._result is None:
+        if self._result is None or (self.state == "recorded" and self.store is None):
             return ()
-        if self.state == "recorded" and self.store is None:
-            return ()
-        # What was recorded when it happened: that its result is applied is known only with this commit.
-        change = self._application() if self.state == "recorded" else self._completion()
+        if self.state == "recorded":  # when it happened: that its result is applied is known only with this commit
+            change = self._application()
+        else:
+            done = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
+            if self.store is None:
+                self._complete(done)
+                return ()
+            change = self._ledger.completion(self._claimed, done, ttl=self._ttl)
         self._read_until = change and change.row and change.row.expires_at
         return () if change is None else (change,)
-
-    def _completion(self) -> EffectChange | None:
-        """What records the result; `None` if it was recorded at once, because it is in another store."""
-        if self._result is None:
-            return None
-        result = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
-        if self.store is not None:
-            return self._ledger.completion(self._claimed, result, ttl=self._ttl)
-        self._complete(result)
-        return None
 
     def _application(self) -> EffectChange | MarkApplied | None:
         """What records that the result, which is recorded already, is applied."""
@@ -452,21 +321,21 @@ class EffectClaim(Claim):
         """Mark the effect as recorded."""
         self.state, self.outcome = "recorded", "done"
         self._ledger.leases.drop(self._claimed)
-        leave_holder(self._claimed.row, self._ticket)
+        drop_holder(self._claimed.row, self._ticket)
 
     def in_doubt(self) -> None:
         """Leave the row to what the commit has written, or what is known of the effect."""
         if not self._stays:
             self._finding = NotKnown("whether its call was committed is unknown")
         self._leave()
-        leave_holder(self._claimed.row, self._ticket)
+        drop_holder(self._claimed.row, self._ticket)
 
     def after_rollback(self) -> None:
         """Settle the claim after the transaction has been rolled back; idempotent.
 
         A store that fails here is logged: the lease expires, and the effect is unknown then.
         """
-        leave_holder(self._claimed.row, self._ticket)
+        drop_holder(self._claimed.row, self._ticket)
         if self.outcome is None:
             self.outcome = self._settle()
 
@@ -507,24 +376,22 @@ class EffectClaim(Claim):
 
     def _record(self, result: EffectResult) -> None:
         """Record an effect that has happened; retry if the store fails."""
-        attempts = 0
-        while True:
+        for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
             try:
                 # May be repeated: `complete` recognizes a row that an attempt whose answer was lost has written.
                 self._complete(result)
-                return
             except LeaseLostError:
                 if not self._settle_late(result):
                     self.outcome = "lost"
                     raise
                 self.state = "recorded"
-                return
             except Exception as error:
                 _log.exception("%s was done, but recording it failed", self._tool.name)
-                attempts += 1
-                if attempts == _ATTEMPTS_TO_RECORD:
+                if not attempts_left:
                     self._leave()
                     raise self._unrecorded(error) from error
+                continue
+            return
 
     def _leave(self) -> None:
         """Leave the effect, which is done and not recorded, to its lease, and to a store that answers again."""
@@ -544,38 +411,6 @@ class EffectClaim(Claim):
         self.state = "recorded"
 
 
-def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
-    """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
-    left = [each.leave_unread() for each in tuple(nested.values())]
-    return claim.leave_unread() or any(left)
-
-
-def _without_result(tool: Tool[Any, Any]) -> EffectResult:
-    return EffectResult(f"{tool.name} was done, but its handler returned no result.", None)
-
-
-def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
-    """Sentences for the model: an effect has happened, although the call fails.
-
-    Args:
-        tool: its tool.
-        waits: whether its result is still to be applied.
-    """
-    done = f"{tool.name} itself was done, and is recorded"
-    if not waits:
-        again = "asked again, it is answered from the record and not repeated."
-        return f"{done}. {_NOT_AGAIN}" if tool.idempotency is None else f"{done}: {again}"
-    done += ". What belongs to it has not been applied"
-    again = f"asked again, that is applied, and {tool.name} is not repeated."
-    return f"{done}; the program applies it. {_NOT_AGAIN}" if tool.idempotency is None else f"{done}: {again}"
-
-
-def _lost(tool: Tool[Any, Any], finding: EffectResult | NotApplied | NotKnown) -> str:
-    if not isinstance(finding, EffectResult):
-        return ""
-    return f"But {tool.name} itself was done, and that could not be recorded. Do not ask for it again."
-
-
 def _unknown(tool: Tool[Any, Any]) -> str:
     said = f"Whether {tool.name} took effect is unknown"
     if tool.reconcile is not None:
@@ -593,8 +428,3 @@ def unknown_outcome(tool_name: str) -> str:
         f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
         "find out what happened."
     )
-
-
-def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
-    """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
-    return isinstance(returned, ToolResult)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from handrail.prompt.idempotency import MINUTE, OnOrphan
 from handrail.redaction import MASK
@@ -113,11 +112,6 @@ class Claimed:
         """The fencing token: one more for each owner; an external API may use it to reject stale owners."""
         return self.row.fence
 
-    @property
-    def effect_id(self) -> UUID:
-        """The effect's identity: the same for all its owners."""
-        return UUID(int=int(self.row.effect_id, 16))
-
 
 class Hit(NamedTuple):
     """The effect has happened: skip the handler and replay the result."""
@@ -135,11 +129,6 @@ class Hit(NamedTuple):
         if self.row.value is not None:
             return ""
         return "(This was done before, and is not done again. Its value is not recorded.)"
-
-    @property
-    def effect_id(self) -> UUID:
-        """The effect's identity, by which a session detects that it has already applied it."""
-        return UUID(int=int(self.row.effect_id, 16))
 
 
 class Busy(NamedTuple):

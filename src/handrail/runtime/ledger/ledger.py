@@ -38,7 +38,7 @@ from handrail.runtime.ledger.effects import (
     Unknown,
 )
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
-from handrail.runtime.ledger.recorded_arguments import as_arguments
+from handrail.runtime.ledger.records import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import (

@@ -62,17 +62,7 @@ class ToolEffect:
             except ValueError:
                 _log.exception("the recorded value of the effect %s of %s cannot be read", row.effect_id, row.tool)
                 unavailable = True
-        return cls(
-            idempotency_key=row.key,
-            tool_name=row.tool,
-            params_hash=row.params_hash,
-            result_message=row.message,
-            result_value=value,
-            result_success=True,
-            created_at=row.completed_at or row.created_at,
-            expires_at=row.expires_at,
-            effect_id=UUID(int=int(row.effect_id, 16)),
-            partition=row.partition,
-            value_unavailable=unavailable,
-            exclude_value_from_context=row.exclude_value_from_context,
-        )
+        result = (row.key, row.tool, row.params_hash, row.message, value)
+        at, effect_id = row.completed_at or row.created_at, UUID(row.effect_id)
+        hidden = row.exclude_value_from_context
+        return cls(*result, True, at, row.expires_at, effect_id, row.partition, unavailable, hidden)  # noqa: FBT003 - a column

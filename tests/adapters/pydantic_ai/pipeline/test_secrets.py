@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, Secret, SecretBytes, SecretStr
 from pydantic_ai import Tool
 
 from handrail.runtime import EffectLedger, IdempotencyConfig, Session
-from handrail.runtime.ledger.recorded_arguments import read_arguments
+from handrail.runtime.ledger.records import read_arguments
 from handrail.serde import MASK, digest
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import Call, Outcome

@@ -10,7 +10,7 @@ import pytest
 from handrail.cli.ledger.show import EFFECT, ShownEffect, effect_json
 from handrail.cli.sessions.show import ENTRY as ENTRIES
 from handrail.prompt import BinaryPart, TextPart, Tool, ToolResult
-from handrail.runtime.ledger.recorded_results import dump_result
+from handrail.runtime.ledger.records import dump_result
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import EffectRow
 from tests.cli.desk import HOUR, SESSION, effect

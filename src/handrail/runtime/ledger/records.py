@@ -1,6 +1,6 @@
-"""What the ledger records of the arguments of a call: for people, and for the reconciler of its effect.
+"""What the ledger records of a call: its arguments, for people and for the reconciler of its effect, and its result.
 
-| what is recorded | the JSON |
+| what is recorded of the arguments | the JSON |
 |---|---|
 | the arguments as the tool parsed them | an object: the arguments |
 | and what the model wrote, where a person, a hook or a default has changed it | `{"arguments": {}, "written": {}}` |
@@ -9,21 +9,33 @@
 
 Secrets are masked in both (`handrail.serde.Masking`). All of it takes at most 64 KiB, and is valid JSON. Arguments that
 look like the second row are recorded as in that row, without `"written"`, so that a record is unambiguous.
+
+The value of a result is recorded as the JSON that the tool's result type writes. If its class has been given a later
+version with `stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2,
+"value": ...}`. A value without them is of a first version, or was given by a person who has settled the effect. The
+parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, cast, get_args, get_origin
 
-from handrail.errors import DumpError, ParseError, SchemaError
-from handrail.prompt import Tool
+from pydantic_core import from_json, to_json
+
+from handrail.errors import DumpError, ParseError, SchemaError, UnknownTypeError
+from handrail.prompt import Tool, ToolResult
+from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
+from handrail.runtime.ledger.effects import EffectResult, Hit
 from handrail.serde import Masking, digest, masked_json
+from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
 from handrail.session.call_ref import ToolCall
+from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
 
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""
@@ -97,12 +109,9 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
     if first is None or second is None:
         return False
     one, two = read_arguments(first), read_arguments(second)
-    parsed, other = one.arguments, two.arguments
-    if not is_object(parsed) or not is_object(other):
+    if not is_object(one.arguments) or not is_object(two.arguments):
         return False
-    if _sorted(parsed) == _sorted(other):
-        return True
-    return _digest(one, tool) == _digest(two, tool) != ""
+    return _sorted(one.arguments) == _sorted(two.arguments) or _digest(one, tool) == _digest(two, tool) != ""
 
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
@@ -117,14 +126,13 @@ def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
 
 def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, ours = (None if each is None else read_arguments(each) for each in (recorded, asked))
-    theirs, ours = (None if each is None else each.arguments for each in (record, ours))
+    record, ours = (RecordedArguments(None) if each is None else read_arguments(each) for each in (recorded, asked))
     differing = ""
-    if record is not None and is_object(theirs) and is_object(ours):
+    if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
-        sent = record.written if is_object(record.written) else theirs
-        others = {name: _sorted(value) for name, value in theirs.items() if name in sent}
-        others = {name: text for name, text in others.items() if name not in ours or _sorted(ours[name]) != text}
+        sent, own = record.written if is_object(record.written) else record.arguments, ours.arguments
+        others = {name: _sorted(value) for name, value in record.arguments.items() if name in sent}
+        others = {name: text for name, text in others.items() if name not in own or _sorted(own[name]) != text}
         differing = "".join(f", {name}={shorten(text, _LONGEST_SHOWN)}" for name, text in others.items())
     return f"(This was done before with other arguments{differing}, and is not done again.)"
 
@@ -142,14 +150,8 @@ def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
     return _sorted(shown) == _sorted(recorded)
 
 
-class StartedParams(NamedTuple):
-    """The parameters that an effect was begun with; `params` is `None` for a tool without parameters."""
-
-    params: object
-
-
-def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> StartedParams | None:
-    """The parameters that an effect was begun with; a person may have changed those of a later call.
+def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
+    """The parameters that an effect was begun with, as the only item; a person may have changed those of a later call.
 
     They are those of the call, or those parsed from the record, if they would be recorded in the same way. A parser
     that changes its own result (a `__post_init__` that multiplies) does not restore them from the record.
@@ -163,17 +165,16 @@ def started_params(record: bytes | None, call: ToolCall, params: object, tool: T
     Returns:
         `None` if neither would be recorded in the same way.
     """
-    if record is None or recorded_arguments(call, params, tool.masking) == record:
-        return StartedParams(params)
-    if is_record_of(record, params, tool.masking):
-        return StartedParams(params)
-    if tool.masking.hides and MASK.encode() in record:  # the mask would be used as the secret
+    masking = tool.masking
+    if record is None or recorded_arguments(call, params, masking) == record or is_record_of(record, params, masking):
+        return (params,)
+    if masking.hides and MASK.encode() in record:  # the mask would be used as the secret
         return None
     try:
         parsed: object = tool.parse(read_arguments(record).arguments)
     except (ParseError, ValueError, TypeError):
         return None
-    return StartedParams(parsed) if parsed is not None and is_record_of(record, parsed, tool.masking) else None
+    return (parsed,) if parsed is not None and is_record_of(record, parsed, masking) else None
 
 
 def _is_pair(read: object) -> bool:
@@ -190,12 +191,9 @@ def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
         words = _encode(shown).encode()
     except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
         words = json.dumps(repr(shown)).encode()
-    return None if _is_same(words, arguments) else words
-
-
-def _is_same(words: bytes, arguments: bytes) -> bool:
     # Compared as text, because `True == 1` in Python.
-    return words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments))
+    is_same = words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments))
+    return None if is_same else words
 
 
 def _unshown(why: str) -> bytes:
@@ -224,3 +222,85 @@ def _cut(data: bytes, most: int) -> bytes:
     while len(cut := _encode(text + mark).encode()) > most:
         text = text[: min(len(text) - 1, len(text) * most // len(cut))]
     return cut
+
+
+def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
+    """A result as the ledger records it: the effect has happened.
+
+    Of a value that JSON cannot represent the message has what the model has read.
+    """
+    value = tool.dump_value(result.value)
+    if value is None:
+        return EffectResult(result.render(), None, result.exclude_value_from_context)
+    kind = cast("type[Any]", type(result.value))
+    if is_versioned(kind):
+        stored = stored_type(kind)
+        value = b'{"$type":%s,"version":%d,"value":%s}' % (to_json(stored.name), stored.version, value)
+    if result.parts:
+        value = b'{"$parts":%s,"value":%s}' % (to_json(dump_parts(result.parts)), value)
+    return EffectResult(result.message, value, result.exclude_value_from_context)
+
+
+def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
+    """The recorded result of an effect, as a result of the tool.
+
+    Raises:
+        UnknownTypeError: it is of an earlier version of its type, and an upgrade of the program failed; or of a later.
+        Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
+    """
+    message, value, row = hit.row.message, None, hit.row
+    recorded, parts = split_parts(row.value)
+    if recorded is None:
+        message = f"{message} {hit.caveat}".strip()
+    elif tool.value_codec is not None:
+        value = _load_value(tool, recorded)
+    return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)
+
+
+def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ...]]:
+    """The value that is recorded, and the parts around it.
+
+    Raises:
+        ValueError: it is not what `dump_result` writes.
+    """
+    if data is None or not data.startswith(b'{"$parts":'):
+        return data, ()
+    read: Any = from_json(data)
+    if read.keys() != {"$parts", "value"}:
+        raise ValueError("it has other keys than $parts and value")
+    return to_json(read["value"]), load_parts(read["$parts"])
+
+
+def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
+    versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
+    if not versioned:
+        return tool.load_value(data)
+    read: Any = from_json(data)
+    if is_object(read) and read.keys() == {"$type", "version", "value"} and read["$type"] in versioned:
+        return tool.load_value(to_json(versioned[read["$type"]].upgrade(read["value"], read["version"])))
+    try:
+        return tool.load_value(data)
+    except ParseError as error:
+        unread = error
+    failed: UnknownTypeError | None = None
+    # The record states no version: the newest one that fits is used, because it needs the fewest upgrades.
+    for stored in versioned.values():
+        for version in reversed(range(1, stored.version)):
+            try:
+                return tool.load_value(to_json(stored.upgrade(read, version)))
+            except ParseError:
+                failed = None
+            except UnknownTypeError as error:
+                failed = error
+    # A value without a version is most likely of the first, which was tried last.
+    raise failed or unread
+
+
+def _versioned_types(kind: object) -> Iterator[StoredType]:
+    """The dataclasses with versions among the members of a result type."""
+    plain = strip_annotated(kind)
+    if is_union(plain):
+        for member in get_args(plain):
+            yield from _versioned_types(member)
+    elif is_versioned(cls := get_origin(plain) or plain):
+        yield stored_type(cast("type[Any]", cls))

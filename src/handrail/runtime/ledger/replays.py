@@ -1,0 +1,305 @@
+"""Claims that run no handler: that of a call without the ledger, and those of calls that are answered with an effect.
+
+An effect is *applied* by the call that commits its result with what the tool's `apply` has written. Its row is done
+and not applied after that call was rolled back, and after its result was found by a reconciler, by a person or by
+its owner, late. The next call of the effect applies it: `applied_at` of the row is compared and set in the unit that
+commits the call. Of two calls that do so at the same time, the second one is refused, rolled back, and answered anew.
+The same unit gives the row of an unread slot the time at which it expires.
+
+In one outermost transaction the result is applied once, too: the call that comes second, nested beside the first, finds
+it among the participants that are enlisted.
+
+A call is the *holder* of its effect in this process, whether it runs it or is answered with it, from the claim until
+the transaction of its outermost call has ended, so that an equal call that is made meanwhile is not answered with what
+belongs to a call that runs. Of equal calls that are made at the same time, one is answered with an effect that is
+unread: in this process the holder is, and of two processes the one that commits first.
+
+An interrupt may come before an entry is removed. It does not count any more once the call, or one that it is nested in,
+has released its ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, NamedTuple, TypeGuard
+from uuid import UUID
+
+from handrail.prompt import Tool, ToolResult
+from handrail.prompt.effect import ApplyEffect
+from handrail.prompt.idempotency import DAY
+from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.store.protocol import EffectRow, MarkApplied
+from handrail.transaction import CommitParticipant, UnitStore, current
+from handrail.transaction.transaction import NestedCalls
+from handrail.turns import Ticket
+
+HOLDERS: dict[str, Ticket] = {}
+"""The tickets of the calls that have effects, by the effect's id; each claim has its own entry."""
+
+_TAKING = Lock()
+
+_NOT_AGAIN = "Do not ask for it again: another call would do it again."
+"""What the model reads of an effect that is done and named by its call: the next call would have another id."""
+
+
+class EffectRef(NamedTuple):
+    """An effect's key, and its identity, which is new each time the key expires and runs again."""
+
+    key: str
+    effect_id: UUID
+
+    @classmethod
+    def from_row(cls, row: EffectRow) -> EffectRef:
+        """The effect of a row."""
+        return cls(row.key, UUID(row.effect_id))
+
+
+class Claim:
+    """The right to run a handler without the ledger; the base class of claims in the ledger.
+
+    Attributes:
+        stored: the result to use instead of running the handler.
+        effect: the effect, if there is one.
+        fence: the fence of the claim, if there is one.
+        apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
+        records_at_once: whether `returned` writes to the ledger.
+        queue: that of the commit, if it is a participant of one: none.
+    """
+
+    stored: ToolResult[Any] | None = None
+    effect: EffectRef | None = None
+    fence: int | None = None
+    apply: ApplyEffect[Any, Any] | None = None
+    records_at_once: bool = False
+    queue = None
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the effect is unknown, or its outcome could not be recorded."""
+        return False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the effect is recorded as done, and stays so if the call fails."""
+        return False
+
+    @property
+    def enlisted(self) -> tuple[CommitParticipant, ...]:
+        """What is settled together with the call's transaction."""
+        return ()
+
+    def prepare(self) -> None:
+        """Do nothing: a row is compared when it is written."""
+
+    def renew(self) -> None:
+        """Renew the lease of the claim.
+
+        Raises:
+            LeaseLostError: it has passed to another owner.
+        """
+
+    def hand_over(self) -> None:
+        """Begin the handler: its first act, in the thread that runs it. From here on the effect has perhaps happened.
+
+        Raises:
+            TransactionClosedError: the call has ended, and is recorded as not started.
+        """
+
+    def left(self) -> None:
+        """Note that the handler has ended; its last act, in the thread that runs it."""
+
+    def raised(self, error: BaseException) -> None:
+        """Take what the handler raised, or was ended by."""
+
+    def returned(self, returned: object) -> None:
+        """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
+
+    def outcome_unknown(self, why: str) -> None:
+        """Set the effect to unknown; the first line of `why` is shown to the model."""
+
+    def record_on_commit(self, result: ToolResult[Any]) -> None:
+        """Set the result that is recorded with the commit of the transaction."""
+
+    def not_recorded(self, error: Exception) -> None:
+        """Handle a commit of the transaction that failed because a store did.
+
+        Raises:
+            ModelVisibleError: the effect has happened, and is not rolled back.
+        """
+
+    def ended_late(self, ended: Future[Any]) -> None:
+        """Take the late outcome of a handler that timed out; see `handrail.runtime.execution.Late`."""
+
+    def close(self, *, nested: bool) -> None:
+        """End the claim with its call, whatever the outcome; that of a nested call may belong to its parent by now."""
+
+    def unresolved_note(self) -> str:
+        """Sentences for the model about the effect of a failed call; empty if there are none."""
+        return ""
+
+    def leave_unread(self) -> bool:
+        """Leave an effect that is done to the call that equals this one; returns whether there is one."""
+        return False
+
+
+NO_CLAIM = Claim()
+"""The claim of every call that does not use the ledger."""
+
+
+class ReplayedResult(Claim):
+    """The effect has happened before: its result is replayed, and the handler is not run."""
+
+    def __init__(self, effect: EffectRef, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+        """Replay the result of the effect.
+
+        Args:
+            effect: the effect.
+            stored: its result.
+            tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
+        """
+        self.effect: EffectRef | None = effect
+        self.stored: ToolResult[Any] | None = stored
+        self._recorded_by = tool
+
+    def unresolved_note(self) -> str:
+        """That the effect has happened, although this call fails, and what waits; see `Claim.unresolved_note`."""
+        tool = self._recorded_by
+        return "" if tool is None else f"But {done_note(tool, waits=self.apply is not None)}"
+
+
+class UnappliedResult(ReplayedResult):
+    """The effect has happened before, and is applied by this call. It is enlisted in the call's transaction."""
+
+    def __init__(  # noqa: PLR0913 - the row, what it holds, and who is given it
+        self,
+        ledger: EffectLedger,
+        row: EffectRow,
+        tool: Tool[Any, Any],
+        stored: ToolResult[Any],
+        *,
+        ticket: Ticket | None,
+        below: Sequence[EffectRow] = (),
+        settles: bool = False,
+    ) -> None:
+        """Replay the result of a done effect, and apply it, unless that was done.
+
+        Args:
+            ledger: the ledger.
+            row: the row of the effect.
+            tool: the tool of the effect.
+            stored: the result, as the row has it.
+            ticket: the ticket of the call; `None` if the row, in another store than the session, is read already.
+            below: the unread effects of the calls nested in that of the row.
+            settles: whether only its call is settled: the row stays unread.
+        """
+        super().__init__(EffectRef.from_row(row), stored, tool)
+        self.row: EffectRow = row
+        self.apply: ApplyEffect[Any, Any] | None = tool.apply if row.applied_at is None else None
+        self.store: UnitStore | None = ledger.store
+        self._ledger = ledger
+        self._ticket = ticket
+        self._below = below
+        self._read_until = None if ticket is not None else row.expires_at
+        config = tool.idempotency
+        self._ttl = config.ttl if config is not None else None if settles else DAY
+
+    @property
+    def waits(self) -> bool:
+        """Whether the mark waits for the time of the store."""
+        return self._ledger.store.claim_waits
+
+    @property
+    def enlisted(self) -> tuple[CommitParticipant, ...]:
+        """Itself: the mark on the row is part of the unit that commits the call."""
+        return () if self._ticket is None else (self,)
+
+    @property
+    def is_done(self) -> bool:
+        """It is; see `Claim.is_done`."""
+        return True
+
+    def write(self) -> Sequence[MarkApplied]:
+        """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
+        mark = self._ledger.mark_applied(self.row, ttl=self._ttl)
+        self._read_until = mark.row.expires_at
+        return (mark, *(self._ledger.mark_applied(row, ttl=self._ttl) for row in self._below))
+
+    def after_commit(self) -> None:
+        """Let others have it, whatever the outcome; the row says whether it is unread."""
+        drop_holder(self.row, self._ticket)
+
+    in_doubt = after_rollback = after_commit
+
+    def leave_unread(self) -> bool:
+        """Leave it to an equal call again; see `Claim.leave_unread`."""
+        return self._ledger.leave_unread(self.row, self._read_until)
+
+
+def claims_above() -> tuple[Claim, ...]:
+    """The claims of the calls that the current one is nested in, and of those that are nested beside it."""
+    caller = current()
+    enlisted = () if caller is None else (part for each in caller.chain() for part in each.enlisted)
+    return tuple(part for part in enlisted if isinstance(part, Claim))
+
+
+def is_in_use(row: EffectRow) -> bool:
+    """Whether an effect is part of a call of this process that has not ended.
+
+    The ticket of a nested call is released with that; its effect is part of the calls that it is nested in.
+    """
+    ticket = HOLDERS.get(row.effect_id)
+    return ticket is not None and not any(each.released for each in ticket.ancestors or (ticket,))
+
+
+def take_unread(row: EffectRow, ticket: Ticket) -> bool:
+    """Have the call of a ticket be answered with an effect that is unread; `False` if another one is.
+
+    Args:
+        row: the row of the effect.
+        ticket: of the call.
+    """
+    with _TAKING:
+        if is_in_use(row):
+            return False
+        HOLDERS[row.effect_id] = ticket
+        return True
+
+
+def drop_holder(row: EffectRow, ticket: Ticket | None) -> None:
+    """Remove the entry of a call that has ended, unless another claim of the same effect has replaced it.
+
+    Args:
+        row: the row of the effect.
+        ticket: of the call; `None` for one that has no entry.
+    """
+    if ticket is not None and HOLDERS.get(row.effect_id) is ticket:
+        del HOLDERS[row.effect_id]
+
+
+def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
+    """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
+    left = [each.leave_unread() for each in tuple(nested.values())]
+    return claim.leave_unread() or any(left)
+
+
+def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
+    """Sentences for the model: an effect has happened, although the call fails.
+
+    Args:
+        tool: its tool.
+        waits: whether its result is still to be applied.
+    """
+    done, again = f"{tool.name} itself was done, and is recorded", "it is answered from the record and not repeated"
+    if waits:
+        done += ". What belongs to it has not been applied"
+        again = f"that is applied, and {tool.name} is not repeated"
+    if tool.idempotency is not None:
+        return f"{done}: asked again, {again}."
+    return f"{done}{'; the program applies it' if waits else ''}. {_NOT_AGAIN}"
+
+
+def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:
+    """Whether a handler or a reconciler returned a result; the type of its value is not checked."""
+    return isinstance(returned, ToolResult)
