@@ -50,7 +50,7 @@ def hit(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> EffectResult:
     """The result of the effect, which must have happened."""
     answer = ledger.claim(request)
     assert isinstance(answer, Hit)
-    return answer.result
+    return EffectResult(answer.row.message, answer.row.value, answer.row.exclude_value_from_context)
 
 
 def record(ledger: EffectLedger, key: str = KEY, **changed: Any) -> ToolEffect | None:

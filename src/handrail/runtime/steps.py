@@ -290,9 +290,8 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
-        claim.raised(error)
-        if run.nested_calls and tool.external is not None and isinstance(error, _RAISED_BY_NESTED_CALLS):
-            claim.outcome_unknown("a call that its handler made has ended it")
+        is_nested = run.nested_calls and tool.external is not None and isinstance(error, _RAISED_BY_NESTED_CALLS)
+        claim.raised(error, unknown="a call that its handler made has ended it" if is_nested else "")
         raise_as_meant(error, tool.name)
         raise
     finally:

@@ -11,7 +11,7 @@ from handrail.cli.ledger import changes
 from handrail.cli.options import PAGE
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, Hit, NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
@@ -52,7 +52,7 @@ def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store
     assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
     hit = ledger.claim(request)
     assert isinstance(hit, Hit)
-    assert hit.result == EffectResult(hit.result.message, b"17", exclude_value_from_context=False)
+    assert (hit.row.value, hit.row.exclude_value_from_context) == (b"17", False)
 
 
 def test_what_nobody_knows_of_a_result_counts_as_lost(handrail: Command, store: Store, wording: Wording) -> None:

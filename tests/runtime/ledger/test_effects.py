@@ -9,9 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Conflict, EffectResult, Hit, Unknown
+from handrail.runtime.ledger.effects import Busy, Conflict, Hit, Unknown
+from handrail.runtime.ledger.records import load_result
 from handrail.runtime.ledger.tool_effect import JsonValue, ToolEffect
 from handrail.store import ClaimOwner, EffectRow
+from tests.kit import tool
 from tests.wording import Wording
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,9 +58,8 @@ def test_value_that_was_lost_is_told(wording: Wording) -> None:
     lost = ROW._replace(message="paid", value=None, exclude_value_from_context=True)
     effect = ToolEffect.of(lost)
     assert (effect.result_value, effect.value_unavailable, effect.exclude_value_from_context) == (None, True, True)
-    assert Hit(lost).result == EffectResult("paid", None, exclude_value_from_context=True)
-    assert Hit(lost).caveat == wording
-    assert Hit(ROW._replace(value=b"null")).caveat == ""
+    replayed = load_result(tool("pay"), Hit(lost))
+    assert (replayed.value, replayed.exclude_value_from_context, replayed.message) == (None, True, wording)
 
 
 def _never(_: EffectRow) -> Future[None]:

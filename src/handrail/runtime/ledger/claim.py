@@ -42,21 +42,20 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from datetime import datetime, timedelta
-from functools import partial
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because
-from handrail.runtime.ledger.effects import Claimed, EffectResult, NotApplied, NotKnown
+from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, Outcome
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, EffectRef, ReplayedResult, done_note, drop_holder, is_result
+from handrail.runtime.ledger.states import mark_applied
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
@@ -64,8 +63,7 @@ from handrail.turns import Ticket
 
 _log = redacted_logger("handrail.runtime")
 
-_ATTEMPTS_TO_RECORD = 3
-"""How many attempts are made to record an effect that has happened in a failing store."""
+_ATTEMPTS_TO_RECORD = 3  # of an effect that has happened, in a failing store
 
 
 ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
@@ -80,8 +78,8 @@ _INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
 _EARLIER = NotKnown("the last attempt was not applied, but an earlier one may have been")
 
 
+# Held while a claim is handed over, or its handler is kept from starting: one of the two comes first.
 _STARTING = Lock()
-"""Held while a claim is handed over, or its handler is kept from starting: one of the two comes first."""
 
 
 class EffectClaim(Claim):
@@ -126,10 +124,9 @@ class EffectClaim(Claim):
         self.records_at_once: bool = self._stays and not in_unit
         self.store = store
         self._retries = claimed.retried and tool.external is not None
-        self._finding: EffectResult | NotApplied | NotKnown = _INTERRUPTED if tool.external is not None else _UNDONE
-        self.apply: ApplyEffect[Any, Any] | None = tool.apply
-        self._effect = EffectRef.from_row(claimed.row)
-        self.effect: EffectRef | None = self._effect
+        self._finding: Outcome = _INTERRUPTED if tool.external is not None else _UNDONE
+        self.apply = tool.apply
+        self.effect: EffectRef | None = EffectRef.from_row(claimed.row)
         self.fence: int | None = claimed.fence
         self._ticket = HOLDERS[claimed.row.effect_id] = ticket
 
@@ -156,12 +153,11 @@ class EffectClaim(Claim):
 
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row runs."""
-        own = self._claimed.row
-        return (own.effect_id, own.fence) == (row.effect_id, row.fence)
+        return self._claimed.row.claim == row.claim
 
     def finished(self) -> ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
-        return None if self._result is None else ReplayedResult(self._effect, self._result)
+        return None if self._result is None else ReplayedResult(self.effect, self._result)
 
     def renew(self) -> None:
         """Renew the lease; see `Claim.renew`."""
@@ -179,14 +175,9 @@ class EffectClaim(Claim):
         """Note that the handler has ended; see `Claim.left`."""
         RUNNING_HANDLERS.discard(self._claimed.row.claim)
 
-    def raised(self, error: BaseException) -> None:
+    def raised(self, error: BaseException, *, unknown: str = "") -> None:
         """Take what the handler raised; see `Claim.raised`."""
-        self._finding = self._finding_from_error(error)
-
-    def outcome_unknown(self, why: str) -> None:
-        """Set the effect to unknown; see `Claim.outcome_unknown`."""
-        if self.state != "recorded":
-            self._finding = NotKnown(why)
+        self._finding = NotKnown(unknown) if unknown else self._finding_from_error(error)
 
     def returned(self, returned: object) -> None:
         """Take what the handler returned, and record an effect that is not rolled back; see `Claim.returned`.
@@ -210,21 +201,18 @@ class EffectClaim(Claim):
 
     def not_recorded(self, error: Exception) -> None:
         """Raise if the effect has happened; see `Claim.not_recorded`. The lease is left to expire."""
-        if not isinstance(self._finding, EffectResult):
-            return
-        if self.state != "recorded":
-            self._leave()
-            raise self._unrecorded(error)
-        what = f"{done_note(self._tool, waits=False)} Its changes in the session were rolled back"
-        raise self._end_of_run(error, what, "done")
+        if isinstance(self._finding, EffectResult):
+            if self.state != "recorded":
+                self._leave()
+                raise self._recording_error(error)
+            done = done_note(self._tool, waits=False)
+            raise self._recording_error(error, done=f"{done} Its changes in the session were rolled back")
 
-    def _end_of_run(self, error: Exception, what: str, effect: Literal["done", "unknown"]) -> RecordingError:
+    def _recording_error(self, error: Exception, *, done: str = "") -> RecordingError:
         row = self._claimed.row
+        what = done or f"{row.tool} was done, but that could not be recorded, and it is not repeated"
+        effect: Literal["done", "unknown"] = "done" if done else "unknown"
         return RecordingError(what, error, session_id=row.owner.session_id, tool=row.tool, effect=effect)
-
-    def _unrecorded(self, error: Exception) -> RecordingError:
-        what = f"{self._tool.name} was done, but that could not be recorded, and it is not repeated"
-        return self._end_of_run(error, what, "unknown")
 
     def unresolved_note(self) -> str:
         """Whether the effect has happened nevertheless, or may have; see `Claim.unresolved_note`."""
@@ -262,7 +250,7 @@ class EffectClaim(Claim):
         why = unknown_because(error, self._tool)
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
-    def _finding_from_result(self, returned: object) -> EffectResult | NotApplied | NotKnown:
+    def _finding_from_result(self, returned: object) -> Outcome:
         if is_result(returned) and not returned.success:
             return NotApplied(truncate(redacted(str(returned.message))))  # which is not checked yet
         value = returned.value if is_result(returned) else returned
@@ -273,7 +261,7 @@ class EffectClaim(Claim):
             return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
         return dump_result(self._tool, returned)
 
-    def _settle_late(self, finding: EffectResult | NotApplied | NotKnown) -> bool:
+    def _settle_late(self, finding: Outcome) -> bool:
         """Settle a row that is unknown by what its owner has learnt since; returns whether it is settled.
 
         It is written in an empty context: in the context of a nested call it would be rolled back with the parent.
@@ -282,9 +270,10 @@ class EffectClaim(Claim):
         if external is None or isinstance(finding, NotKnown):
             return False
         accept = external.accept_late_result
-        settle = partial(self._ledger.settle_late, self._claimed, finding, accept=accept, ttl=self._recorded_ttl)
         try:
-            return Context().run(settle)
+            return Context().run(
+                self._ledger.settle_late, self._claimed, finding, accept=accept, ttl=self._recorded_ttl
+            )
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
             _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
@@ -314,7 +303,7 @@ class EffectClaim(Claim):
             row = self._claimed.row
             standing = self._ledger.row(row.key, partition=row.partition) or row
             # Another session may have found the result, and applied it; then this call must not.
-            return self._ledger.mark_applied(standing._replace(applied_at=None), ttl=self._ttl)
+            return mark_applied(standing._replace(applied_at=None), now=self._ledger.store.now(), ttl=self._ttl)
         return self._ledger.application(self._claimed, ttl=self._ttl)
 
     def after_commit(self) -> None:
@@ -356,23 +345,20 @@ class EffectClaim(Claim):
                     self._finding = _NOT_STARTED
             if self._retries and isinstance(self._finding, NotApplied):
                 self._finding = _EARLIER
-            return self._settle_as(self._finding)
+            finding = self._finding
+            if isinstance(finding, EffectResult):
+                self._record(finding)
+                return "done"
+            if isinstance(finding, NotKnown):
+                self._ledger.mark_unknown(self._claimed, finding.why)
+                return "unknown"
+            return "failed" if self._ledger.fail(self._claimed, finding.why) or self._settle_late(finding) else "lost"
         except LeaseLostError:
             _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
             _log.exception("the outcome of the effect of %s could not be recorded", self._tool.name)
             self._ledger.finish_later(self._claimed, self._finding, ttl=self._recorded_ttl)
         return "lost"
-
-    def _settle_as(self, finding: EffectResult | NotApplied | NotKnown) -> EffectOutcome:
-        if isinstance(finding, EffectResult):
-            self._record(finding)
-            return "done"
-        if isinstance(finding, NotKnown):
-            self._ledger.mark_unknown(self._claimed, finding.why)
-            return "unknown"
-        is_settled = self._ledger.fail(self._claimed, finding.why) or self._settle_late(finding)
-        return "failed" if is_settled else "lost"
 
     def _record(self, result: EffectResult) -> None:
         """Record an effect that has happened; retry if the store fails."""
@@ -389,7 +375,7 @@ class EffectClaim(Claim):
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 if not attempts_left:
                     self._leave()
-                    raise self._unrecorded(error) from error
+                    raise self._recording_error(error) from error
                 continue
             return
 
@@ -424,7 +410,4 @@ def _unknown(tool: Tool[Any, Any]) -> str:
 
 def unknown_outcome(tool_name: str) -> str:
     """What the model reads of an effect that is unknown, and is not run again."""
-    return (
-        f"Whether {tool_name} took effect is unknown, so it is not run again. Do not ask for it again; a person has to "
-        "find out what happened."
-    )
+    return f"Whether {tool_name} took effect is unknown, so it is not run again. {FOR_A_PERSON}"

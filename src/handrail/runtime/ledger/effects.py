@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -13,6 +13,12 @@ from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow
 
 _MASK_JSON: Final = f'"{MASK}"'.encode()
+
+NOT_AGAIN: Final = "Do not ask for it again: another call would do it again."
+"""What the model reads of an effect that is named by its call: the next call would have another id."""
+
+FOR_A_PERSON: Final = "Do not ask for it again; a person has to find out what happened."
+"""What the model reads of an effect that is unknown, and that nothing of the program finds out about."""
 
 
 class ClaimRequest(NamedTuple):
@@ -84,6 +90,10 @@ class NotKnown(NamedTuple):
     why: str = ""
 
 
+Outcome = EffectResult | NotApplied | NotKnown
+"""What the owner of a claim knows of its effect."""
+
+
 class Claimed:
     """The right to run an effect, until it is completed, failed, abandoned or lost. Equal only to itself.
 
@@ -118,18 +128,6 @@ class Hit(NamedTuple):
 
     row: EffectRow
 
-    @property
-    def result(self) -> EffectResult:
-        """The outcome, with the value as JSON."""
-        return EffectResult(self.row.message, self.row.value, self.row.exclude_value_from_context)
-
-    @property
-    def caveat(self) -> str:
-        """A note for the model if the value could not be stored, or a person gave none; otherwise empty."""
-        if self.row.value is not None:
-            return ""
-        return "(This was done before, and is not done again. Its value is not recorded.)"
-
 
 class Busy(NamedTuple):
     """Another owner runs the effect. Wait for a change and claim again, or refuse the call."""
@@ -142,9 +140,7 @@ class Busy(NamedTuple):
         """The message for the model if the call does not wait, or has waited long enough."""
         busy = f"{self.row.tool} is already running with the idempotency key {self.row.key}, so it was not run again."
         if self.row.is_slot:
-            return (
-                f"{busy} Its result is recorded when it ends. Do not ask for it again: another call would do it again."
-            )
+            return f"{busy} Its result is recorded when it ends. {NOT_AGAIN}"
         return f"{busy} When it has ended, the same arguments are answered with its result."
 
     def changed(self) -> Future[None]:
@@ -155,13 +151,6 @@ class Busy(NamedTuple):
         """
         return self.watch(self.row)
 
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block this thread until there has been a change; returns whether there was one within `timeout`."""
-        future = self.changed()
-        done, _ = wait((future,), timeout=None if timeout is None else timeout.total_seconds())
-        future.cancel()
-        return bool(done)
-
 
 class Conflict(NamedTuple):
     """The key belongs to another effect: another tool, or other arguments. Nothing was changed."""
@@ -171,10 +160,8 @@ class Conflict(NamedTuple):
     @property
     def message(self) -> str:
         """The message for the model."""
-        return (
-            f"the idempotency key {self.row.key} already belongs to a call of {self.row.tool} with other arguments, "
-            f"which is {self.row.status}. Nothing was run. Other arguments need another key."
-        )
+        other = f"the idempotency key {self.row.key} already belongs to a call of {self.row.tool} with other arguments"
+        return f"{other}, which is {self.row.status}. Nothing was run. Other arguments need another key."
 
 
 class Unknown(NamedTuple):
@@ -187,15 +174,25 @@ class Unknown(NamedTuple):
         """The message for the model."""
         note = self.row.note.partition("\n")[0]
         reason = f" ({note})" if note else ""
-        return (
-            f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started, and it is not "
-            f"known whether it took effect{reason}. It was not run again. Do not ask for it again; a person has to "
-            "find out what happened."
-        )
+        started = f"an earlier call of {self.row.tool} with the idempotency key {self.row.key} was started"
+        return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
 ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
 """The answer to a claim."""
+
+
+def refusal(verdict: str, row: EffectRow, watch: Callable[[EffectRow], Future[None]]) -> ClaimAnswer:
+    """The answer to a claim that is not granted.
+
+    Args:
+        verdict: how the row answers it; see `handrail.runtime.ledger.states`.
+        row: the row.
+        watch: as of `Busy`.
+    """
+    if verdict == "busy":
+        return Busy(row, watch)
+    return Hit(row) if verdict == "hit" else Conflict(row) if verdict == "conflict" else Unknown(row)
 
 
 def lacks_value(row: EffectRow) -> bool:

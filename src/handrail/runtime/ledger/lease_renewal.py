@@ -36,13 +36,11 @@ from handrail.transaction import UnitOfWork
 
 T = TypeVar("T")
 
-Due: TypeAlias = float | None
-"""In how many seconds a task is due again; `None` when it is finished."""
+# In how many seconds a task is due again; `None` when it is finished.
+_Due: TypeAlias = float | None
 
-Perform: TypeAlias = Callable[[], Due | Callable[[], Due]]
-"""Performs a task. It may start it and return what ends it, which is called once all that is due has been started."""
-
-_NAME = "handrail-ledger"  # of the thread
+# Performs a task. It may start it and return what ends it, which is called once all that is due has been started.
+_Perform: TypeAlias = Callable[[], _Due | Callable[[], _Due]]
 
 _SHORTEST_BEAT = 0.001  # seconds; a tiny lease must not keep a processor busy
 
@@ -68,7 +66,7 @@ class LeaseRenewer:
         self._store = store
         self._clock = clock
         self._jitter = jitter
-        self._due: dict[Hashable, tuple[list[float], Perform]] = {}
+        self._due: dict[Hashable, tuple[list[float], _Perform]] = {}
         self._wakes_at = math.inf
         self._bell: SimpleQueue[float | None] = SimpleQueue()
         self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
@@ -97,13 +95,13 @@ class LeaseRenewer:
         self.drop(claim)
         until = self._clock.monotonic() + claim.lease.total_seconds()
 
-        def attempt() -> Due:
+        def attempt() -> _Due:
             try:
                 settle()
-            except StoreClosedError:  # which has disowned what it had claimed
-                return None
-            except Exception:  # noqa: BLE001 - its call has logged that the store fails
-                return _RETRY_SECONDS if self._clock.monotonic() < until else None
+            except Exception as error:  # noqa: BLE001 - its call has logged that the store fails
+                # A store that is closed has disowned what it had claimed.
+                is_over = isinstance(error, StoreClosedError) or self._clock.monotonic() >= until
+                return None if is_over else _RETRY_SECONDS
             return None
 
         self.schedule(settle, _RETRY_SECONDS, attempt)
@@ -136,7 +134,7 @@ class LeaseRenewer:
                 self.unschedule(future)
         return future
 
-    def schedule(self, task: Hashable, delay: float, perform: Perform) -> None:
+    def schedule(self, task: Hashable, delay: float, perform: _Perform) -> None:
         """Schedule a task in `delay` seconds; a task that is already scheduled is rescheduled.
 
         If it raises, that is logged, and it is tried again in a second.
@@ -147,7 +145,7 @@ class LeaseRenewer:
             self._wakes_at = due
             self._bell.put(delay)
             if self._unstarted.acquire(blocking=False):
-                threading.Thread(target=self._run, name=_NAME, daemon=True).start()
+                threading.Thread(target=self._run, name="handrail-ledger", daemon=True).start()
 
     def unschedule(self, task: Hashable) -> None:
         """Unschedule a task; does nothing if it is not scheduled. It may be running at this moment."""
@@ -158,8 +156,7 @@ class LeaseRenewer:
         now = self._clock.monotonic()
         # A copy, because other threads schedule tasks meanwhile, and a dictionary must not change while it is iterated.
         due = [(task, entry) for task, entry in list(self._due.items()) if entry[0][0] <= now]
-        started = [self._attempt(perform) for _, (_, perform) in due]
-        for (task, entry), again in zip(due, started, strict=True):
+        for (task, entry), again in [(each, self._attempt(each[1][1])) for each in due]:
             delay = self._attempt(again) if callable(again) else again
             if delay is not None:
                 # Into the entry, not into the dictionary: a task that was unscheduled meanwhile must not be scheduled
@@ -177,10 +174,9 @@ class LeaseRenewer:
                 self.abandon(task, at_once=True)
         self._bell.put(None)
 
-    def _beat(self, claim: Claimed) -> Callable[[], Due] | None:
+    def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
         if LIVE_CLAIMS.get(claim.row.claim, -math.inf) <= self._clock.monotonic():
-            self._disown(claim)
-            return None
+            return partial(self._disown, claim)
         # Submitted, because the store writes renewals that wait together in one transaction.
         answer = self._store.submit(UnitOfWork((self.renewal(claim),)))
         return lambda: _beat_seconds(claim) if answer.result() is None else None
@@ -194,17 +190,14 @@ class LeaseRenewer:
             if row is not None and row.owner.process and EffectChange(claim.row, None).fits(row):
                 change_effect(self._store, row, disowned(row))
 
-    def _poll(self, future: Future[None], seen: EffectRow) -> Due:
+    def _poll(self, future: Future[None], seen: EffectRow) -> _Due:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
-        row = self._store.get(seen.partition, seen.key)
-        if _look(future, seen, row) or row is None or row.lease_until is None:
+        row, now = self._store.get(seen.partition, seen.key), self._store.now()
+        until = None if row is None else proved(self._store, row, now).lease_until
+        is_held = until is not None and until > now
+        if _look(future, seen, row if is_held else None) or until is None:
             return None
-        now = self._store.now()
-        lease_until = proved(self._store, row, now).lease_until
-        if lease_until is None or lease_until <= now:
-            _resolve(future)
-            return None
-        left = (lease_until - now).total_seconds()
+        left = (until - now).total_seconds()
         poll_every = self._store.poll_every
         # Between half of the interval and one and a half, so that many processes do not poll a store together.
         return left if poll_every is None else min(left, poll_every.total_seconds() * (0.5 + self._jitter()))
@@ -213,7 +206,7 @@ class LeaseRenewer:
         try:
             return act()
         except Exception:  # one task that fails (a store that is down) must not stop the others
-            _logger.warning("%s: a task failed and is tried again in %s s", _NAME, _RETRY_SECONDS, exc_info=True)
+            _logger.warning("handrail-ledger: a task failed and is tried again in %s s", _RETRY_SECONDS, exc_info=True)
             return _RETRY_SECONDS
 
     def _run(self) -> None:
@@ -237,13 +230,9 @@ def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> bool:
     """Resolve the future of a watch if the row no longer belongs to its owner; returns whether that is so."""
     if EffectChange(seen, None).fits(row):
         return False
-    _resolve(future)
-    return True
-
-
-def _resolve(future: Future[None]) -> None:
     with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
         future.set_result(None)
+    return True
 
 
 def _beat_seconds(claim: Claimed) -> float:

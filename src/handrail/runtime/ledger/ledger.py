@@ -7,7 +7,6 @@ decide, write if the row is still the one read, and start again if it is not.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
 import weakref
@@ -23,35 +22,13 @@ from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, Led
 from handrail.prompt.idempotency import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import (
-    Busy,
-    ClaimAnswer,
-    Claimed,
-    ClaimRequest,
-    Conflict,
-    EffectResult,
-    Finding,
-    Hit,
-    NotApplied,
-    NotKnown,
-    Unknown,
-)
+from handrail.runtime.ledger import effects, states
+from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding, NotApplied
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
-from handrail.store.protocol import (
-    EffectChange,
-    EffectInsert,
-    EffectRow,
-    LedgerStore,
-    MarkApplied,
-    RefusedWrite,
-    change_effect,
-    insert_effect,
-    proved,
-)
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
@@ -64,19 +41,10 @@ T = TypeVar("T")
 _log = redacted_logger("handrail.runtime")
 
 
-_MOST_GIVEN_UP = 1_000
-"""How many abandoned claims are remembered; they exist only after a store has failed."""
+_MOST_GIVEN_UP = 1_000  # abandoned claims that are remembered; they exist only after a store has failed
 
 
 _LATE = "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing"
-
-_ANSWERS: dict[str, type[Hit | Conflict | Unknown]] = {"hit": Hit, "conflict": Conflict, "unknown": Unknown}
-"""The answers to a claim that is not granted, but that another call runs the effect."""
-
-
-def new_effect_id() -> str:
-    """32 random hexadecimal digits."""
-    return os.urandom(16).hex()
 
 
 class EffectLedger:
@@ -107,7 +75,7 @@ class EffectLedger:
         store: LedgerStore | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        new_id: Callable[[], str] = new_effect_id,
+        new_id: Callable[[], str] = lambda: os.urandom(16).hex(),
         jitter: Callable[[], float] = random_fraction,
     ) -> None:
         if store is not None and not hasattr(store, "unresolved_slots"):
@@ -138,14 +106,12 @@ class EffectLedger:
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
         """
-        answer = run_blocking(self.claim_in(None, request))
+        answer = run_blocking(self.claim_in(None, request, None))
         if isinstance(answer, Claimed):
             self.leases.add(answer)
         return answer
 
-    async def claim_in(
-        self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None = None
-    ) -> ClaimAnswer:
+    async def claim_in(self, apply: Apply | None, request: ClaimRequest, in_thread: InThread | None) -> ClaimAnswer:
         """As `claim`, with units that `apply` writes, and waits that are `in_thread`; `None` for in this thread.
 
         The claim is renewed once it is added to `leases`: until it has an owner that ends it, its lease may expire. If
@@ -163,13 +129,12 @@ class EffectLedger:
                 continue
             if standing.status == "running":
                 standing = await _asked(in_thread, partial(proved, self.store, standing, now))
-            orphan, any_arguments = request.on_orphan, request.replays_other_arguments
-            word, row = states.claimed(standing, fresh, on_orphan=orphan, now=now, any_arguments=any_arguments)
+            word, row = states.claimed(standing, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
                 if word != "claimed":
-                    return Busy(row, self.leases.watch) if word == "busy" else _ANSWERS[word](row)
+                    return effects.refusal(word, row, self.leases.watch)
                 retried = standing.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
@@ -226,37 +191,29 @@ class EffectLedger:
         Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the call may
         be retried: a row that already has this outcome was written by an attempt whose answer was lost.
         """
-        row = states.completed_row(claim.row, result, now=self.store.now(), ttl=ttl)
         # If the store raises here, the claim is still renewed, because the caller tries again.
-        kept = change_effect(self.store, claim.row, row)
-        if not kept:
-            standing = self.store.get(row.partition, row.key)
-            kept = standing is not None and states.same_outcome(standing, row)
-        self.leases.drop(claim)
-        return kept
+        return self._end(claim, states.completed_row(claim.row, result, now=self.store.now(), ttl=ttl), repeats=True)
 
     def completion(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> EffectChange:
         """What records, in the unit of work that applies the result, that the effect has happened; see `complete`."""
         now = self.store.now()
-        return EffectChange(claim.row, states.completed_row(claim.row, result, now=now, ttl=ttl, applied=True))
+        row = states.completed_row(claim.row, result, now=now, ttl=ttl)
+        return EffectChange(claim.row, states.applied(row, now=now, ttl=ttl))
 
     def application(self, claim: Claimed, *, ttl: timedelta | None = None) -> EffectChange | None:
-        """What records, in the unit that applies it, that a result is applied; `ttl` as of `mark_applied`."""
+        """What records, in the unit that applies it, that a result is applied, from when it is replayed for `ttl`.
+
+        A time at which the row expires already stays. `None` if the row is another one meanwhile.
+        """
         row = self.store.get(claim.row.partition, claim.row.key)
         if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
             return None
         return EffectChange(row, states.applied(row, now=self.store.now(), ttl=ttl))
 
-    def mark_applied(self, row: EffectRow, *, ttl: timedelta | None = None) -> MarkApplied:
-        """What records, in the unit that applies it, that a result is applied, from when it is replayed for `ttl`.
-
-        Refused if another call has been given it meanwhile. A time at which the row expires already stays.
-        """
-        return MarkApplied(row, states.applied(row, now=self.store.now(), ttl=ttl))
-
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
         """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
-        marks = [self.mark_applied(each, ttl=DAY) for each in (row, *below)]
+        now = self.store.now()
+        marks = [states.mark_applied(each, now=now, ttl=DAY) for each in (row, *below)]
         return marks[0].row if self.store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
@@ -277,7 +234,7 @@ class EffectLedger:
             return False
         until = until or (row.completed_at + ttl if ttl and row.completed_at else None)
         if row.is_slot and until and row.expires_at == until:
-            return change_effect(self.store, row, row._replace(expires_at=None))
+            return self._change(row, row._replace(expires_at=None))
         return row.is_unread
 
     def leave_running(self, claim: Claimed) -> None:
@@ -297,11 +254,9 @@ class EffectLedger:
         self.leases.abandon(claim)
         self._given_up.append(claim.row)
 
-    def finish_later(
-        self, claim: Claimed, finding: EffectResult | NotApplied | NotKnown, *, ttl: timedelta | None = DAY
-    ) -> None:
+    def finish_later(self, claim: Claimed, finding: effects.Outcome, *, ttl: timedelta | None = DAY) -> None:
         """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
-        if isinstance(finding, NotKnown):
+        if isinstance(finding, effects.NotKnown):
             settle = partial(self.mark_unknown, claim, finding.why)
         else:
             settle = partial(self.settle_late, claim, finding, accept=True, ttl=ttl)
@@ -337,9 +292,9 @@ class EffectLedger:
         now = self.store.now()
         resolved = states.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
-            return change_effect(self.store, row, resolved)
+            return self._change(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        return self.store.apply(UnitOfWork((self.mark_applied(row), EffectChange(row, resolved)))) is None
+        return self.store.apply(UnitOfWork((states.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
 
     def settle_late(
         self, claim: Claimed, finding: EffectResult | NotApplied, *, accept: bool, ttl: timedelta | None = DAY
@@ -361,7 +316,7 @@ class EffectLedger:
                 return False
             unknown = states.unknown_row(row, "") if row.status == "running" else row
             settled = states.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
-            if change_effect(self.store, row, settled):
+            if self._change(row, settled):
                 self.leases.drop(claim)
                 return True
 
@@ -376,7 +331,9 @@ class EffectLedger:
         now, rows = self.store.now(), tuple(self.store.rows(key))
         current = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
         if len(current) > 1:
-            raise LedgerError(_ambiguous(key, current), key=key, status="ambiguous")
+            names = ", ".join(sorted(repr(row.partition) for row in current))
+            why = f'several partitions have the key {key}: {names}. Name one with partition=... ("" is shared by all).'
+            raise LedgerError(why, key=key, status="ambiguous")
         return current[0] if current else None
 
     def unresolved_slots(self, partition: str, tool: str) -> tuple[EffectRow, ...]:
@@ -414,14 +371,14 @@ class EffectLedger:
         row = self.row(key, partition=partition)
         if row is None:
             return None
-        if states.key_expired(row, self.store.now()):
-            change_effect(self.store, row, None)
-            return None
         wrong = states.fault(row)
-        if wrong:
-            change_effect(self.store, row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
-            return None
-        return ToolEffect.of(row) if row.status == "done" else None
+        if states.key_expired(row, self.store.now()):
+            self._change(row, None)
+        elif wrong:
+            self._change(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
+        elif row.status == "done":
+            return ToolEffect.of(row)
+        return None
 
     def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
         self,
@@ -455,13 +412,13 @@ class EffectLedger:
             running = self._fresh(request)
             now = running.created_at
             fresh = states.completed_row(running, outcome, now=now, ttl=ttl)
-            refused = insert_effect(self.store, fresh)
+            refused = self.store.apply(UnitOfWork((EffectInsert(fresh),)))
             if refused is None:
                 return ToolEffect.of(fresh)
             if refused.standing is None:  # removed meanwhile
                 continue
             row = states.recorded_row(refused.standing, fresh, now=now)
-            if row is refused.standing or change_effect(self.store, refused.standing, row):
+            if row is refused.standing or self._change(refused.standing, row):
                 return ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
@@ -474,7 +431,7 @@ class EffectLedger:
         while (row := self.row(key, partition=partition)) is not None:
             if not force:
                 states.check_removable(row)
-            if change_effect(self.store, row, None):
+            if self._change(row, None):
                 return True
         return False
 
@@ -499,13 +456,17 @@ class EffectLedger:
         identity = (partition, key, self._new_id(), tool, params_hash, owner)
         return EffectRow(*identity, "running", 1, now, now + lease, arguments=arguments)
 
-    def _end(self, claim: Claimed, row: EffectRow) -> bool:
-        kept = change_effect(self.store, claim.row, row)
+    def _end(self, claim: Claimed, row: EffectRow, *, repeats: bool = False) -> bool:
+        kept = self._change(claim.row, row)
+        kept = kept or (repeats and states.same_outcome(self.store.get(row.partition, row.key), row))
         self.leases.drop(claim)
         return kept
 
+    def _change(self, seen: EffectRow, row: EffectRow | None) -> bool:
+        return self.store.apply(UnitOfWork((EffectChange(seen, row),))) is None
+
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
-        return sum(change_effect(self.store, row, None) for row in self.store.rows() if wanted(row))
+        return sum(self._change(row, None) for row in self.store.rows() if wanted(row))
 
 
 async def _asked(in_thread: InThread | None, ask: Callable[[], T]) -> T:
@@ -521,14 +482,9 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | Not
     """Log what settles nothing, as an error if the effect has happened and another owner may do it again."""
     outcome = "has happened" if isinstance(finding, EffectResult) else "has not happened"
     is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")
-    level = logging.ERROR if isinstance(finding, EffectResult) and not is_own else logging.WARNING
+    log = _log.error if isinstance(finding, EffectResult) and not is_own else _log.warning
     standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
-    _log.log(level, _LATE, claim.key, claim.row.tool, outcome, claim.fence, standing)
-
-
-def _ambiguous(key: str, rows: Iterable[EffectRow]) -> str:
-    partitions = ", ".join(sorted(repr(row.partition) for row in rows))
-    return f'several partitions have the key {key}: {partitions}. Name one with partition=... ("" is shared by all).'
+    log(_LATE, claim.key, claim.row.tool, outcome, claim.fence, standing)
 
 
 def _json_of(value: object) -> bytes | None:

@@ -74,10 +74,8 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
     """
     try:
         arguments = b"{}" if params is None else masking.json(params)
-        words = words or call.written is not None
-        if not words and len(arguments) <= MOST_BYTES and not arguments.startswith(_START):
-            return arguments
-        return _document(arguments, _words(call, arguments, masking) if words else None)
+        is_both = words or call.written is not None
+        return _document(arguments, _words(call, arguments, masking) if is_both else None)
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
         return _unshown(type(error).__name__)
@@ -143,11 +141,10 @@ def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
     if not is_object(recorded):
         return False
     try:
-        shown = json.loads(b"{}" if params is None else masking.json(params))
+        return _sorted(json.loads(b"{}" if params is None else masking.json(params))) == _sorted(recorded)
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("arguments could not be compared with those that are recorded: %s", type(error).__name__)
         return False
-    return _sorted(shown) == _sorted(recorded)
 
 
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
@@ -251,7 +248,7 @@ def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
     message, value, row = hit.row.message, None, hit.row
     recorded, parts = split_parts(row.value)
     if recorded is None:
-        message = f"{message} {hit.caveat}".strip()
+        message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
     elif tool.value_codec is not None:
         value = _load_value(tool, recorded)
     return ToolResult(message, value, exclude_value_from_context=row.exclude_value_from_context, parts=parts)

@@ -29,7 +29,9 @@ from uuid import UUID
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
+from handrail.runtime.ledger.effects import NOT_AGAIN
 from handrail.runtime.ledger.ledger import EffectLedger
+from handrail.runtime.ledger.states import mark_applied
 from handrail.store.protocol import EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore, current
 from handrail.transaction.transaction import NestedCalls
@@ -39,9 +41,6 @@ HOLDERS: dict[str, Ticket] = {}
 """The tickets of the calls that have effects, by the effect's id; each claim has its own entry."""
 
 _TAKING = Lock()
-
-_NOT_AGAIN = "Do not ask for it again: another call would do it again."
-"""What the model reads of an effect that is done and named by its call: the next call would have another id."""
 
 
 class EffectRef(NamedTuple):
@@ -110,14 +109,16 @@ class Claim:
     def left(self) -> None:
         """Note that the handler has ended; its last act, in the thread that runs it."""
 
-    def raised(self, error: BaseException) -> None:
-        """Take what the handler raised, or was ended by."""
+    def raised(self, error: BaseException, *, unknown: str = "") -> None:
+        """Take what the handler raised, or was ended by.
+
+        Args:
+            error: the exception.
+            unknown: why the effect is unknown, whatever the exception says; its first line is shown to the model.
+        """
 
     def returned(self, returned: object) -> None:
         """Take what the handler returned, before anything else can fail; a generator or a future is not a result."""
-
-    def outcome_unknown(self, why: str) -> None:
-        """Set the effect to unknown; the first line of `why` is shown to the model."""
 
     def record_on_commit(self, result: ToolResult[Any]) -> None:
         """Set the result that is recorded with the commit of the transaction."""
@@ -151,7 +152,7 @@ NO_CLAIM = Claim()
 class ReplayedResult(Claim):
     """The effect has happened before: its result is replayed, and the handler is not run."""
 
-    def __init__(self, effect: EffectRef, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+    def __init__(self, effect: EffectRef | None, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
         """Replay the result of the effect.
 
         Args:
@@ -222,9 +223,10 @@ class UnappliedResult(ReplayedResult):
 
     def write(self) -> Sequence[MarkApplied]:
         """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
-        mark = self._ledger.mark_applied(self.row, ttl=self._ttl)
-        self._read_until = mark.row.expires_at
-        return (mark, *(self._ledger.mark_applied(row, ttl=self._ttl) for row in self._below))
+        now = self._ledger.store.now()
+        marks = [mark_applied(row, now=now, ttl=self._ttl) for row in (self.row, *self._below)]
+        self._read_until = marks[0].row.expires_at
+        return marks
 
     def after_commit(self) -> None:
         """Let others have it, whatever the outcome; the row says whether it is unread."""
@@ -297,7 +299,7 @@ def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
         again = f"that is applied, and {tool.name} is not repeated"
     if tool.idempotency is not None:
         return f"{done}: asked again, {again}."
-    return f"{done}{'; the program applies it' if waits else ''}. {_NOT_AGAIN}"
+    return f"{done}{'; the program applies it' if waits else ''}. {NOT_AGAIN}"
 
 
 def is_result(returned: object) -> TypeGuard[ToolResult[Any]]:

@@ -115,10 +115,10 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from handrail.errors import LedgerError
-from handrail.prompt.idempotency import DAY, OnOrphan
-from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
+from handrail.prompt.idempotency import DAY
+from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied
 from handrail.serde.canonical import bytes_digest
-from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, EffectStatus
+from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, EffectStatus, MarkApplied
 
 ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
 """The answer to a claim."""
@@ -151,18 +151,15 @@ def fault(row: EffectRow) -> str:
     return ""
 
 
-def claimed(
-    row: EffectRow | None, fresh: EffectRow, *, on_orphan: OnOrphan, now: datetime, any_arguments: bool = False
-) -> tuple[ClaimVerdict, EffectRow]:
+def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[ClaimVerdict, EffectRow]:
     """Answer a claim: the verdict, and the row to be written for it; `row` itself if nothing changes.
 
     Args:
         row: the current row, if there is one.
         fresh: the running row that the claim would write if there were none.
-        on_orphan: how a row whose lease has expired, or that is unknown, is treated.
-        now: the store's time.
-        any_arguments: whether the row answers the claim also if it has other arguments.
+        request: what is claimed, and how a row that is there already is treated.
     """
+    now, retries = fresh.created_at, request.on_orphan == "retry"
     if row is None or key_expired(row, now):
         return "claimed", fresh
     # Checked before the row is compared: the only answer from a corrupt row is `unknown`.
@@ -170,10 +167,10 @@ def claimed(
     if wrong:
         return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
     # Those of a failed effect may be other ones: the caller has fixed its arguments.
-    is_same = any_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
+    is_same = request.replays_other_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
     if row.tool != fresh.tool or not is_same:
         return "conflict", row
-    if row.status == "failed" or (on_orphan == "retry" and (row.status == "unknown" or lease_expired(row, now))):
+    if row.status == "failed" or (retries and (row.status == "unknown" or lease_expired(row, now))):
         return "claimed", taken_over(row, fresh)
     if lease_expired(row, now):
         why = row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired"
@@ -187,9 +184,7 @@ def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
-def completed_row(
-    row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None, applied: bool = False
-) -> EffectRow:
+def completed_row(row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None) -> EffectRow:
     """The row of an effect that has happened; it expires `ttl` from now, or never.
 
     Args:
@@ -197,11 +192,9 @@ def completed_row(
         result: the result of the effect.
         now: the store's time.
         ttl: how long the result is replayed; `None` for ever.
-        applied: whether the result is applied in the unit that writes the row.
     """
-    expires_at, applied_at = None if ttl is None else now + ttl, now if applied else None
-    times = (row.created_at, None, now, expires_at)
-    return EffectRow(*row[:6], "done", row.fence, *times, *result, "", row.arguments, applied_at)
+    times = (row.created_at, None, now, None if ttl is None else now + ttl)
+    return EffectRow(*row[:6], "done", row.fence, *times, *result, "", row.arguments)
 
 
 def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
@@ -215,6 +208,11 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
     if row.expires_at is not None and not row.is_kept_until_applied:
         return row._replace(applied_at=now)
     return row._replace(applied_at=now, expires_at=None if ttl is None else now + ttl)
+
+
+def mark_applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> MarkApplied:
+    """What records, in the unit that applies it, that a result is applied; refused if another call has it meanwhile."""
+    return MarkApplied(row, applied(row, now=now, ttl=ttl))
 
 
 def failed_row(row: EffectRow, why: str, *, now: datetime) -> EffectRow:
@@ -242,13 +240,14 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
         LedgerError: the row is not unresolved: it is running within its lease, or already done or failed. Or it has no
             result that could have been applied by hand.
     """
+    # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
+    ttl = None if row.is_slot else ttl
     if isinstance(finding, AppliedByHand):
         if row.status != "done" or row.applied_at is not None or fault(row):
             raise _refused(row, _not_unapplied(row))
-        return applied(row, now=now, ttl=None if row.is_slot else ttl)._replace(note=finding.why)
+        return applied(row, now=now, ttl=ttl)._replace(note=finding.why)
     if is_correctable(row) and isinstance(finding, EffectResult):
-        found_for = None if row.is_slot else ttl
-        return completed_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else found_for)
+        return completed_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else ttl)
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
             raise _refused(row, _not_unresolved(row))
@@ -256,8 +255,7 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
         row = unknown_row(row, "")
     if isinstance(finding, NotApplied):
         return failed_row(row, finding.why, now=now)
-    # The call of a slot may be repeated at any time: its model may not have read the outcome yet.
-    return completed_row(row, finding, now=now, ttl=None if row.is_slot else ttl)
+    return completed_row(row, finding, now=now, ttl=ttl)
 
 
 def is_correctable(row: EffectRow) -> bool:
@@ -271,9 +269,8 @@ def is_correctable(row: EffectRow) -> bool:
 
 def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
     """Whether a row is unsettled, and has not passed to another owner since it was claimed."""
-    if row.effect_id != claimed_row.effect_id:
-        return False
-    return (row.status, row.fence) in {("running", claimed_row.fence), ("unknown", claimed_row.fence + 1)}
+    later = {"running": 0, "unknown": 1}.get(row.status)
+    return row.effect_id == claimed_row.effect_id and row.fence - claimed_row.fence == later
 
 
 def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
@@ -285,20 +282,14 @@ def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> E
     if row is None or key_expired(row, now):
         return fresh
     if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
-        raise _refused(
-            row,
-            f"the key {row.key} already belongs to a call of {row.tool} with other arguments, so nothing was recorded. "
-            "Use another key, or invalidate this one first.",
-        )
+        other = f"the key {row.key} already belongs to a call of {row.tool} with other arguments"
+        raise _refused(row, f"{other}, so nothing was recorded. Use another key, or invalidate this one first.")
     if row.status == "done":
         return row
     if row.status == "failed":
         return taken_over(row, fresh)
-    raise _refused(
-        row,
-        f"the effect {row.key} is {row.status}, so only its owner can record a result. "
-        "Complete it with its claim; if it is unknown or its owner is dead, resolve it.",
-    )
+    cure = "Complete it with its claim; if it is unknown or its owner is dead, resolve it."
+    raise _refused(row, f"the effect {row.key} is {row.status}, so only its owner can record a result. {cure}")
 
 
 def check_removable(row: EffectRow) -> None:
@@ -310,27 +301,19 @@ def check_removable(row: EffectRow) -> None:
     """
     if removable(row):
         return
-    done = f"the effect {row.key} of {row.tool} is {row.status}"
+    why, cure = ": if its entry were removed, it could happen twice", "Wait for its end, or resolve it"
     if row.is_kept_until_applied:
-        raise _refused(
-            row,
-            f"{done}, and its result is not applied: if its entry were removed, it would happen twice and its result "
-            "would be lost, so the entry stays. ToolExecutor.settle_open() applies it, and resolve(row, "
-            "AppliedByHand(why)) records that a person has; force=True removes it anyway.",
-        )
-    raise _refused(
-        row,
-        f"{done}: if its entry were removed, it could happen twice, so the entry stays. Wait for its end, or resolve "
-        "it; force=True removes it anyway.",
-    )
+        why = ", and its result is not applied: if its entry were removed, it would happen twice and its result would"
+        why += " be lost"
+        cure = "ToolExecutor.settle_open() applies it, and resolve(row, AppliedByHand(why)) records that a person has"
+    effect = f"the effect {row.key} of {row.tool} is {row.status}"
+    raise _refused(row, f"{effect}{why}, so the entry stays. {cure}; force=True removes it anyway.")
 
 
-def same_outcome(standing: EffectRow, row: EffectRow) -> bool:
-    """Whether two rows are equal except for their times."""
+def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
+    """Whether a row is there, and equal to another one except for the times of its lease, its end and its expiry."""
     # Times are left out, because each attempt to write an outcome reads the clock anew.
-    return standing._replace(lease_until=None, completed_at=None, expires_at=None, applied_at=None) == row._replace(
-        lease_until=None, completed_at=None, expires_at=None, applied_at=None
-    )
+    return standing is not None and standing[:9] + standing[12:17] == row[:9] + row[12:17]
 
 
 def removable(row: EffectRow) -> bool:
@@ -345,24 +328,16 @@ def _refused(row: EffectRow, why: str) -> LedgerError:
 def _not_unapplied(row: EffectRow) -> str:
     if row.status == "done":
         return f"the result of the effect {row.key} is applied already, so there is nothing to record."
-    return (
-        f"the effect {row.key} is {row.status}, so it has no result that could have been applied. Record first that it "
-        "has happened, if that is so."
-    )
+    effect, cure = f"the effect {row.key} is {row.status}", "Record first that it has happened, if that is so."
+    return f"{effect}, so it has no result that could have been applied. {cure}"
 
 
 def _not_unresolved(row: EffectRow) -> str:
+    effect, cure = f"the effect {row.key} is {row.status}", "To run it again, invalidate it first."
     if row.status == "running":
-        return (
-            f"the effect {row.key} is running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}), so "
-            "there is nothing to resolve. Wait for its end, or until its lease has expired."
-        )
+        owner = f"owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}"
+        return f"{effect} ({owner}), so there is nothing to resolve. Wait for its end, or until its lease has expired."
     if is_correctable(row):
-        return (
-            f"the effect {row.key} is done already, so it cannot be recorded that it has not happened; its result can "
-            "be corrected until that is applied. To run it again, invalidate it first."
-        )
-    return (
-        f"the effect {row.key} is {row.status} already, so there is nothing to resolve. "
-        "To run it again, invalidate it first."
-    )
+        effect += " already, so it cannot be recorded that it has not happened"
+        return f"{effect}; its result can be corrected until that is applied. {cure}"
+    return f"{effect} already, so there is nothing to resolve. {cure}"
