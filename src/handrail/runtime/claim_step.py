@@ -22,7 +22,7 @@ from handrail.runtime.ledger.claim import EffectClaim
 from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import load_result, other_arguments, recorded_arguments
-from handrail.runtime.ledger.replays import HOLDERS, Claim, EffectRef, ReplayedResult, UnappliedResult, claims_above
+from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, UnappliedResult, claims_above
 from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
 from handrail.session.call_ref import shown_id
 from handrail.store.protocol import ClaimOwner, EffectRow
@@ -105,11 +105,11 @@ async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is
         await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
         return None
     # Where session and ledger are in one store, session and effect are committed together.
-    store = ledger.units if run.shares_store else None
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
-    in_unit = store is not None and run.turn.outer is None and not run.turn.shared
-    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, store=store, in_unit=in_unit)
+    shares = run.shares_store
+    in_unit = shares and run.turn.outer is None and not run.turn.shared
+    claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
     run.hold(claim)
     ledger.leases.add(claimed)
     return claim
@@ -188,10 +188,10 @@ async def _replayed(run: CallState, tool: Tool[Any, Any], hit: Hit, note: str = 
             return None
         ticket, standing, below = None, marked, ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
-    effect = EffectRef.from_row(row)
     # Applied once in the transaction of the outermost call: a call that is nested beside this one may do it.
-    if not (waits or row.is_unread or below) or any(claim.effect == effect for claim in claims_above()):
-        return ReplayedResult(effect, stored, tool)
+    above = [claim.effect.effect_id for claim in claims_above() if claim.effect is not None]
+    if not (waits or row.is_unread or below) or row.effect_id in above:
+        return ReplayedResult(row, stored, tool)
     return UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
@@ -295,7 +295,7 @@ async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits
     def watch() -> Future[None]:
         """Look at the row, which a store may take long for; what is watched is ended below, also if that is cut off."""
         nonlocal changed
-        changed = busy.changed()
+        changed = run.environment.effect_ledger.leases.watch(busy.row)
         return changed
 
     try:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any, Never
+from uuid import UUID
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -57,11 +58,12 @@ from handrail.runtime.failures import (
     raise_as_meant,
 )
 from handrail.runtime.ledger.records import recorded_arguments
-from handrail.runtime.ledger.replays import NO_CLAIM, Claim, EffectRef, is_result
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session
+from handrail.store.protocol import EffectRow
 from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 
@@ -441,23 +443,24 @@ def apply_value(session: Session, value: object) -> None:
         session.dispatch(value)
 
 
-async def _note_applied(run: CallState, claim: Claim, effect: EffectRef) -> bool:
+async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
     session = run.environment.session
     if claim.stored is not None and await run.mode.write_to(session.store, partial(_has_applied, session, effect)):
         return False
-    session[EffectApplied].append(EffectApplied(*effect))
+    session[EffectApplied].append(EffectApplied(effect.key, UUID(effect.effect_id)))
     return True
 
 
-def _has_applied(session: Session, effect: EffectRef) -> bool:
+def _has_applied(session: Session, effect: EffectRow) -> bool:
     """Whether the session has applied an effect; one that was resumed reads its items from the store."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
+    effect_id = UUID(effect.effect_id)
     # From the end: a replay mostly repeats a recent effect.
-    return any(one.effect_id == effect.effect_id for one in reversed(session[EffectApplied]))
+    return any(one.effect_id == effect_id for one in reversed(session[EffectApplied]))
 
 
 async def _record_by_policies(run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:

@@ -50,7 +50,7 @@ def paying(*, accept: bool = False) -> Tool[Any, Any]:
 def granted(ledger: EffectLedger, pay: Tool[Any, Any] | None = None, *, in_unit: bool = True) -> EffectClaim:
     """The claim of a call of that tool, which records its effect with its commit if nothing else is said."""
     ticket = draw_ticket((), exclusive=True)
-    return EffectClaim(ledger, claimed(ledger), pay or paying(), ticket, in_unit=in_unit)
+    return EffectClaim(ledger, claimed(ledger), pay or paying(), ticket, shares=False, in_unit=in_unit)
 
 
 def lose(ledger: EffectLedger, clock: FakeClock) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -62,13 +61,9 @@ def test_value_that_was_lost_is_told(wording: Wording) -> None:
     assert (replayed.value, replayed.exclude_value_from_context, replayed.message) == (None, True, wording)
 
 
-def _never(_: EffectRow) -> Future[None]:
-    return Future()
-
-
 def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
     """Each names the tool and the key, says that nothing was run, and what would be right."""
-    busy, conflict = Busy(ROW, _never).message, Conflict(ROW).message
+    busy, conflict = Busy(ROW).message, Conflict(ROW).message
     unknown = Unknown(ROW._replace(status="unknown", note="its owner (call 1) gave no sign in time")).message
     assert all("pay" in message and "session:pay:1" in message for message in (busy, conflict, unknown))
     assert busy == wording
@@ -79,7 +74,7 @@ def test_refusals_tell_the_model_what_to_do(wording: Wording) -> None:
 
 def test_a_call_that_runs_is_not_asked_for_again(wording: Wording) -> None:
     """Its slot belongs to its identity: an equal call would have another one, and be another effect."""
-    assert Busy(ROW._replace(key="call:r/c", status="running"), _never).message == wording
+    assert Busy(ROW._replace(key="call:r/c", status="running")).message == wording
 
 
 def test_unreadable_value_is_unavailable(caplog: pytest.LogCaptureFixture) -> None:

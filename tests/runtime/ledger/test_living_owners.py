@@ -56,7 +56,7 @@ def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore,
     ledger, other = (EffectLedger(store, clock=clock, jitter=lambda: 0.5) for _ in range(2))
     claim = claimed(ledger)
     clock.advance(LATER)
-    future = busy(other).changed()
+    future = other.leases.watch(busy(other).row)
     assert (future.done(), other.tick()) == (False, 0)
     ledger.stop_renewing(claim)
     clock.advance(MINUTE)

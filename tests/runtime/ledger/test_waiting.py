@@ -29,7 +29,7 @@ ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
 def test_waiter_is_told_of_the_end(ledger: EffectLedger, end: Callable[[EffectLedger, Claimed], object]) -> None:
     """The future is done as soon as the row is no longer running, however it ended."""
     claim = claimed(ledger)
-    first, second = busy(ledger).changed(), busy(ledger).changed()
+    first, second = ledger.leases.watch(busy(ledger).row), ledger.leases.watch(busy(ledger).row)
     assert not first.done()
     end(ledger, claim)
     assert first.done()
@@ -42,7 +42,7 @@ def test_waiter_who_comes_too_late_is_told_at_once(ledger: EffectLedger) -> None
     claim = claimed(ledger)
     told = busy(ledger)
     ledger.complete(claim, RESULT)
-    assert told.changed().done()
+    assert ledger.leases.watch(told.row).done()
 
 
 def _remove_and_claim(ledger: EffectLedger) -> None:
@@ -66,11 +66,11 @@ def test_waiter_is_told_of_another_owner(
     died, ledger = EffectLedger(store, clock=clock), EffectLedger(store, clock=clock, jitter=lambda: 0.5)
     claimed(died)
     told = busy(ledger)
-    future = told.changed()
+    future = ledger.leases.watch(told.row)
     prove_nothing(store)
     clock.advance(MINUTE)
     succeed(EffectLedger(store, clock=clock))
-    assert told.changed().done()
+    assert ledger.leases.watch(told.row).done()
     ledger.tick()
     assert future.done()
 
@@ -78,7 +78,7 @@ def test_waiter_is_told_of_another_owner(
 def test_waiter_is_not_told_of_a_sign_of_life(ledger: EffectLedger, clock: FakeClock) -> None:
     """While the owner works, there is nothing to come back for, however long that takes."""
     claim = claimed(ledger)
-    future = busy(ledger).changed()
+    future = ledger.leases.watch(busy(ledger).row)
     for _ in range(9):
         clock.advance(MINUTE / 3)
         ledger.tick()
@@ -91,7 +91,7 @@ def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: L
     """A dead owner keeps nobody waiting beyond its lease."""
     died = EffectLedger(store, clock=clock)
     died.stop_renewing(claimed(died))
-    future = busy(ledger).changed()
+    future = ledger.leases.watch(busy(ledger).row)
     clock.advance(MINUTE - timedelta(seconds=1))
     ledger.tick()
     assert not future.done()
@@ -107,7 +107,7 @@ def test_waiter_that_looks_after_the_lease_is_told_at_once(ledger: EffectLedger,
     ledger.stop_renewing(claimed(ledger))
     told = busy(ledger)
     clock.advance(MINUTE)
-    assert told.changed().done()
+    assert ledger.leases.watch(told.row).done()
 
 
 def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
@@ -115,7 +115,7 @@ def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
     store = _Counting(clock)
     ledger = EffectLedger(store, clock=clock)
     claim = claimed(ledger)
-    gone, stays = busy(ledger).changed(), busy(ledger).changed()
+    gone, stays = ledger.leases.watch(busy(ledger).row), ledger.leases.watch(busy(ledger).row)
     assert store.watched == 2
     assert gone.cancel()
     assert store.watched == 1
@@ -133,7 +133,7 @@ def test_store_that_cannot_be_watched_is_polled(clock: FakeClock) -> None:
     jitter = iter([0.5, 1.0, 0.0, 0.5])
     ledger, elsewhere = EffectLedger(store, clock=clock, jitter=jitter.__next__), EffectLedger(store, clock=clock)
     claim = claimed(elsewhere)
-    future = busy(ledger).changed()
+    future = ledger.leases.watch(busy(ledger).row)
     for seconds in (2, 3):
         clock.advance(timedelta(seconds=seconds - 0.5))
         assert ledger.tick() == 0
@@ -153,7 +153,7 @@ def test_polling_goes_on_while_the_store_is_down(
     store = _Counting(clock, poll_every=timedelta(seconds=2))
     ledger, elsewhere = EffectLedger(store, clock=clock, jitter=lambda: 0.5), EffectLedger(store, clock=clock)
     claim = claimed(elsewhere)
-    future = busy(ledger).changed()
+    future = ledger.leases.watch(busy(ledger).row)
     elsewhere.complete(claim, RESULT)
     store.fails = 1
     clock.advance(timedelta(seconds=2))
@@ -174,7 +174,7 @@ def test_wait_that_cannot_begin_leaves_nothing_behind(clock: FakeClock) -> None:
     told = busy(ledger)
     store.fails = 1
     with pytest.raises(ConnectionError):
-        told.changed()
+        ledger.leases.watch(told.row)
     assert store.watched == 0
 
 
@@ -185,7 +185,7 @@ def test_change_while_the_wait_begins_is_not_missed(clock: FakeClock) -> None:
     claim = claimed(ledger)
     told = busy(ledger)
     store.after_get = lambda: ledger.complete(claim, RESULT)
-    assert told.changed().done()
+    assert ledger.leases.watch(told.row).done()
     clock.advance(MINUTE * 2)
     assert ledger.tick() == 0
 

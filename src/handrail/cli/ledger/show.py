@@ -22,8 +22,7 @@ from handrail.process_identity import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
 from handrail.runtime.ledger.effects import lacks_value
-from handrail.runtime.ledger.records import read_arguments
-from handrail.runtime.ledger.records import split_parts
+from handrail.runtime.ledger.records import read_arguments, split_parts
 from handrail.runtime.ledger.states import key_expired, lease_expired
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_calls_in_store

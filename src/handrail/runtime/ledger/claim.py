@@ -54,7 +54,7 @@ from handrail.runtime.failures import describe_error, truncate, unknown_because
 from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, Outcome
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
-from handrail.runtime.ledger.replays import HOLDERS, Claim, EffectRef, ReplayedResult, done_note, drop_holder, is_result
+from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
 from handrail.runtime.ledger.states import mark_applied
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
@@ -102,8 +102,8 @@ class EffectClaim(Claim):
         tool: Tool[Any, Any],
         ticket: Ticket,
         *,
-        store: UnitStore | None = None,
-        in_unit: bool = False,
+        shares: bool,
+        in_unit: bool,
     ) -> None:
         """Hold a granted claim for the call of a ticket.
 
@@ -112,7 +112,7 @@ class EffectClaim(Claim):
             claimed: the granted claim.
             tool: the tool of the effect.
             ticket: the ticket of the call.
-            store: the ledger's, if the session of the call is in it too.
+            shares: whether the session of the call is in the store of the ledger too.
             in_unit: whether an effect that is not rolled back is recorded in the unit that commits the call, and not
                 immediately.
         """
@@ -122,11 +122,11 @@ class EffectClaim(Claim):
         self._ttl = DAY if tool.idempotency is None else tool.idempotency.ttl
         self._stays = tool.effect == "external" or tool.concurrent
         self.records_at_once: bool = self._stays and not in_unit
-        self.store = store
+        self.store: UnitStore | None = ledger.units if shares else None
         self._retries = claimed.retried and tool.external is not None
         self._finding: Outcome = _INTERRUPTED if tool.external is not None else _UNDONE
         self.apply = tool.apply
-        self.effect: EffectRef | None = EffectRef.from_row(claimed.row)
+        self.effect: EffectRow | None = claimed.row
         self.fence: int | None = claimed.fence
         self._ticket = HOLDERS[claimed.row.effect_id] = ticket
 
@@ -157,7 +157,7 @@ class EffectClaim(Claim):
 
     def finished(self) -> ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
-        return None if self._result is None else ReplayedResult(self.effect, self._result)
+        return None if self._result is None else ReplayedResult(self._claimed.row, self._result)
 
     def renew(self) -> None:
         """Renew the lease; see `Claim.renew`."""
@@ -269,11 +269,9 @@ class EffectClaim(Claim):
         external = self._tool.external
         if external is None or isinstance(finding, NotKnown):
             return False
-        accept = external.accept_late_result
+        settle, accept = self._ledger.settle_late, external.accept_late_result
         try:
-            return Context().run(
-                self._ledger.settle_late, self._claimed, finding, accept=accept, ttl=self._recorded_ttl
-            )
+            return Context().run(settle, self._claimed, finding, accept=accept, ttl=self._recorded_ttl)
         except Exception:  # noqa: BLE001 - logged; the effect stays unknown
             _log.exception("the late outcome of the effect of %s could not be recorded", self._tool.name)
             return False
@@ -286,25 +284,23 @@ class EffectClaim(Claim):
         """
         if self._result is None or (self.state == "recorded" and self.store is None):
             return ()
-        if self.state == "recorded":  # when it happened: that its result is applied is known only with this commit
-            change = self._application()
-        else:
+        change: EffectChange | MarkApplied | None
+        if self.state != "recorded":
             done = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
             if self.store is None:
                 self._complete(done)
                 return ()
             change = self._ledger.completion(self._claimed, done, ttl=self._ttl)
-        self._read_until = change and change.row and change.row.expires_at
-        return () if change is None else (change,)
-
-    def _application(self) -> EffectChange | MarkApplied | None:
-        """What records that the result, which is recorded already, is applied."""
-        if self.apply is not None:
+        # What was recorded when it happened: that its result is applied is known only with this commit.
+        elif self.apply is None:
+            change = self._ledger.application(self._claimed, ttl=self._ttl)
+        else:
             row = self._claimed.row
             standing = self._ledger.row(row.key, partition=row.partition) or row
             # Another session may have found the result, and applied it; then this call must not.
-            return mark_applied(standing._replace(applied_at=None), now=self._ledger.store.now(), ttl=self._ttl)
-        return self._ledger.application(self._claimed, ttl=self._ttl)
+            change = mark_applied(standing._replace(applied_at=None), now=self._ledger.store.now(), ttl=self._ttl)
+        self._read_until = change and change.row and change.row.expires_at
+        return () if change is None else (change,)
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -130,10 +128,9 @@ class Hit(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Another owner runs the effect. Wait for a change and claim again, or refuse the call."""
+    """Another owner runs the effect. Wait for a change (`LeaseRenewer.watch`) and claim again, or refuse the call."""
 
     row: EffectRow
-    watch: Callable[[EffectRow], Future[None]]
 
     @property
     def message(self) -> str:
@@ -142,14 +139,6 @@ class Busy(NamedTuple):
         if self.row.is_slot:
             return f"{busy} Its result is recorded when it ends. {NOT_AGAIN}"
         return f"{busy} When it has ended, the same arguments are answered with its result."
-
-    def changed(self) -> Future[None]:
-        """A new future that is done when the effect is no longer running as it was, or its owner's lease has expired.
-
-        A task awaits it wrapped (`asyncio.wrap_future`); cancelling it ends the watch. It does not carry the outcome:
-        claim again.
-        """
-        return self.watch(self.row)
 
 
 class Conflict(NamedTuple):
@@ -178,21 +167,14 @@ class Unknown(NamedTuple):
         return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
-ClaimAnswer = Claimed | Hit | Busy | Conflict | Unknown
+_Refusal = Hit | Busy | Conflict | Unknown
+
+ClaimAnswer = Claimed | _Refusal
 """The answer to a claim."""
 
 
-def refusal(verdict: str, row: EffectRow, watch: Callable[[EffectRow], Future[None]]) -> ClaimAnswer:
-    """The answer to a claim that is not granted.
-
-    Args:
-        verdict: how the row answers it; see `handrail.runtime.ledger.states`.
-        row: the row.
-        watch: as of `Busy`.
-    """
-    if verdict == "busy":
-        return Busy(row, watch)
-    return Hit(row) if verdict == "hit" else Conflict(row) if verdict == "conflict" else Unknown(row)
+REFUSALS: dict[str, type[_Refusal]] = {"hit": Hit, "busy": Busy, "conflict": Conflict, "unknown": Unknown}
+"""The answers to a claim that is not granted; see `handrail.runtime.ledger.states`."""
 
 
 def lacks_value(row: EffectRow) -> bool:

@@ -134,7 +134,7 @@ class EffectLedger:
             # decide again.
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
                 if word != "claimed":
-                    return effects.refusal(word, row, self.leases.watch)
+                    return effects.REFUSALS[word](row)
                 retried = standing.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 

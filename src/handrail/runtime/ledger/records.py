@@ -89,13 +89,13 @@ def as_arguments(params: object) -> bytes | None:
         return None
 
 
-def read_arguments(data: bytes) -> RecordedArguments:
-    """Decode recorded arguments.
+def read_arguments(data: bytes | None) -> RecordedArguments:
+    """Decode recorded arguments; those that were not recorded are `None`.
 
     Raises:
         ValueError: it is not JSON.
     """
-    read = json.loads(data)
+    read = json.loads(b"null" if data is None else data)
     return RecordedArguments(read[_ARGUMENTS], read.get(_WRITTEN)) if _is_pair(read) else RecordedArguments(read)
 
 
@@ -104,8 +104,6 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
     False if a part of one was cut.
     """
-    if first is None or second is None:
-        return False
     one, two = read_arguments(first), read_arguments(second)
     if not is_object(one.arguments) or not is_object(two.arguments):
         return False
@@ -124,7 +122,7 @@ def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
 
 def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
     """The sentence to the model that a result is of other arguments, with those that differ, as they are recorded."""
-    record, ours = (RecordedArguments(None) if each is None else read_arguments(each) for each in (recorded, asked))
+    record, ours = read_arguments(recorded), read_arguments(asked)
     differing = ""
     if is_object(record.arguments) and is_object(ours.arguments):
         # What the model has not written may be a default that was made up for the call.
@@ -200,8 +198,7 @@ def _unshown(why: str) -> bytes:
 def _document(arguments: bytes, words: bytes | None) -> bytes:
     if words is not None:
         room = MOST_BYTES - len(_BOTH)
-        half = room // 2
-        words = _cut(words, max(half, room - len(arguments)))
+        words = _cut(words, max(room // 2, room - len(arguments)))
         return _BOTH % (_cut(arguments, room - len(words)), words)
     if not arguments.startswith(_START) or not _is_pair(json.loads(arguments)):
         return _cut(arguments, MOST_BYTES)

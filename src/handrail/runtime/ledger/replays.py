@@ -23,8 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import Any, NamedTuple, TypeGuard
-from uuid import UUID
+from typing import Any, TypeGuard
 
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
@@ -43,24 +42,12 @@ HOLDERS: dict[str, Ticket] = {}
 _TAKING = Lock()
 
 
-class EffectRef(NamedTuple):
-    """An effect's key, and its identity, which is new each time the key expires and runs again."""
-
-    key: str
-    effect_id: UUID
-
-    @classmethod
-    def from_row(cls, row: EffectRow) -> EffectRef:
-        """The effect of a row."""
-        return cls(row.key, UUID(row.effect_id))
-
-
 class Claim:
     """The right to run a handler without the ledger; the base class of claims in the ledger.
 
     Attributes:
         stored: the result to use instead of running the handler.
-        effect: the effect, if there is one.
+        effect: the row of the effect, if there is one; its id is a new one each time the key expires and runs again.
         fence: the fence of the claim, if there is one.
         apply: what writes what belongs to the effect, if that is not applied yet; `None` for nothing.
         records_at_once: whether `returned` writes to the ledger.
@@ -68,7 +55,7 @@ class Claim:
     """
 
     stored: ToolResult[Any] | None = None
-    effect: EffectRef | None = None
+    effect: EffectRow | None = None
     fence: int | None = None
     apply: ApplyEffect[Any, Any] | None = None
     records_at_once: bool = False
@@ -152,15 +139,15 @@ NO_CLAIM = Claim()
 class ReplayedResult(Claim):
     """The effect has happened before: its result is replayed, and the handler is not run."""
 
-    def __init__(self, effect: EffectRef | None, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
+    def __init__(self, effect: EffectRow, stored: ToolResult[Any], tool: Tool[Any, Any] | None = None) -> None:
         """Replay the result of the effect.
 
         Args:
-            effect: the effect.
+            effect: its row.
             stored: its result.
             tool: its tool, if the effect is recorded; `None` if it is part of a transaction that has not ended.
         """
-        self.effect: EffectRef | None = effect
+        self.effect: EffectRow | None = effect
         self.stored: ToolResult[Any] | None = stored
         self._recorded_by = tool
 
@@ -195,7 +182,7 @@ class UnappliedResult(ReplayedResult):
             below: the unread effects of the calls nested in that of the row.
             settles: whether only its call is settled: the row stays unread.
         """
-        super().__init__(EffectRef.from_row(row), stored, tool)
+        super().__init__(row, stored, tool)
         self.row: EffectRow = row
         self.apply: ApplyEffect[Any, Any] | None = tool.apply if row.applied_at is None else None
         self.store: UnitStore | None = ledger.store
