@@ -167,14 +167,11 @@ class Unknown(NamedTuple):
         return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
-_Refusal = Hit | Busy | Conflict | Unknown
+Refusal = Hit | Busy | Conflict | Unknown
+"""The answer to a claim that is not granted."""
 
-ClaimAnswer = Claimed | _Refusal
+ClaimAnswer = Claimed | Refusal
 """The answer to a claim."""
-
-
-REFUSALS: dict[str, type[_Refusal]] = {"hit": Hit, "busy": Busy, "conflict": Conflict, "unknown": Unknown}
-"""The answers to a claim that is not granted; see `handrail.runtime.ledger.states`."""
 
 
 def lacks_value(row: EffectRow) -> bool:

@@ -120,18 +120,15 @@ class LeaseRenewer:
             stop()
             self.unschedule(future)
 
-        future.add_done_callback(end)
         try:
             delay = self._poll(future, row)
+            if delay is not None:
+                self.schedule(future, delay, partial(self._poll, future, row))
         except BaseException:
-            # Cancelling runs `end`, which removes the watch from the store.
             future.cancel()
             raise
-        if delay is not None:
-            self.schedule(future, delay, partial(self._poll, future, row))
-            # Resolved before it was scheduled: `end` has run, so the task is unscheduled here.
-            if future.done():
-                self.unschedule(future)
+        finally:
+            future.add_done_callback(end)  # which runs `end` at once if the future is done or cancelled by now
         return future
 
     def schedule(self, task: Hashable, delay: float, perform: _Perform) -> None:

@@ -23,7 +23,7 @@ from handrail.prompt.idempotency import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import effects, states
-from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding, NotApplied
+from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import as_arguments
 from handrail.serde import digest, dump, masking_of, stored_codec
@@ -129,12 +129,12 @@ class EffectLedger:
                 continue
             if standing.status == "running":
                 standing = await _asked(in_thread, partial(proved, self.store, standing, now))
-            word, row = states.claimed(standing, fresh, request)
+            refusal, row = states.claimed(standing, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
             if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
-                if word != "claimed":
-                    return effects.REFUSALS[word](row)
+                if refusal is not None:
+                    return refusal(row)
                 retried = standing.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
@@ -296,9 +296,7 @@ class EffectLedger:
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
         return self.store.apply(UnitOfWork((states.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
 
-    def settle_late(
-        self, claim: Claimed, finding: EffectResult | NotApplied, *, accept: bool, ttl: timedelta | None = DAY
-    ) -> bool:
+    def settle_late(self, claim: Claimed, finding: Finding, *, accept: bool, ttl: timedelta | None = DAY) -> bool:
         """Settle an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
 
         Args:
@@ -478,7 +476,7 @@ def _is_owned(row: EffectRow) -> bool:
     return row.claim in LIVE_CLAIMS or NEW_CLAIMS.get(row.claim, 0) > time.monotonic()
 
 
-def _log_late(claim: Claimed, row: EffectRow | None, finding: EffectResult | NotApplied) -> None:
+def _log_late(claim: Claimed, row: EffectRow | None, finding: Finding) -> None:
     """Log what settles nothing, as an error if the effect has happened and another owner may do it again."""
     outcome = "has happened" if isinstance(finding, EffectResult) else "has not happened"
     is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")

@@ -112,10 +112,9 @@ def same_arguments(first: bytes | None, second: bytes | None, tool: Tool[Any, An
 
 def _digest(record: RecordedArguments, tool: Tool[Any, Any]) -> str:
     """The digest of recorded arguments, as that of a key; empty if they are not there in full."""
-    parsed: Any = record.arguments
-    sent = parsed if record.written is None or tool.key_codec is None else record.written
+    sent = record.arguments if record.written is None else record.written
     try:
-        return digest(tool.key_params(sent, None) if tool.key_codec is not None else tool.parse(parsed))
+        return digest(tool.parse(record.arguments) if tool.key_codec is None else tool.key_params(sent, None))
     except (DumpError, ParseError):
         return ""
 

@@ -229,8 +229,8 @@ class UnappliedResult(ReplayedResult):
 def claims_above() -> tuple[Claim, ...]:
     """The claims of the calls that the current one is nested in, and of those that are nested beside it."""
     caller = current()
-    enlisted = () if caller is None else (part for each in caller.chain() for part in each.enlisted)
-    return tuple(part for part in enlisted if isinstance(part, Claim))
+    chain = () if caller is None else caller.chain()
+    return tuple(part for each in chain for part in each.enlisted if isinstance(part, Claim))
 
 
 def is_in_use(row: EffectRow) -> bool:
@@ -269,8 +269,7 @@ def drop_holder(row: EffectRow, ticket: Ticket | None) -> None:
 
 def leave_unread(claim: Claim, nested: NestedCalls) -> bool:
     """Leave what a call has done to the calls that equal it, and what the calls nested in it have done."""
-    left = [each.leave_unread() for each in tuple(nested.values())]
-    return claim.leave_unread() or any(left)
+    return any([*(each.leave_unread() for each in tuple(nested.values())), claim.leave_unread()])
 
 
 def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:

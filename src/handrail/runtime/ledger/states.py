@@ -112,18 +112,15 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import Literal
 
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
-from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied
+from handrail.runtime.ledger import effects
+from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied, Refusal
 from handrail.serde.canonical import bytes_digest
-from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, EffectStatus, MarkApplied
+from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, MarkApplied
 
-ClaimVerdict = Literal["claimed", "hit", "busy", "conflict", "unknown"]
-"""The answer to a claim."""
-
-_STANDING: dict[EffectStatus, ClaimVerdict] = {"done": "hit", "running": "busy", "unknown": "unknown"}
+_STANDING: dict[str, type[Refusal]] = {"done": effects.Hit, "running": effects.Busy, "unknown": effects.Unknown}
 
 _EFFECT_ID = "[0-9a-f]{32}"
 
@@ -151,8 +148,8 @@ def fault(row: EffectRow) -> str:
     return ""
 
 
-def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[ClaimVerdict, EffectRow]:
-    """Answer a claim: the verdict, and the row to be written for it; `row` itself if nothing changes.
+def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[type[Refusal] | None, EffectRow]:
+    """Answer a claim: why it is not granted, and the row to be written for it; `row` itself if nothing changes.
 
     Args:
         row: the current row, if there is one.
@@ -161,20 +158,20 @@ def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> t
     """
     now, retries = fresh.created_at, request.on_orphan == "retry"
     if row is None or key_expired(row, now):
-        return "claimed", fresh
+        return None, fresh
     # Checked before the row is compared: the only answer from a corrupt row is `unknown`.
     wrong = fault(row)
     if wrong:
-        return "unknown", unknown_row(row, f"the stored row is corrupt: {wrong}")
+        return effects.Unknown, unknown_row(row, f"the stored row is corrupt: {wrong}")
     # Those of a failed effect may be other ones: the caller has fixed its arguments.
     is_same = request.replays_other_arguments or row.status == "failed" or row.params_hash == fresh.params_hash
     if row.tool != fresh.tool or not is_same:
-        return "conflict", row
+        return effects.Conflict, row
     if row.status == "failed" or (retries and (row.status == "unknown" or lease_expired(row, now))):
-        return "claimed", taken_over(row, fresh)
+        return None, taken_over(row, fresh)
     if lease_expired(row, now):
         why = row.note or f"the lease of its owner ({str(row.owner) or 'unnamed'}) expired"
-        return "unknown", unknown_row(row, why)
+        return effects.Unknown, unknown_row(row, why)
     return _STANDING[row.status], row
 
 
@@ -263,8 +260,7 @@ def is_correctable(row: EffectRow) -> bool:
 
     What its first owner has recorded by itself is not corrected, unless it waits for `apply`.
     """
-    is_found = row.fence > 1 or row.is_kept_until_applied
-    return row.status == "done" and row.applied_at is None and is_found
+    return row.status == "done" and row.applied_at is None and (row.fence > 1 or row.is_kept_until_applied)
 
 
 def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
@@ -301,13 +297,13 @@ def check_removable(row: EffectRow) -> None:
     """
     if removable(row):
         return
-    why, cure = ": if its entry were removed, it could happen twice", "Wait for its end, or resolve it"
+    state: str = row.status
+    then, cure = "could happen twice", "Wait for its end, or resolve it"
     if row.is_kept_until_applied:
-        why = ", and its result is not applied: if its entry were removed, it would happen twice and its result would"
-        why += " be lost"
+        state, then = "done, and its result is not applied", "would happen twice and its result would be lost"
         cure = "ToolExecutor.settle_open() applies it, and resolve(row, AppliedByHand(why)) records that a person has"
-    effect = f"the effect {row.key} of {row.tool} is {row.status}"
-    raise _refused(row, f"{effect}{why}, so the entry stays. {cure}; force=True removes it anyway.")
+    why = f"the effect {row.key} of {row.tool} is {state}: if its entry were removed, it {then}, so the entry stays."
+    raise _refused(row, f"{why} {cure}; force=True removes it anyway.")
 
 
 def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
