@@ -104,10 +104,9 @@ async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is
         why = "it has not happened, and is asked again whether it may run"
         await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
         return None
-    # Where session and ledger are in one store, session and effect are committed together.
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
-    shares = run.shares_store
+    shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together
     in_unit = shares and run.turn.outer is None and not run.turn.shared
     claim = EffectClaim(ledger, claimed, tool, run.turn.ticket, shares=shares, in_unit=in_unit)
     run.hold(claim)

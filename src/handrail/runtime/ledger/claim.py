@@ -51,7 +51,7 @@ from handrail.prompt.idempotency import DAY
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because
-from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, Outcome
+from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, OwnerFinding
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
@@ -124,7 +124,7 @@ class EffectClaim(Claim):
         self.records_at_once: bool = self._stays and not in_unit
         self.store: UnitStore | None = ledger.units if shares else None
         self._retries = claimed.retried and tool.external is not None
-        self._finding: Outcome = _INTERRUPTED if tool.external is not None else _UNDONE
+        self._finding: OwnerFinding = _INTERRUPTED if tool.external is not None else _UNDONE
         self.apply = tool.apply
         self.effect: EffectRow | None = claimed.row
         self.fence: int | None = claimed.fence
@@ -250,7 +250,7 @@ class EffectClaim(Claim):
         why = unknown_because(error, self._tool)
         return NotApplied(describe_error(error)) if why is None else NotKnown(why)
 
-    def _finding_from_result(self, returned: object) -> Outcome:
+    def _finding_from_result(self, returned: object) -> OwnerFinding:
         if is_result(returned) and not returned.success:
             return NotApplied(truncate(redacted(str(returned.message))))  # which is not checked yet
         value = returned.value if is_result(returned) else returned
@@ -261,7 +261,7 @@ class EffectClaim(Claim):
             return EffectResult(f"{self._tool.name} was done, but its handler returned no result.", None)
         return dump_result(self._tool, returned)
 
-    def _settle_late(self, finding: Outcome) -> bool:
+    def _settle_late(self, finding: OwnerFinding) -> bool:
         """Settle a row that is unknown by what its owner has learnt since; returns whether it is settled.
 
         It is written in an empty context: in the context of a nested call it would be rolled back with the parent.

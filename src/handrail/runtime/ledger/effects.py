@@ -88,7 +88,7 @@ class NotKnown(NamedTuple):
     why: str = ""
 
 
-Outcome = EffectResult | NotApplied | NotKnown
+OwnerFinding = EffectResult | NotApplied | NotKnown
 """What the owner of a claim knows of its effect."""
 
 
@@ -167,10 +167,10 @@ class Unknown(NamedTuple):
         return f"{started}, and it is not known whether it took effect{reason}. It was not run again. {FOR_A_PERSON}"
 
 
-Refusal = Hit | Busy | Conflict | Unknown
+Rejection = Hit | Busy | Conflict | Unknown
 """The answer to a claim that is not granted."""
 
-ClaimAnswer = Claimed | Refusal
+ClaimAnswer = Claimed | Rejection
 """The answer to a claim."""
 
 

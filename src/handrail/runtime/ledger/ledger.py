@@ -254,7 +254,7 @@ class EffectLedger:
         self.leases.abandon(claim)
         self._given_up.append(claim.row)
 
-    def finish_later(self, claim: Claimed, finding: effects.Outcome, *, ttl: timedelta | None = DAY) -> None:
+    def finish_later(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> None:
         """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
         if isinstance(finding, effects.NotKnown):
             settle = partial(self.mark_unknown, claim, finding.why)

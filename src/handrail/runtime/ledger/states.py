@@ -116,11 +116,11 @@ from datetime import datetime, timedelta
 from handrail.errors import LedgerError
 from handrail.prompt.idempotency import DAY
 from handrail.runtime.ledger import effects
-from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied, Refusal
+from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied, Rejection
 from handrail.serde.canonical import bytes_digest
 from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, EffectRow, MarkApplied
 
-_STANDING: dict[str, type[Refusal]] = {"done": effects.Hit, "running": effects.Busy, "unknown": effects.Unknown}
+_STANDING: dict[str, type[Rejection]] = {"done": effects.Hit, "running": effects.Busy, "unknown": effects.Unknown}
 
 _EFFECT_ID = "[0-9a-f]{32}"
 
@@ -148,7 +148,7 @@ def fault(row: EffectRow) -> str:
     return ""
 
 
-def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[type[Refusal] | None, EffectRow]:
+def claimed(row: EffectRow | None, fresh: EffectRow, request: ClaimRequest) -> tuple[type[Rejection] | None, EffectRow]:
     """Answer a claim: why it is not granted, and the row to be written for it; `row` itself if nothing changes.
 
     Args:
