@@ -43,6 +43,8 @@ test-more: setup ## Run the full forms of the long tests, the tests on other Pyt
 	@echo "--- full forms"
 	@HANDRAIL_TESTS=full $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 1 \
 		$$(grep -rl "tests.extent" tests --include="test_*.py")
+	@for fast in 0 1; do echo "--- HANDRAIL_FAST=$$fast"; HANDRAIL_FAST=$$fast $(BIN)/pytest --numprocesses 2 --dist loadfile \
+		-p no:inline_snapshot tests/runtime tests/scenarios tests/session tests/transaction || exit 1; done
 	@sh scripts/other-pythons.sh
 
 test-fast: setup ## Run some cases of the tests of the core that start no process; HANDRAIL_TESTS=full runs all

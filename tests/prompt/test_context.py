@@ -33,9 +33,7 @@ def environment(**changes: object) -> Environment:
     prompt = Prompt(template).bind(resources={Client: Client()})
     session = changes.pop("session", Session())
     assert isinstance(session, Session)
-    shared: dict[str, Any] = {"prompt": prompt, "rendering": PromptRendering(prompt, session), "session": session}
-    shared.update(changes)
-    return Environment(**shared)
+    return Environment.begin(prompt, PromptRendering(prompt, session), session, **changes)
 
 
 def context_in(run: Environment) -> ToolContext:

@@ -159,10 +159,10 @@ class ToolExecutor:
         check_argument("ToolExecutor", "session", session, Session, "a Session")
         expected = "what Prompt.render returned, or None"
         check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)
-        self.environment: Environment = Environment(
-            prompt=prompt,
-            rendering=PromptRendering(prompt, session.unbound, rendered_prompt),
-            session=session,
+        self.environment: Environment = Environment.begin(
+            prompt,
+            PromptRendering(prompt, session.unbound, rendered_prompt),
+            session,
             adapter=adapter,
             effect_ledger=session_ledger(session, clock=clock) if effect_ledger is None else effect_ledger,
             deadline=deadline,

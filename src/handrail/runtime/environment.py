@@ -218,7 +218,7 @@ class OpenQuestions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
-    """What all calls of one run share; created once by the entry point.
+    """What all calls of one run share; `begin` makes it, once for each run.
 
     Attributes:
         prompt: the bound prompt; its resources are `context.resources` of handlers.
@@ -238,8 +238,9 @@ class Environment:
             agent's run does.
         clock: the source of the time.
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
-        reader_name: the name of the tool that reads long results; empty for `read_result`, or that name with a number
-            if a tool of the prompt has it.
+        reader_name: the name of the tool that reads long results: `read_result`, with a number if a tool of the prompt
+            has that name.
+        taints: what the session has read that is untrusted.
         feedback: asks the feedback providers of the prompt after calls; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
             the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
@@ -250,6 +251,8 @@ class Environment:
     prompt: Prompt[Any]
     rendering: PromptRendering
     session: Session
+    taints: TaintIndex = field(repr=False)
+    reader_name: str
     adapter: object = None
     effect_ledger: EffectLedger = field(default_factory=EffectLedger)
     deadline: Deadline | None = None
@@ -262,14 +265,9 @@ class Environment:
     records_questions: bool = False
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
-    reader_name: str = ""
     feedback: FeedbackHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
-    resources: ResourceContext = field(init=False, repr=False)
-    """The resources of the prompt."""
-    taints: TaintIndex = field(init=False, repr=False)
-    """What the session has read that is untrusted."""
     plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""
 
@@ -279,21 +277,40 @@ class Environment:
         recorder = self.session.recorder
         return recorder.store if recorder is not None and recorder.store.waits else None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "resources", self.prompt.resources)
-        if isinstance(self.session, BoundSession):
-            object.__setattr__(self, "within", self.session.bound_to)
-            object.__setattr__(self, "session", self.session.unbound)
-        object.__setattr__(self, "taints", TaintIndex(self.session))
-        if self.feedback is None and self.prompt.template.feedback:
-            from handrail.runtime.hooks import FeedbackHook  # noqa: PLC0415
+    @classmethod
+    def begin(cls, prompt: Prompt[Any], rendering: PromptRendering, session: Session, **shared: Any) -> Environment:  # noqa: ANN401 - the other attributes
+        """What the calls of a run share that begins now.
 
-            object.__setattr__(self, "feedback", FeedbackHook(self.run_view(), self.prompt.template.feedback))
-        if not self.reader_name:
-            # Also beside the tools of closed sections, which may be opened later.
-            declared = {tool.name for tool, _ in self.prompt.template.placed_tools()}
-            taken = declared.union(tool.name for tool in self.rendered_prompt.tools)
-            object.__setattr__(self, "reader_name", free_name(READER, taken))
+        Args:
+            prompt: the bound prompt.
+            rendering: the prompt as it is rendered now.
+            session: the session of the run, or a call's view of it.
+            shared: other attributes.
+        """
+        unbound = session.unbound
+        # Also beside the tools of closed sections, which may be opened later.
+        taken = {tool.name for tool, _ in prompt.template.placed_tools()}.union(
+            tool.name for tool in rendering.now.tools
+        )
+        begun = cls(
+            prompt=prompt,
+            rendering=rendering,
+            session=unbound,
+            taints=TaintIndex(unbound),
+            reader_name=free_name(READER, taken),
+            within=session.bound_to if isinstance(session, BoundSession) else None,
+            **shared,
+        )
+        if not prompt.template.feedback:
+            return begun
+        from handrail.runtime.hooks import FeedbackHook  # noqa: PLC0415
+
+        return replace(begun, feedback=FeedbackHook(begun.run_view(), prompt.template.feedback))
+
+    @property
+    def resources(self) -> ResourceContext:
+        """The resources of the prompt."""
+        return self.prompt.resources
 
     def in_call(self) -> AbstractContextManager[None]:
         """A block in which the call that the run is `within` is the current one."""

@@ -40,13 +40,13 @@ from functools import partial
 from typing import Any
 
 from handrail.prompt import Tool, ToolResult
+from handrail.runtime import fast
 from handrail.runtime.approval import request_approval
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.fast import MAY_BE_STRAIGHT, run_straight
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, message_with_feedback, render_message
 from handrail.runtime.outcome import leave_unread_effects, settle_failure
@@ -87,8 +87,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         await mode.begin()
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        if MAY_BE_STRAIGHT and run.is_straight:
-            ended = await run_straight(run)
+        if fast.MAY_BE_STRAIGHT and run.is_straight:
+            ended = await fast.run_straight(run)
         else:
             run.note_interrupts()
             ended = await _decide(run)
