@@ -184,7 +184,7 @@ class _Column(NamedTuple):
     Attributes:
         name: its name in JSON.
         path: the field that it is: of the event, or of its call or result.
-        write: makes of it what JSON can represent, or the JSON itself, as bytes; not called for `None`.
+        write: makes of it what JSON can represent; `_tagged`, the JSON itself. Not called for `None`.
         read: makes the value of what JSON has; not called for null.
         may_lack: whether it is left out where it would be null.
     """
@@ -232,7 +232,7 @@ class _Form:
         members: dict[str, bytes] = {}  # what is JSON already, and is appended in place of the closing brace
         for column, value in zip(_COLUMNS, _VALUES(event), strict=True):
             written = None if value is None else column.write(value)
-            if isinstance(written, bytes):
+            if written is not None and column.write is _tagged:
                 members[column.name] = written
             elif written is not None or not column.may_lack:
                 plain[column.name] = written
