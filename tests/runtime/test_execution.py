@@ -17,8 +17,7 @@ from handrail.resources import Binding, Scope
 from handrail.runtime.execution import (
     ASYNC,
     BLOCKING,
-    Async,
-    Blocking,
+    ExecutionMode,
     ExecutionTimeoutError,
     run_to_completion,
 )
@@ -195,7 +194,7 @@ class Heard:
         return ended.exception() or ended.result()
 
 
-def overrun(way: Blocking | Async, body: Callable[[], Any], *, is_async: bool, late: Heard, then: Any = bool) -> None:
+def overrun(way: ExecutionMode, body: Callable[[], Any], *, is_async: bool, late: Heard, then: Any = bool) -> None:
     """Run a body that overruns, do something after that, and end the loop, if there is one."""
 
     async def on_loop() -> None:
@@ -224,7 +223,7 @@ ENDINGS = pytest.mark.parametrize("fails", [False, True], ids=["returns", "raise
 @both
 @ENDINGS
 def test_a_task_that_will_not_end_is_heard_when_it_does(
-    way: Blocking | Async, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    way: ExecutionMode, fails: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has swallowed its cancellation."""
     monkeypatch.setattr("handrail.runtime.execution._CLEAN_UP_SECONDS", SOON)
@@ -273,7 +272,7 @@ def test_a_task_that_blocks_its_loop_is_heard_when_it_ends(
 
 @both
 def test_what_late_raises_is_logged(
-    way: Blocking | Async, caplog: pytest.LogCaptureFixture, threads: HandlerThreads, wording: Wording
+    way: ExecutionMode, caplog: pytest.LogCaptureFixture, threads: HandlerThreads, wording: Wording
 ) -> None:
     """And goes nowhere else: there is no caller left."""
     release, late = threading.Event(), Heard(fails=True)

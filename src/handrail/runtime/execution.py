@@ -2,7 +2,7 @@
 
 The pipeline is written once, as a coroutine. Everything that it may wait for goes through an `ExecutionMode`:
 
-| | `Blocking` (`ToolExecutor.execute`) | `Async` (`execute_async`, PydanticAI) |
+| | `BLOCKING` (`ToolExecutor.execute`) | `ASYNC` (`execute_async`, PydanticAI) |
 |---|---|---|
 | a turn, another call's effect | blocks this thread | suspends this task |
 | a `def` handler | runs on this thread; bounded in time, on a thread of its own | runs on a thread of its own |
@@ -15,8 +15,8 @@ A bounded handler that overruns is abandoned: a task is cancelled and given a mo
 stopped. Its later writes are rejected by its closed transaction (`handrail.transaction`). What it returns or raises in
 the end is passed to `late`, if the caller gives one.
 
-Calls of one reply that may run side by side do so through the synchronous entry, too (`Beside`): as by `Async`, on
-the loop of this thread's handlers. A handler that is bounded there runs as by `Blocking`, on a thread of its own.
+Calls of one reply that may run side by side do so through the synchronous entry, too (`BESIDE`): as by `ASYNC`, on
+the loop of this thread's handlers. A handler that is bounded there runs as by `BLOCKING`, on a thread of its own.
 
 A thread of its own is a daemon thread that runs nothing else meanwhile, not one of a pool (`handrail.threads`).
 """
@@ -27,14 +27,13 @@ import inspect
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
@@ -64,8 +63,6 @@ _log = redacted_logger("handrail.runtime")
 
 _CLEAN_UP_SECONDS = 1.0
 
-_ON_A_LOOP = "on an event loop, await the asynchronous form: `execute_async`, `answer_async` or `settle_open_async`"
-
 
 class ExecutionTimeoutError(Exception):
     """A wait or a body exceeded its time limit. Never leaves the runtime."""
@@ -82,53 +79,90 @@ Late: TypeAlias = Callable[[Future[Any]], None]
 """Called when a body that overran ends after all, with a future that is done and has its result or exception."""
 
 
-class ExecutionMode(ABC):
-    """How the pipeline waits, and runs what may take long.
+class ExecutionMode:
+    """How the pipeline waits, and runs what may take long: here on the running event loop, which is never blocked.
 
     Attributes:
         inline: whether an unbounded `def` handler runs on the calling thread.
     """
 
-    inline: ClassVar[bool]
+    inline: ClassVar[bool] = False
 
-    async def begin(self) -> None:  # noqa: B027 - at once, unless a mode says otherwise
-        """Wait until a call may begin."""
+    async def begin(self) -> None:
+        """Wait until a call may begin: the loop does other work first, if many have begun in this iteration of it."""
+        await turn_to_begin()
 
-    @abstractmethod
-    async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Wait until `waiter` is done.
+    async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
+        """Wait until `waiter` is done; its outcome stays in it.
 
         Raises:
             ExecutionTimeoutError: it was not done in time.
             PromptEvaluationError: this thread runs an event loop, which the wait would stop.
         """
+        await self._settled(waiter, seconds)
 
-    @abstractmethod
+    async def _settled(self, future: Future[Any], seconds: float | None) -> None:
+        # Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions
+        # (`StopIteration`).
+        from asyncio import wait  # noqa: PLC0415
+
+        done = completed(future)
+        try:
+            await wait((done,), timeout=seconds)
+        finally:
+            done.cancel()
+        if not future.done():
+            raise ExecutionTimeoutError
+
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - whatever a handler returns
-        """Run a handler, an approver or a reconciler.
+        """Run a handler, an approver or a reconciler, as the table of this module specifies.
 
         Args:
             body: what is run; it returns an awaitable if `is_async` is true.
             is_async: whether the body is asynchronous.
             seconds: how long it may take; `None` for as long as it takes.
-            late: called once if the body overran and ends after all, but not if it ends because it was cancelled. It is
-                called on any thread, mostly the one on which the body ends, and in an empty context, because the call
-                of the body is over. That may be shortly before this raises. It must be quick; its exception is logged.
+            late: called once if the body overran and ends after all, but not if it ends because it was cancelled;
+                `None` to log what it raises. It is called on any thread, mostly the one on which the body ends, and in
+                an empty context, because the call of the body is over. That may be shortly before this raises. It must
+                be quick; its exception is logged.
 
         Raises:
             ExecutionTimeoutError: it took longer than `seconds`; it may still be running.
             CancelledElsewhereError: what it awaited was cancelled, and this task is not being cancelled.
             CancelledError: this task is being cancelled, whatever the body has made of that.
         """
+        if not is_async:
+            return await self._on_thread(body, seconds, late)
+        with _Cancellation():
+            return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
 
-    @abstractmethod
+    async def _on_thread(self, body: Callable[[], T], seconds: float | None, late: Late | None) -> T:
+        with _Cancellation():
+            ended = run_in_thread(body)
+            try:
+                await self._settled(ended, seconds)
+            except ExecutionTimeoutError:
+                # If the body has ended since the timeout, `late` is called at once.
+                ended.add_done_callback(partial(_notify, late))
+                raise
+            return ended.result()
+
+    async def _on_own_loop(self, body: Callable[[], Any], seconds: float, late: Late | None) -> Any:  # noqa: ANN401 - as above
+        # On a thread, because a loop waits for its threads and tasks, even for those that overran.
+        bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
+        # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
+        # ends first only if the body blocks its loop.
+        return await self._on_thread(lambda: run_on_new_loop(bounded()), seconds + 2 * _CLEAN_UP_SECONDS, late)
+
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run something that may wait for a disk or a server, and never for long.
 
-        A cancellation of the task, or an interrupt of the thread, is raised when it has ended.
+        On a thread of its own; on this one if there can be no other, because it has to be done. A cancellation of the
+        task, or an interrupt of the thread, is raised when it has ended.
         """
+        return await outlast(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run something that writes to a store; as `in_thread`, if writing there waits."""
@@ -169,105 +203,71 @@ class Blocking(ExecutionMode):
 
     inline = True
 
-    async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Block this thread until `waiter` is done."""
-        if loop_is_running():
-            raise PromptEvaluationError(
-                "another call holds the session or a resource, and waiting for it here would stop the event loop of "
-                f"this thread; {_ON_A_LOOP}"
-            )
-        if not allow_interrupts(partial(wait, (waiter,), timeout=_capped(seconds))).done:
+    async def begin(self) -> None:
+        """Begin at once."""
+
+    async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
+        """Block this thread until `waiter` is done; see `ExecutionMode.wait`."""
+        _refuse_on_loop(
+            "another call holds the session or a resource, and waiting for it here would stop the event loop of this "
+            "thread"
+        )
+        await self._settled(waiter, seconds)
+
+    async def _settled(self, future: Future[Any], seconds: float | None) -> None:
+        # The longest timeout that the system accepts is about three hundred years.
+        seconds = None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
+        if not allow_interrupts(partial(wait, (future,), timeout=seconds)).done:
             raise ExecutionTimeoutError
 
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
         """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
-        late = _guarded(late)
+        if is_async:
+            _refuse_on_loop(
+                "an `async def` function needs the event loop of this thread, which a blocking call would stop"
+            )
+        if seconds is not None:
+            return await (self._on_own_loop if is_async else self._on_thread)(body, seconds, late)
         if not is_async:
             with _Cancellation():
-                if seconds is None:
-                    return allow_interrupts(body)
-                return _within(run_in_thread(body), seconds, late=late)
-        if loop_is_running():
-            raise PromptEvaluationError(
-                "an `async def` function needs the event loop of this thread, which a blocking call would stop; "
-                f"{_ON_A_LOOP}"
-            )
-        if seconds is None:
-            from handrail.runtime.handler_loop import run_on_handler_loop  # noqa: PLC0415
+                return allow_interrupts(body)
+        from handrail.runtime.handler_loop import run_on_handler_loop  # noqa: PLC0415
 
-            coroutine = ASYNC.run(body, is_async=True, seconds=None)
-            try:
-                return run_on_handler_loop(coroutine)
-            finally:
-                drop_unawaited(coroutine)
-        # On a thread, because a loop waits for its threads and tasks, even for those that overran.
-        bounded = partial(ASYNC.run, body, is_async=True, seconds=seconds, late=late)
-        future = run_in_thread(lambda: run_on_new_loop(bounded()))
-        # The loop stops the body after `seconds` and waits one clean-up. The second clean-up is a margin: this wait
-        # ends first only if the body blocks its loop.
-        return _within(
-            future, seconds + 2 * _CLEAN_UP_SECONDS, late=None if late is None else partial(_pass_on_loop, late)
-        )
+        coroutine = ASYNC.run(body, is_async=True, seconds=None)
+        try:
+            return run_on_handler_loop(coroutine)
+        finally:
+            drop_unawaited(coroutine)
 
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run it on this thread."""
         return body()
 
 
-class Async(ExecutionMode):
-    """Everything happens on the running event loop, which is never blocked."""
-
-    inline = False
-
-    async def begin(self) -> None:
-        """Let the loop do other work first, if many calls have begun in this iteration of it."""
-        await turn_to_begin()
-
-    async def wait(self, waiter: Future[None], *, seconds: float | None) -> None:
-        """Suspend this task until `waiter` is done."""
-        await _settled(waiter, seconds=seconds)
+class Beside(ExecutionMode):
+    """As `ASYNC`, for calls of the synchronous entry, on the loop of this thread's handlers."""
 
     async def run(
         self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
     ) -> Any:  # noqa: ANN401 - as above
-        """Await `body`, or run it on its own thread; see `ExecutionMode.run`."""
-        late = _guarded(late)
-        with _Cancellation():
-            if is_async:
-                return await body() if seconds is None else await _bounded(body, seconds=seconds, late=late)
-            ended = run_in_thread(body)
-            try:
-                await _settled(ended, seconds=seconds)
-            except ExecutionTimeoutError:
-                # If the body has ended since the timeout, `late` is called at once.
-                if late is not None:
-                    ended.add_done_callback(late)
-                raise
-            return ended.result()
+        """As `ASYNC`; what is asynchronous and bounded in time runs as by `BLOCKING`, on a thread."""
+        if is_async and seconds is not None:  # the loop of the thread is kept, and would wait for a task that overruns
+            return await self._on_own_loop(body, seconds, late)
+        from asyncio import ensure_future  # noqa: PLC0415
 
-    async def in_thread(self, body: Callable[[], T]) -> T:
-        """Run it on a thread of its own; on this one if there can be no other, because it has to be done."""
-        return await outlast(run_in_thread_or_here(body))
+        # A handler that cancels its task does not cancel the call.
+        act = (lambda: ensure_future(body())) if is_async else body
+        return await super().run(act, is_async=is_async, seconds=seconds, late=late)
 
 
-class Beside(Async):
-    """As `Async`, for calls of the synchronous entry, on the loop of this thread's handlers."""
-
-    async def run(
-        self, body: Callable[[], Any], *, is_async: bool, seconds: float | None, late: Late | None = None
-    ) -> Any:  # noqa: ANN401 - as above
-        """As `Async`; what is asynchronous and bounded in time runs as by `Blocking`, on a thread."""
-        if not is_async or seconds is None:
-            from asyncio import ensure_future  # noqa: PLC0415
-
-            # A handler that cancels its task does not cancel the call.
-            act = (lambda: ensure_future(body())) if is_async else body
-            return await super().run(act, is_async=is_async, seconds=seconds, late=late)
-        # The loop of the thread is kept, and would wait for a task that overruns.
-        bounded = partial(BLOCKING.run, body, is_async=True, seconds=seconds, late=late)
-        return await super().run(lambda: run_to_completion(bounded()), is_async=False, seconds=None)
+def _refuse_on_loop(why: str) -> None:
+    if loop_is_running():
+        raise PromptEvaluationError(
+            f"{why}; on an event loop, await the asynchronous form: `execute_async`, `answer_async` or "
+            "`settle_open_async`"
+        )
 
 
 def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
@@ -277,7 +277,7 @@ def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None
 BLOCKING = Blocking()
 """The mode of the synchronous entry."""
 
-ASYNC = Async()
+ASYNC = ExecutionMode()
 """The mode of the asynchronous entry."""
 
 BESIDE = Beside()
@@ -297,9 +297,7 @@ async def run_to_end(
     if is_async:
         return await mode.run(body, is_async=True, seconds=seconds, late=late)
     started = time.monotonic()
-    returned = await mode.run(
-        body, is_async=False, seconds=seconds, late=None if late is None else partial(_ended, late)
-    )
+    returned = await mode.run(body, is_async=False, seconds=seconds, late=partial(_ended, late))
     if not inspect.isawaitable(returned):
         return returned
     left = None if seconds is None else seconds - (time.monotonic() - started)
@@ -328,16 +326,16 @@ def drop_unawaited(returned: object) -> None:
         returned.close()
 
 
-def _ended(late: Late, ended: Future[Any]) -> None:
+def _ended(late: Late | None, ended: Future[Any]) -> None:
     """Call `late` with what a body ended with, unless that is an awaitable: then the body has not ended."""
     if ended.exception() is None and inspect.isawaitable(ended.result()):
         drop_unawaited(ended.result())
     else:
-        late(ended)
+        (late or _log_late)(ended)
 
 
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, as the pipeline under `Blocking`, without an event loop."""
+    """Run a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
     with HeldInterrupts():
         try:
             if loop_is_running():
@@ -354,32 +352,21 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     )
 
 
-def _guarded(late: Late | None) -> Late | None:
-    """The same, called in an empty context; what it raises is logged."""
-    if late is None:
-        return None
-    call = late
-
-    def notify(ended: Future[Any]) -> None:
-        try:
-            Context().run(call, ended)
-        except Exception:  # noqa: BLE001 - logged, because the caller has gone
-            _log.exception("the late outcome of a handler that had timed out could not be recorded")
-
-    return notify
+def _notify(late: Late | None, ended: Future[Any] | asyncio.Future[Any]) -> None:
+    """Call `late` in an empty context, if the body was not cancelled; what it raises is logged."""
+    # A body that was stopped on a loop of its own has been passed on there, when its task ended.
+    stopped = ExecutionTimeoutError, CancelledElsewhereError
+    if ended.cancelled() or is_cancellation(ended.exception()) or isinstance(ended.exception(), stopped):
+        return
+    try:
+        Context().run(late or _log_late, cast("Future[Any]", ended))  # those of asyncio have the same methods
+    except Exception:  # noqa: BLE001 - logged, because the caller has gone
+        _log.exception("the late outcome of a handler that had timed out could not be recorded")
 
 
-def _within(future: Future[T], seconds: float, *, late: Late | None) -> T:
-    if not allow_interrupts(partial(wait, (future,), timeout=_capped(seconds))).done:
-        if late is not None:
-            future.add_done_callback(late)
-        raise ExecutionTimeoutError
-    return future.result()
-
-
-def _capped(seconds: float | None) -> float | None:
-    """A timeout that the system accepts; the longest is about three hundred years."""
-    return None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
+def _log_late(ended: Future[Any]) -> None:
+    if ended.exception() is not None:
+        _log.warning("a handler that had timed out ended with %r", ended.exception())
 
 
 def is_being_cancelled() -> bool:
@@ -411,7 +398,7 @@ def is_cancelled_elsewhere(error: BaseException) -> bool:
     return not isinstance(error, ReplyEndedError)
 
 
-def is_cancellation(error: BaseException) -> bool:
+def is_cancellation(error: BaseException | None) -> bool:
     """Whether an exception is the cancellation of a task; no module is imported for it."""
     if "asyncio" not in sys.modules:  # then it is not
         return False
@@ -453,30 +440,6 @@ class _Cancellation:
             raise CancelledError from error
 
 
-async def _settled(future: Future[Any], *, seconds: float | None) -> None:
-    """Suspend until what another thread completes is done; its outcome stays in it.
-
-    Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions (`StopIteration`).
-
-    Raises:
-        ExecutionTimeoutError: it was not done in time.
-    """
-    done = completed(future)
-    timer = None if seconds is None else done.get_loop().call_later(seconds, _expire, done)
-    try:
-        await done
-    finally:
-        if timer is not None:
-            timer.cancel()
-    if not future.done():
-        raise ExecutionTimeoutError
-
-
-def _expire(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
-
-
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
     from asyncio import ensure_future, wait  # noqa: PLC0415
 
@@ -485,23 +448,25 @@ async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: La
         finished, _ = await wait((task,), timeout=seconds)
     # The call itself was cancelled. `asyncio.wait` does not cancel the tasks that it waits for.
     except BaseException:
-        await _stop(task, _forget)
+        await _stop(task, None)
         raise
     if finished:
         return task.result()
-    await _stop(task, _forget if late is None else partial(_pass_on, late))
+    await _stop(task, late)
     raise ExecutionTimeoutError
 
 
-async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]], None]) -> None:
-    """Cancel a task and give it a moment to clean up; `ended` is called with it once it is done, now or later."""
+async def _stop(task: asyncio.Future[Any], late: Late | None) -> None:
+    """Cancel a task and give it a moment to clean up; `late` is called once it is done, now or later."""
     from asyncio import wait  # noqa: PLC0415
 
     if task.done():
         return
     _LEFT_BEHIND.add(task)
     task.add_done_callback(_LEFT_BEHIND.discard)
-    task.add_done_callback(ended)  # before the callback of the wait below, so it is called before that returns
+    task.add_done_callback(
+        partial(_notify, late)
+    )  # before the callback of the wait below, so it is called before that returns
     task.cancel()
     with Shield():  # AnyIO would cancel this wait at once, if it has cancelled the call
         await wait((task,), timeout=_CLEAN_UP_SECONDS)
@@ -509,24 +474,6 @@ async def _stop(task: asyncio.Future[Any], ended: Callable[[asyncio.Future[Any]]
 
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
 """Tasks that are being stopped; an event loop keeps only weak references to its tasks."""
-
-
-def _forget(task: asyncio.Future[Any]) -> None:
-    # Reading the exception keeps asyncio from logging that it was never retrieved.
-    if not task.cancelled() and task.exception() is not None:
-        _log.warning("a handler that had timed out ended with %r", task.exception())
-
-
-def _pass_on(late: Late, task: asyncio.Future[Any]) -> None:
-    if task.cancelled():
-        return
-    ended: Future[Any] = Future()
-    error = task.exception()
-    if error is None:
-        ended.set_result(task.result())
-    else:
-        ended.set_exception(error)
-    late(ended)
 
 
 async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
@@ -551,14 +498,3 @@ async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
             await outlast(work)
         raise
     return work.result()
-
-
-def _pass_on_loop(late: Late, loop: Future[Any]) -> None:
-    """Call `late` for a body that blocked its event loop, so that it could not be stopped there.
-
-    A body that was stopped there calls `late` itself.
-    """
-    from asyncio import CancelledError  # noqa: PLC0415
-
-    if not isinstance(loop.exception(), ExecutionTimeoutError | CancelledElsewhereError | CancelledError):
-        late(loop)
