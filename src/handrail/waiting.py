@@ -99,8 +99,6 @@ class _Detached(Generic[T]):
         ended: completed with the outcome of the coroutine.
     """
 
-    __slots__ = ("_coroutine", "ended")
-
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self.ended: Future[T] = Future()
@@ -176,8 +174,12 @@ def _run_to(outcome: Future[T], context: Context, body: Callable[[], T]) -> None
         outcome.set_result(returned)
 
 
-async def outlast(future: Future[T]) -> T:
+async def outlast(future: Future[T], stop: Callable[[], object] | None = None) -> T:
     """Await what a thread completes; a task that is cancelled meanwhile waits until it is done all the same.
+
+    Args:
+        future: what a thread completes.
+        stop: has the thread end soon; called when the task is cancelled.
 
     Raises:
         CancelledError: the task was cancelled; it is done by then.
@@ -192,6 +194,8 @@ async def outlast(future: Future[T]) -> T:
             with nullcontext() if cancelled is None else Shield():
                 await completed(future)
         except CancelledError as error:
+            if stop is not None and cancelled is None:
+                stop()
             cancelled = cancelled or error
         except BaseException:  # its loop was closed, and the coroutine is too: nothing can be awaited any more
             block_until_done(future)
@@ -220,8 +224,6 @@ class Shield:
 
     The loop would be busy with that for as long as the task waits. `asyncio` cancels the task in the block, too.
     """
-
-    __slots__ = ("_scope",)
 
     def __enter__(self) -> None:
         make = getattr(sys.modules.get("anyio"), "CancelScope", None)

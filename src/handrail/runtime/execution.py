@@ -29,19 +29,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from contextvars import Context
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from handrail.errors import PromptEvaluationError
 from handrail.interrupts import HeldInterrupts, allow_interrupts, raise_held_interrupt
 from handrail.loop_guard import allow_waiting, loop_is_running
 from handrail.redaction import redacted_logger
-from handrail.transaction import Transaction, UnitOfWork, UnitStore
+from handrail.transaction import Transaction, UnitStore
 from handrail.transaction.commit import Apply, apply_detached
-from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import (
     Shield,
     completed,
@@ -51,7 +48,6 @@ from handrail.waiting import (
     run_in_thread,
     run_in_thread_or_here,
     run_on_new_loop,
-    turn_to_begin,
 )
 
 if TYPE_CHECKING:
@@ -87,10 +83,6 @@ class ExecutionMode:
     """
 
     inline: ClassVar[bool] = False
-
-    async def begin(self) -> None:
-        """Wait until a call may begin: the loop does other work first, if many have begun in this iteration of it."""
-        await turn_to_begin()
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
         """Wait until `waiter` is done; its outcome stays in it.
@@ -173,7 +165,7 @@ class ExecutionMode:
 
         A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
         """
-        return None if self.inline or not store.waits else _apply_async
+        return None if self.inline or not store.waits else lambda units, unit: units.apply_async(unit)
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
@@ -202,9 +194,6 @@ class Blocking(ExecutionMode):
     """Everything happens on the calling thread, and nothing suspends."""
 
     inline = True
-
-    async def begin(self) -> None:
-        """Begin at once."""
 
     async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
         """Block this thread until `waiter` is done; see `ExecutionMode.wait`."""
@@ -268,10 +257,6 @@ def _refuse_on_loop(why: str) -> None:
             f"{why}; on an event loop, await the asynchronous form: `execute_async`, `answer_async` or "
             "`settle_open_async`"
         )
-
-
-def _apply_async(store: UnitStore, unit: UnitOfWork) -> Awaitable[Refusal | None]:
-    return store.apply_async(unit)
 
 
 BLOCKING = Blocking()
@@ -338,10 +323,7 @@ def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
     with HeldInterrupts():
         try:
-            if loop_is_running():
-                allow_waiting(partial(coroutine.send, None))
-            else:
-                coroutine.send(None)
+            allow_waiting(partial(coroutine.send, None))
         except StopIteration as end:
             returned: T = end.value
             return returned
@@ -424,14 +406,10 @@ class _Cancellation:
     or another exception is raised, so that the `asyncio.timeout` or the task group that asked for it learns of it.
     """
 
-    __slots__ = ("_before",)
-
     def __enter__(self) -> None:
         self._before = _cancellations()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is not None and is_cancelled_elsewhere(error):
             raise CancelledElsewhereError from error
         if (error is None or isinstance(error, Exception)) and _cancellations() > self._before:
@@ -474,27 +452,3 @@ async def _stop(task: asyncio.Future[Any], late: Late | None) -> None:
 
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
 """Tasks that are being stopped; an event loop keeps only weak references to its tasks."""
-
-
-async def run_stoppable(body: Callable[[], T], stop: Callable[[], object]) -> T:
-    """Run a body on a thread of its own; if this task is cancelled, have it stopped, and wait for its end.
-
-    Args:
-        body: what is run.
-        stop: has the body end soon; it is called while the body runs, or before it begins.
-
-    Raises:
-        CancelledError: the task was cancelled; the body has ended by then.
-        Exception: what the body raises.
-    """
-    from asyncio import CancelledError  # noqa: PLC0415
-
-    work = run_in_thread(body)
-    try:
-        await completed(work)
-    except CancelledError:
-        stop()
-        with suppress(Exception):  # the cancellation is raised, whatever the body has ended with
-            await outlast(work)
-        raise
-    return work.result()

@@ -22,7 +22,7 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
@@ -53,17 +53,15 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """
     raise_held_interrupt()  # here, where no loop has to be closed for it
     loop = _loop_of_thread()
-    keep = False
+    is_kept = loop.is_kept
     try:
-        returned = allow_interrupts(partial(loop.run, coroutine))
-        keep = True
-        return returned
-    except Exception:
-        keep = True
+        return allow_interrupts(partial(loop.run, coroutine))
+    except BaseException as error:
+        # A loop that was interrupted is in a state that is not known.
+        is_kept = is_kept and isinstance(error, Exception)
         raise
     finally:
-        # A loop that was interrupted is in a state that is not known.
-        if not (keep and loop.is_kept):
+        if not is_kept:
             _close_loop()
 
 
@@ -119,7 +117,7 @@ async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
-async def cancel_all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
     """Cancel the tasks that have not ended, and wait until they have."""
     for task in tasks:
         task.cancel()  # does nothing to one that has ended
@@ -134,19 +132,14 @@ class _HandlerLoop:
         is_kept: whether it is one of those that the process keeps.
     """
 
-    __slots__ = ("_is_closed", "is_kept", "process", "runner")
-
     def __init__(self) -> None:
-        self._is_closed = False
         self.process = os.getpid()
         # With a factory the runner does not make it the current loop of the thread.
         self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self.runner.get_loop()  # makes it now, where Ctrl-C is held back: a loop that is half made cannot be closed
-        try:
-            _FREE.pop()
-            self.is_kept = True
-        except IndexError:
-            self.is_kept = False
+        self.is_kept = False
+        with suppress(IndexError):
+            self.is_kept = _FREE.pop()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         loop = self.runner.get_loop()
@@ -158,11 +151,8 @@ class _HandlerLoop:
             loop.set_exception_handler(None)
 
     def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
         if self.is_kept:
-            _FREE.append(None)
+            _FREE.append(True)
         loop = self.runner.get_loop()
         try:
             loop.run_until_complete(loop.shutdown_asyncgens())
@@ -182,23 +172,22 @@ class _EndOfThread:
         loop: the loop.
     """
 
-    __slots__ = ("loop",)
-
     def __init__(self, loop: _HandlerLoop) -> None:
         self.loop = loop
 
     def __del__(self) -> None:
         # In a child that another thread has forked off, closing it would stop the loop of the parent, with which it
         # shares the descriptors that it waits on.
-        if self.loop.process == os.getpid():
-            self.loop.close()
-        else:
+        if self.loop.process != os.getpid():
             _OF_PARENT.append(self.loop.runner)
+            return
+        with suppress(RuntimeError):  # an interrupt has left it running, or the interpreter is about to end
+            self.loop.close()
 
 
 def _loop_of_thread() -> _HandlerLoop:
     # A function of its own, because a traceback of a handler has the frames of its callers.
-    end = _THREAD.end
+    end: _EndOfThread | None = getattr(_THREAD, "end", None)
     if end is None or end.loop.process != os.getpid():
         end = _THREAD.end = _EndOfThread(_HandlerLoop())
     return end.loop
@@ -206,34 +195,25 @@ def _loop_of_thread() -> _HandlerLoop:
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:
     """Cancel what a handler has left, and await it; as `asyncio.run` does."""
-    for task in left:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    loop.run_until_complete(cancel_all(left))
     for task in left:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task that a handler had left failed when it was cancelled"
             loop.call_exception_handler({"message": message, "exception": error, "task": task})
 
 
-class _Thread(threading.local):
-    """What closes the loop of a thread; `None` before its first call of an `async def` handler."""
-
-    end: _EndOfThread | None = None
-
-
-_FREE: deque[None] = deque([None] * MOST_KEPT)
+_FREE: deque[bool] = deque([True] * MOST_KEPT)
 """An item for each loop that may still be kept. Not a lock: a thread that has it would not release it in a child."""
 
-_THREAD = _Thread()
+_THREAD = threading.local()
+"""Its `end` is what closes the loop of a thread, from the first call of an `async def` handler on."""
+
 _OF_PARENT: list[asyncio.Runner] = []
 """Loops of the process that this one was forked off; they are never closed here."""
 
 
 def _close_loop() -> None:
-    end, _THREAD.end = _THREAD.end, None
-    if end is not None and end.loop.process == os.getpid():
-        with suppress(RuntimeError):  # an interrupt has left it running, or the interpreter is about to end
-            end.loop.close()
+    _THREAD.end = None  # nothing else refers to it
 
 
 # Before the interpreter ends: it does not clear what is local to its main thread until modules are gone.

@@ -60,6 +60,7 @@ from handrail.runtime.steps import (
     unknown_tool,
 )
 from handrail.session.call_ref import ToolCall
+from handrail.waiting import turn_to_begin
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
 LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _, _ = Step
@@ -84,7 +85,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         BaseException: what is not an `Exception` propagates. In either case the call is rolled back and recorded first.
     """
     if not mode.inline:
-        await mode.begin()
+        await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
         if fast.MAY_BE_STRAIGHT and run.is_straight:

@@ -25,7 +25,7 @@ from handrail.errors import PromptValidationError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.execution import run_stoppable
+from handrail.waiting import outlast, run_in_thread
 
 if TYPE_CHECKING:
     from handrail.contrib.tools.python.monty import Evaluation
@@ -154,7 +154,7 @@ class PythonHandler:
         # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
         evaluation = Evaluation(self.settings)
         # The call is rolled back when this function returns, so no function for files must run after that.
-        return await run_stoppable(lambda: self._carry_out(params, context, evaluation), evaluation.stop)
+        return await outlast(run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop)
 
     def _carry_out(
         self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation

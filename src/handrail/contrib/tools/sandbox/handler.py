@@ -14,8 +14,8 @@ from handrail.errors import EffectUncertain, FilesystemError, SandboxError, Tool
 from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.execution import run_stoppable
 from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
 
 _log = redacted_logger("handrail")
 
@@ -112,7 +112,7 @@ class SandboxHandler:
         sandbox = context.resources.get(Sandbox)
         reach = ProgramReach.of(params, context, sandbox.filesystem.root)
         # The changes of the call are rolled back when this function returns, so the command must have ended by then.
-        return await run_stoppable(lambda: self._carry_out(params, reach, run, sandbox), run.stop)
+        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
 
     def _carry_out(
         self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox

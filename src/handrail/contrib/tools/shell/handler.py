@@ -29,9 +29,9 @@ from handrail.filesystem.paths import below_root, normalise
 from handrail.programs.program import Program
 from handrail.prompt import ToolContext, ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.execution import run_stoppable
 from handrail.serde.formatting import count_noun
 from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
 
 _log = redacted_logger("handrail")
 
@@ -135,7 +135,7 @@ class ShellHandler:
         run = ProgramRun(context.clock, self.terms.new_id(), live=notifying("shell_run", context))
         reach = ProgramReach.of(params, context, self.root)
         # The changes of the call are rolled back when this function returns, so the program must have ended by then.
-        return await run_stoppable(lambda: self._carry_out(params, reach, run), run.stop)
+        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
 
     def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
         command = _checked(params.command)
