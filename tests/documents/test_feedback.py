@@ -31,7 +31,7 @@ import pytest
 from handrail import tool
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, PromptValidationError
-from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
 from handrail.limits import Budget, BudgetTracker, TokenUsage
 from handrail.prompt import (
     BudgetFeedback,
@@ -170,14 +170,14 @@ def test_a_file_is_answered_once_by_each_provider() -> None:
 
 
 def test_a_failure_to_look_for_a_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The other conditions of the trigger still apply."""
+    """The call has no feedback of that provider, whatever other conditions its trigger has."""
 
     class Failing(InMemoryFilesystem):
-        def exists(self, path: str) -> bool:
-            raise OSError(path)
+        def glob(self, pattern: str) -> tuple[FileStat, ...]:
+            raise OSError(pattern)
 
-    run = executor(note("a", FeedbackTrigger(on_file="x", every_calls=1)), files=Failing())
-    assert said(run)
+    watching, other = (FeedbackTrigger(on_file=path, every_calls=1) for path in ("x", None))
+    assert said(executor(note("a", watching), note("b", other), files=Failing())).count("This is") == 1
     assert len(caplog.records) == 1
 
 

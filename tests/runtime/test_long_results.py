@@ -99,7 +99,7 @@ def test_all_of_it_can_be_read(wording: Wording) -> None:
 
 
 def test_a_text_is_looked_for(wording: Wording) -> None:
-    """What is shown begins shortly before it, and the places of the next ones are named."""
+    """What is shown begins shortly before it, and it is said how many follow, and from where on."""
     door = desk(Session())
     fetched(door)
     assert read(door, call="call-1", find="line 1234", limit=230).content == wording

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from handrail.errors import ToolValidationError, VisibilityExpansionRequired
 from handrail.prompt import Prompt, RenderedPrompt, Tool, ToolContext, ToolResult
@@ -59,15 +60,10 @@ class OpenSections:
     closed: tuple[str, ...] = ()
     reply: str | None = None
 
-    def with_opened(self, paths: Collection[str], reply: str | None) -> OpenSections:
-        """The same with some sections open."""
-        opened, closed = {*self.opened, *paths}, {*self.closed}.difference(paths)
-        return replace(self, opened=tuple(sorted(opened)), closed=tuple(sorted(closed)), reply=reply)
-
-    def with_closed(self, paths: Collection[str], reply: str | None) -> OpenSections:
-        """The same with some sections closed."""
-        opened, closed = {*self.opened}.difference(paths), {*self.closed, *paths}
-        return replace(self, opened=tuple(sorted(opened)), closed=tuple(sorted(closed)), reply=reply)
+    def changed(self, reply: str | None, *, opened: Collection[str] = (), closed: Collection[str] = ()) -> OpenSections:
+        """The same with some sections opened or closed by a reply."""
+        all_opened, all_closed = {*self.opened, *opened}.difference(closed), {*self.closed, *closed}.difference(opened)
+        return replace(self, opened=tuple(sorted(all_opened)), closed=tuple(sorted(all_closed)), reply=reply)
 
 
 _PATHS = {"min_length": 1, "max_length": MAX_SECTION_PATHS}
@@ -133,21 +129,6 @@ class PromptRendering:
         brought: names of tools that are in no prompt, each with the path of the section that brings it.
     """
 
-    __slots__ = (
-        "_joined",
-        "_origin",
-        "_renderings",
-        "_session",
-        "_start_open",
-        "_tools",
-        "beside",
-        "brought",
-        "may_change",
-        "paths",
-        "prompt",
-        "start",
-    )
-
     def __init__(self, prompt: Prompt[Any], session: Session, rendered: RenderedPrompt[Any] | None = None) -> None:
         """Begin with a rendering of the prompt.
 
@@ -165,9 +146,13 @@ class PromptRendering:
         self.paths: frozenset[str] = frozenset(each.path for each in self.start.sections)
         self.may_change: bool = bool(self.paths)
         self._start_open = frozenset(each.path for each in self.start.sections if each.is_open)
-        # Replaced and never changed, so that readers need no lock.
-        self._renderings: dict[frozenset[str], RenderedPrompt[Any]] = {self._start_open: self.start}
-        self._tools: _SectionTools | None = None
+
+        def render(paths: frozenset[str]) -> RenderedPrompt[Any]:
+            return prompt.render(open=paths)
+
+        # There are few sets of open sections that matter at one time: the newest and the one before it.
+        self._rendered = lru_cache(_MOST_RENDERINGS)(render)
+        self._tools: tuple[Tool[Any, Any], ...] | None = None
         self._origin: PromptRendering | None = None
         self._joined: frozenset[str] = frozenset()
         self.beside: tuple[PromptRendering, ...] = ()
@@ -190,28 +175,16 @@ class PromptRendering:
             other._joined |= {self.start.name}
             self.beside += (other,)
 
-    @property
-    def now(self) -> RenderedPrompt[Any]:
-        """The prompt with the sections that are open now."""
-        return self.seen_by(None)
+    def seen_by(self, reply: str | None = None) -> RenderedPrompt[Any]:
+        """The prompt as the calls of a reply see it; `None` for as it is now, as for a call that belongs to none."""
+        return self.rendered_for(self.decided(except_by=reply)) if self.may_change else self.start
 
-    def seen_by(self, reply: str | None) -> RenderedPrompt[Any]:
-        """The prompt as the calls of a reply see it; `None` for a call that belongs to none."""
-        if not self.may_change:
-            return self.start
-        return self.rendered_for(self._decided(except_by=reply))
-
-    @property
-    def sections(self) -> tuple[SummarizedSection, ...]:
-        """The sections with a summary as they are now, with those of the prompts beside this one."""
-        return self.sections_seen_by(None)
-
-    def sections_seen_by(self, reply: str | None) -> tuple[SummarizedSection, ...]:
-        """The same as the calls of a reply see them."""
+    def sections(self, reply: str | None = None) -> tuple[SummarizedSection, ...]:
+        """The sections with a summary, with those of the prompts beside this one; as the calls of a reply see them."""
         if self._origin is not None:
-            return self.start.sections or self._origin.sections_seen_by(reply)
+            return self.start.sections or self._origin.sections(reply)
         own = self.seen_by(reply).sections
-        return (*own, *(each for other in self.beside for each in other.sections_seen_by(reply)))
+        return (*own, *(each for other in self.beside for each in other.sections(reply)))
 
     @property
     def tools(self) -> tuple[Tool[Any, Any], ...]:
@@ -221,11 +194,11 @@ class PromptRendering:
         sections = self._all_sections()
         if not sections:
             return ()
-        if self._tools is None:
-            self._tools = _SectionTools.of(self)
-        opening = (self._tools.open, self._tools.close) if any(each.brings_tools for each in sections) else ()
-        reading = () if all(each.brings_tools for each in sections) else (self._tools.read,)
-        return (*opening, *reading)
+        self._tools = self._tools or _section_tools(self)
+        *opening, reading = self._tools
+        if not any(each.brings_tools for each in sections):
+            return (reading,)
+        return tuple(opening) if all(each.brings_tools for each in sections) else self._tools
 
     @property
     def names(self) -> SectionTools:
@@ -236,8 +209,8 @@ class PromptRendering:
 
     def all_open(self) -> OpenSections | None:
         """What would have to be decided for all sections to be open; `None` if they are."""
-        closed = [each.path for each in self.sections if not each.is_open]
-        return self.decided.with_opened(closed, None) if closed else None
+        closed = [each.path for each in self.sections() if not each.is_open]
+        return self.decided().changed(None, opened=closed) if closed else None
 
     def opening(self, error: VisibilityExpansionRequired, reply: str | None) -> OpenSections | None:
         """The item that opens the sections that an exception names; `None` if one of them cannot be opened here.
@@ -254,7 +227,7 @@ class PromptRendering:
         if not error.section_keys or not known.issuperset(error.section_keys):
             return None
         paths = {each.path for asked in error.section_keys for each in with_ancestors(asked, sections)}
-        decided = self.decided.with_opened(paths, reply)
+        decided = self.decided().changed(reply, opened=paths)
         for each in (self, *self.beside):
             each.rendered_for(decided)
         return decided
@@ -269,17 +242,13 @@ class PromptRendering:
 
     def closed_section_of(self, tool: str, reply: str | None) -> str | None:
         """The path of the section that has to be opened for a tool; `None` if no closed section brings it."""
-        sections = self.sections_seen_by(reply)
+        sections = self.sections(reply)
         brought = (self._origin or self).brought
-        closed = {each.path for each in sections if not each.is_open}
-        # Of nested closed sections the innermost is opened, and with it those above it.
+        closed = frozenset(each.path for each in sections if not each.is_open)
         bringing = (each.path for each in sections if tool in each.tools or brought.get(tool) == each.path)
-        return max((path for path in bringing if _is_hidden(path, closed)), key=len, default=None)
-
-    @property
-    def decided(self) -> OpenSections:
-        """What has been decided about the sections until now."""
-        return self._decided()
+        hidden = (path for path in bringing if path in closed or closed_above(tuple(path.split(".")), closed))
+        # Of nested closed sections the innermost is opened, and with it those above it.
+        return max(hidden, key=len, default=None)
 
     def section(self, path: str, field: str) -> SummarizedSection:
         """The section with a summary that the model names.
@@ -291,7 +260,7 @@ class PromptRendering:
         Raises:
             ToolValidationError: there is none.
         """
-        sections = self.sections
+        sections = self.sections()
         found = next((each for each in sections if each.path == path), None)
         if found is None:
             hint = section_hint(path, [each.path for each in sections])
@@ -301,13 +270,15 @@ class PromptRendering:
     def text_of(self, path: str) -> str:
         """The text of a section as when it is open; those below it as they are now."""
         owner = next(each for each in (self, *self.beside) if path in each.paths)
-        return owner.prompt.section_text(path, open=frozenset(each.path for each in owner.now.sections if each.is_open))
+        return owner.prompt.section_text(
+            path, open=frozenset(each.path for each in owner.seen_by().sections if each.is_open)
+        )
 
     def _all_sections(self) -> tuple[SummarizedSection, ...]:
         """The sections with a summary, as they were at the start."""
         return (*self.start.sections, *(each for other in self.beside for each in other.start.sections))
 
-    def _decided(self, *, except_by: str | None = None) -> OpenSections:
+    def decided(self, *, except_by: str | None = None) -> OpenSections:
         """The newest item, or the newest that calls of another reply have written."""
         for each in reversed(self._session[OpenSections]):
             if self._is_mine(each) and (except_by is None or each.reply != except_by):
@@ -323,69 +294,56 @@ class PromptRendering:
         Raises:
             PromptRenderError: it cannot be rendered so.
         """
-        shown = (self._start_open | self.paths.intersection(decided.opened)).difference(decided.closed)
-        found = self._renderings.get(shown)
-        if found is None:
-            found = self.prompt.render(open=shown)
-            # The oldest goes: there are few sets that matter at one time, the newest and the one before it.
-            kept = [*self._renderings.items()][-(_MOST_RENDERINGS - 1) :]
-            self._renderings = {**dict(kept), shown: found}
-        return found
+        paths = (self._start_open | self.paths.intersection(decided.opened)).difference(decided.closed)
+        return self.start if paths == self._start_open else self._rendered(paths)
 
 
-class _SectionTools(NamedTuple):
+def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
     """The tools by which a model opens, closes and reads the sections of a run."""
+    names = rendering.names
 
-    open: Tool[OpenRequest, None]
-    close: Tool[CloseRequest, None]
-    read: Tool[ReadRequest, str]
-
-    @staticmethod
-    def of(rendering: PromptRendering) -> _SectionTools:
-        names = rendering.names
-
-        def open_sections(params: OpenRequest, *, context: ToolContext) -> ToolResult[None]:
-            asked = _named(rendering, params.paths)
-            if all(each.is_open for each in asked) or rendering.has_opened(asked, context.call):
-                return ToolResult.ok(None, opened_text(params.paths))
-            raise VisibilityExpansionRequired(
-                f"the model asks to open {enumerated(params.paths, limit=_LONGEST_LIST)}",
-                section_keys=params.paths,
-                reason=params.reason,
-                requested_overrides={each.path: "open" for each in asked},
-            )
-
-        def close_sections(params: CloseRequest, *, context: ToolContext) -> ToolResult[None]:
-            _named(rendering, params.paths)
-            context.session[OpenSections].append(rendering.decided.with_closed(params.paths, context.reply))
-            return ToolResult.ok(None, f"Closed: {_listed(params.paths)}.")
-
-        def read_section(params: ReadRequest, *, context: ToolContext) -> ToolResult[str]:  # noqa: ARG001
-            if rendering.section(params.path, "$.path").brings_tools:
-                raise ToolValidationError(f"$.path: {params.path} has tools; open it with {names.open}")
-            return ToolResult.ok(rendering.text_of(params.path))
-
-        return _SectionTools(
-            Tool[OpenRequest, None](
-                name=names.open,
-                description="Open closed sections: the next request has their text and their tools.",
-                handler=open_sections,
-                accepts_overrides=False,
-            ),
-            Tool[CloseRequest, None](
-                name=names.close,
-                description="Close sections that are not needed any more, with their tools.",
-                handler=close_sections,
-                accepts_overrides=False,
-            ),
-            Tool[ReadRequest, str](
-                name=names.read,
-                description="Read the text of a closed section. It stays closed.",
-                handler=read_section,
-                effect="read",
-                accepts_overrides=False,
-            ),
+    def open_sections(params: OpenRequest, *, context: ToolContext) -> ToolResult[None]:
+        asked = _named(rendering, params.paths)
+        if all(each.is_open for each in asked) or rendering.has_opened(asked, context.call):
+            return ToolResult.ok(None, opened_text(params.paths))
+        raise VisibilityExpansionRequired(
+            f"the model asks to open {enumerated(params.paths, limit=_LONGEST_LIST)}",
+            section_keys=params.paths,
+            reason=params.reason,
+            requested_overrides={each.path: "open" for each in asked},
         )
+
+    def close_sections(params: CloseRequest, *, context: ToolContext) -> ToolResult[None]:
+        _named(rendering, params.paths)
+        context.session[OpenSections].append(rendering.decided().changed(context.reply, closed=params.paths))
+        return ToolResult.ok(None, f"Closed: {_listed(params.paths)}.")
+
+    def read_section(params: ReadRequest, *, context: ToolContext) -> ToolResult[str]:  # noqa: ARG001
+        if rendering.section(params.path, "$.path").brings_tools:
+            raise ToolValidationError(f"$.path: {params.path} has tools; open it with {names.open}")
+        return ToolResult.ok(rendering.text_of(params.path))
+
+    return (
+        Tool[OpenRequest, None](
+            name=names.open,
+            description="Open closed sections: the next request has their text and their tools.",
+            handler=open_sections,
+            accepts_overrides=False,
+        ),
+        Tool[CloseRequest, None](
+            name=names.close,
+            description="Close sections that are not needed any more, with their tools.",
+            handler=close_sections,
+            accepts_overrides=False,
+        ),
+        Tool[ReadRequest, str](
+            name=names.read,
+            description="Read the text of a closed section. It stays closed.",
+            handler=read_section,
+            effect="read",
+            accepts_overrides=False,
+        ),
+    )
 
 
 def _named(rendering: PromptRendering, paths: Sequence[str]) -> tuple[SummarizedSection, ...]:
@@ -395,7 +353,7 @@ def _named(rendering: PromptRendering, paths: Sequence[str]) -> tuple[Summarized
         ToolValidationError: one does not exist.
     """
     asked = [rendering.section(path, f"$.paths[{place}]").path for place, path in enumerate(paths)]
-    sections = rendering.sections
+    sections = rendering.sections()
     return tuple(dict.fromkeys(each for path in asked for each in with_ancestors(path, sections)))
 
 
@@ -433,7 +391,3 @@ def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, render
             "needed."
         )
     return ToolMessage(call.id, result.render(), result.success, result)
-
-
-def _is_hidden(path: str, closed: Collection[str]) -> bool:
-    return path in closed or closed_above(tuple(path.split(".")), frozenset(closed)) is not None

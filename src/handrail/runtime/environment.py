@@ -20,7 +20,7 @@ from handrail.resources import ResourceContext
 from handrail.runtime.disclosure import OpenSections, PromptRendering
 from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.long_results import READER, has_cut_results, result_reader
+from handrail.runtime.long_results import READER, CutResult, result_reader
 from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
@@ -290,7 +290,7 @@ class Environment:
         unbound = session.unbound
         # Also beside the tools of closed sections, which may be opened later.
         taken = {tool.name for tool, _ in prompt.template.placed_tools()}.union(
-            tool.name for tool in rendering.now.tools
+            tool.name for tool in rendering.seen_by().tools
         )
         begun = cls(
             prompt=prompt,
@@ -347,7 +347,7 @@ class Environment:
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:
         """The prompt as the model receives it with the next request."""
-        return self.rendering.now
+        return self.rendering.seen_by()
 
     def with_rendered(self, rendered: RenderedPrompt[Any]) -> Environment:
         """The same run with another prompt, which shows what it shows whatever is opened."""
@@ -364,7 +364,7 @@ class Environment:
 
         The latter is added once the result of a call of the session has been cut.
         """
-        if not has_cut_results(self.session):
+        if not self.session[CutResult]:
             return self.rendering.tools
         return (*self.rendering.tools, result_reader(self.reader_name, untrusted=len(self.session[Tainted]) > 0))
 

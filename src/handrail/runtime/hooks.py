@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
 from handrail.errors.developer import DeveloperMistake
@@ -53,7 +53,6 @@ MOST_COMPARED = 200
 MAX_MISSING_CHARS = 4_000
 """The longest text with which a model is sent back, in characters; a longer one is cut."""
 
-_WILD = frozenset("*?[")
 _CURE = "Return what the model is to read; a tool or a reducer writes."
 
 _log = redacted_logger("handrail.runtime")
@@ -121,24 +120,21 @@ def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
     return message._replace(content=f"{message.content}\n\n{text}", parts=parts, feedback=text)
 
 
-class FeedbackHook:
+class FeedbackHook(NamedTuple):
     """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session.
 
-    Args:
+    Attributes:
         view: the run as providers see it.
         providers: the providers of the prompt.
     """
 
-    __slots__ = ("_providers", "_view")
-
-    def __init__(self, view: RunView, providers: Sequence[FeedbackProvider]) -> None:
-        self._view = view
-        self._providers = tuple(providers)
+    view: RunView
+    providers: Sequence[FeedbackProvider]
 
     def with_given(self, message: ToolMessage, ref: CallRef) -> ToolMessage:
         """The message of a call that is made again, with the feedback that it has been given."""
-        items = (each for each in self._view.session[FeedbackGiven] if each.ref == ref)
-        return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self._view.prompt))
+        items = (each for each in self.view.session[FeedbackGiven] if each.ref == ref)
+        return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self.view.prompt))
 
     async def with_new(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
         """The message of a call that has just been recorded, with the feedback that is due.
@@ -152,7 +148,7 @@ class FeedbackHook:
             mode: how to wait and to run what may take long.
         """
         texts: list[str] = []
-        for provider in self._providers:
+        for provider in self.providers:
             try:
                 texts.append(await self._ask(provider, call, ref, mode, success=message.success))
             except Exception:  # noqa: BLE001 - logged, because the call is over
@@ -170,7 +166,7 @@ class FeedbackHook:
         """
         from handrail.prompt import Feedback, FeedbackContext  # noqa: PLC0415
 
-        view, trigger = self._view, provider.trigger
+        view, trigger = self.view, provider.trigger
         last = next(self._newest_first(provider.name), None)
         recorded = len(view.session[ToolInvoked])
         calls = recorded - (0 if last is None else last.calls)
@@ -194,8 +190,8 @@ class FeedbackHook:
         return text
 
     def _newest_first(self, provider: str) -> Iterator[FeedbackGiven]:
-        whose = self._view.prompt, provider
-        return (each for each in reversed(self._view.session[FeedbackGiven]) if (each.prompt, each.provider) == whose)
+        whose = self.view.prompt, provider
+        return (each for each in reversed(self.view.session[FeedbackGiven]) if (each.prompt, each.provider) == whose)
 
     def _applies(
         self, trigger: FeedbackTrigger, last: FeedbackGiven | None, calls: int, call: ToolCall, *, success: bool
@@ -203,10 +199,10 @@ class FeedbackHook:
         """Whether a trigger applies, whatever files there are; `calls` is how many there were since the last one."""
         if trigger.every_calls is not None and calls >= trigger.every_calls:
             return True
-        records = self._view.session[ToolInvoked]
+        records = self.view.session[ToolInvoked]
         if trigger.every is not None:
             since = records[0].at if last is None else last.at
-            if self._view.clock.now() - since >= trigger.every:
+            if self.view.clock.now() - since >= trigger.every:
                 return True
         if trigger.on_repeated_failure is None or success:
             return False
@@ -216,17 +212,10 @@ class FeedbackHook:
 
     def _appeared(self, provider: str, pattern: str) -> tuple[str, ...]:
         """The paths that match and have not had feedback of the provider yet, sorted."""
-        filesystem = self._view.filesystem
+        filesystem = self.view.filesystem
         if filesystem is None:
             return ()
-        try:
-            if _WILD.isdisjoint(pattern):
-                paths = {pattern} if filesystem.exists(pattern) else set[str]()
-            else:
-                paths = {each.path for each in filesystem.glob(pattern)}
-        except Exception:  # noqa: BLE001 - logged; the other conditions of the trigger still apply
-            _log.exception("feedback %s cannot look for %s", provider, pattern)
-            return ()
+        paths = {each.path for each in filesystem.glob(pattern)}
         return tuple(sorted(paths.difference(*(each.files for each in self._newest_first(provider)))))
 
 
@@ -263,14 +252,12 @@ async def check_answer(
 
 def _is_over(view: RunView) -> bool:
     """Whether nothing can follow, because the deadline has passed or the budget is exceeded."""
-    if view.deadline is not None and view.deadline.expired:
-        return True
     try:
         if view.budget_tracker is not None:
             view.budget_tracker.check()
     except (BudgetExceededError, DeadlineExceededError):
         return True
-    return False
+    return view.deadline is not None and view.deadline.expired
 
 
 async def _missing(view: RunView, completion: CompletionCheck, answer: object, mode: ExecutionMode) -> tuple[str, ...]:

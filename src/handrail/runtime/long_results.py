@@ -15,7 +15,6 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -40,7 +39,6 @@ _LONGEST_ADJUSTED = 500
 """So many characters more are left out at most, and no more than half, so that lines are whole."""
 
 _BEFORE_FOUND = 200
-_MOST_PLACES = 20
 _MOST_LISTED = 5
 _LONGEST_SHOWN = 100
 
@@ -133,14 +131,9 @@ def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> s
     return f"[Characters {first:,} to {last:,} of {total:,} are left out{how}.]"
 
 
-def has_cut_results(session: Session) -> bool:
-    """Whether the message of a call of this session was cut, so that the model is offered the tool for the rest."""
-    return len(session[CutResult]) > 0
-
-
 def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None:
     """Take note that the message of a call was cut. Idempotent; a session that is closed is left as it is."""
-    if not ref.is_named or any(each.ref == ref for each in _newest_first(session)):
+    if not ref.is_named or any(each.ref == ref for each in reversed(session[CutResult])):
         return
     try:
         session.log_item(CutResult, CutResult(*ref, tool, characters), written="deferred")
@@ -171,7 +164,9 @@ def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
         place = text.find(params.find, first)
         if place < 0:
             return ToolResult.ok(f"{_quoted(params.find)} does not occur from character {params.start:,} on.")
-        found = _described_places(text, params.find, place)
+        more = text.count(params.find, place) - 1
+        others = f", and {more:,} times from start={place + 1 + len(params.find)} on" if more else ""
+        found = f" {_quoted(params.find)} occurs at {place + 1}{others}."
         first = max(first, place - _BEFORE_FOUND)
     last = min(first + min(params.limit or MAX_READ_CHARS, MAX_READ_CHARS), len(text))
     onward = f" Continue with start={last + 1}." if last < len(text) else ""
@@ -185,16 +180,12 @@ def _cut_result(session: Session, call: str) -> CutResult:
     Raises:
         ToolValidationError: there is none.
     """
-    cuts = list(_newest_first(session))
+    cuts = list(reversed(session[CutResult]))
     named = [cut for cut in cuts if cut.ref.key == call] or [cut for cut in cuts if cut.call_id == call]
     if named:
         return named[0]
     there = ", ".join(f"'{each.ref.key}' (of {each.tool})" for each in cuts[:_MOST_LISTED])
     raise ToolValidationError(f"$.call: no result of {_quoted(call)} was cut. The newest that were cut are {there}.")
-
-
-def _newest_first(session: Session) -> Iterator[CutResult]:
-    return reversed(session[CutResult])
 
 
 def _whole_text(context: ToolContext, cut: CutResult) -> str:
@@ -204,28 +195,14 @@ def _whole_text(context: ToolContext, cut: CutResult) -> str:
         ToolValidationError: the call has no record in this session.
     """
     session, ref = context.session, cut.ref
-    # A session in memory does not find a call without a reply by its identity, and no session a nested one.
-    event: object = session.recorded_call(ref, own=False)
+    event = next((each for each in reversed(session[ToolInvoked]) if each.ref == ref), None)
     if event is None:
-        event = next((each for each in reversed(session[ToolInvoked]) if each.ref == ref), None)
-    if not isinstance(event, ToolInvoked):
         raise ToolValidationError(f"$.call: the result of '{ref.key}' is not in this session")
     tools = () if context.rendered_prompt is None else context.rendered_prompt.tools
     tool = next((each for each in tools if each.name == event.name), None)
     # A stand-in for a tool, in a test of a handler, has no types.
     declared: Tool[Any, Any] | None = tool if isinstance(tool, Tool) else None  # pyright: ignore[reportUnknownVariableType] - of any types
     return declared_result(declared, event).render()
-
-
-def _described_places(text: str, wanted: str, place: int) -> str:
-    """Where a text occurs, its first occurrence at a place; occurrences that overlap count once."""
-    places: list[int] = []
-    more = text.count(wanted, place) - _MOST_PLACES
-    while place >= 0 and len(places) < _MOST_PLACES:
-        places.append(place + 1)
-        place = text.find(wanted, place + len(wanted))
-    others = f", and {more:,} times after that" if more > 0 else ""
-    return f" {_quoted(wanted)} occurs at {', '.join(map(str, places))}{others}."
 
 
 def _quoted(text: str) -> str:

@@ -154,7 +154,7 @@ class RunExecutors:
     def is_open(self, toolset: str) -> bool:
         """Whether a toolset that the agent file discloses by its summary is open now."""
         path = self._disclosed[toolset]
-        return any(each.path == path and each.is_open for each in self.foreign.environment.rendering.sections)
+        return any(each.path == path and each.is_open for each in self.foreign.environment.rendering.sections())
 
     def note_hidden(self, tools: Mapping[str, str]) -> None:
         """Take note of the tools of the closed toolsets at this step, each with its toolset."""
