@@ -32,7 +32,7 @@ from handrail.prompt.signature import is_async
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
-from handrail.runtime.effect_keys import has_started
+from handrail.runtime.claim_step import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.session.call_ref import ToolCall

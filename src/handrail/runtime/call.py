@@ -9,37 +9,26 @@ from functools import partial
 from typing import Any, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import (
-    DeadlineExceededError,
-    RecordingError,
-    ToolValidationError,
-)
+from handrail.errors import DeadlineExceededError, RecordingError, ToolValidationError
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
 from handrail.prompt.policies.policy import policy_may_block
-from handrail.redaction import (
-    CallSecrets,
-    current_call_secrets,
-    redacted,
-    redacted_logger,
-    use_call_secrets,
-)
+from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import Step, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import NO_INTERRUPTS, Environment, Interrupts
 from handrail.runtime.execution import ExecutionMode
-from handrail.runtime.failures import (
-    STORE_GONE,
-    as_sentence,
-)
+from handrail.runtime.failures import STORE_GONE, as_sentence
+from handrail.runtime.ledger.records import recorded_arguments
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, ReplayedResult, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionHeld
+from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls
 
@@ -167,9 +156,21 @@ class CallState:
         """Take note of how long the handler ran."""
         self.handler_seconds = seconds
 
-    def note_tainted(self, place: int | None) -> None:
-        """Take note of the place of the item that says what the call has read from third parties."""
-        self.taint_place = place
+    def note_taint(self) -> None:
+        """Record that the session has read what an untrusted tool returns, however its handler has ended.
+
+        Raises:
+            SessionError: it cannot be recorded, so the message must not leave.
+        """
+        tool, environment = self.tool, self.environment
+        if tool is None or not self.plan.is_untrusted or self.taint_place is not None:
+            return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
+        arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
+        provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
+        # Without a reply, and inside of another call, several calls may have one name.
+        is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
+        after = None if is_one else len(environment.session[ToolInvoked])
+        self.taint_place = taint(environment.taints, provenance, after=after)
 
     def end_run(self, error: BaseException | None, *, is_final: bool = True) -> None:
         """Have the run end with an exception, once the call is recorded; or not, with `None`.

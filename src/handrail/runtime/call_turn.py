@@ -13,8 +13,10 @@ an agent used as a tool does, or inside one that has called an agent in a stored
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextvars import ContextVar, Token
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from handrail.errors import DeadlineExceededError, TransactionClosedError, TurnConflictError
@@ -29,23 +31,6 @@ _JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
 """The ticket of the call that policies or an approver are judging in this context. A call that they make is nested in
 it: one that needs the same turns is refused, because it would wait for the call that it judges.
 """
-
-
-class _Judged:
-    """A block in which a call is judged; a class, because `contextmanager` takes four times as long."""
-
-    __slots__ = ("_ticket", "_token")
-
-    _token: Token[Ticket | None]
-
-    def __init__(self, ticket: Ticket) -> None:
-        self._ticket = ticket
-
-    def __enter__(self) -> None:
-        self._token = _JUDGED.set(self._ticket)
-
-    def __exit__(self, *_: object) -> None:
-        _JUDGED.reset(self._token)
 
 
 class CallTurn:
@@ -80,20 +65,30 @@ class CallTurn:
 
     def queue(self) -> None:
         """Draw the ticket, which has to be released."""
-        judged = _JUDGED.get()
-        if self.caller is None and judged is None:
-            self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared)
-        else:
-            self.ticket = self._draw_inside(judged)
+        inside = _JUDGED.get() or (None if self.caller is None else self.caller.ticket)
+        if self._refused is None:
+            try:
+                self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
+                return
+            except TurnConflictError as error:
+                self._refused = error
+        self.is_first = False
+        # A refused call has a ticket to release like any other; without turns it is in no queue.
+        self.ticket = draw_ticket((), exclusive=False)
 
     @property
     def waits(self) -> bool:
         """Whether the call waits for its turn, has waited for it, or is refused it."""
         return self.ticket.began != self.ticket.number or self._refused is not None
 
-    def judged(self) -> _Judged:
+    @contextmanager
+    def judged(self) -> Iterator[None]:
         """A block in which policies and the approver judge the call; calls that they make are nested in it."""
-        return _Judged(self.ticket)
+        token = _JUDGED.set(self.ticket)
+        try:
+            yield
+        finally:
+            _JUDGED.reset(token)
 
     async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait for the turn.
@@ -105,35 +100,18 @@ class CallTurn:
         # Raised here and not in the constructor, so that the refused call is recorded like any other.
         if self._refused is not None:
             raise self._refused
-        waiter = self.ticket.waiter
-        if waiter is not None:
-            await _wait(mode, waiter, deadline)
+        await _wait(mode, self.ticket.waiter, deadline)
 
     async def wait_for_earlier_calls(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
-        waiter = self.ticket.request_first()
-        if waiter is not None:
-            await _wait(mode, waiter, deadline)
+        await _wait(mode, self.ticket.request_first(), deadline)
         # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
-        if self.outer is not None:
-            for transaction in self.outer.chain():
-                waiter = None if transaction.ticket.exclusive else transaction.ticket.request_first()
-                if waiter is not None:
-                    await _wait(mode, waiter, deadline)
+        for transaction in () if self.outer is None else self.outer.chain():
+            if not transaction.ticket.exclusive:
+                await _wait(mode, transaction.ticket.request_first(), deadline)
         self.is_first = True
-
-    def _draw_inside(self, judged: Ticket | None) -> Ticket:
-        inside = judged or (None if self.caller is None else self.caller.ticket)
-        if self._refused is None:
-            try:
-                return draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
-            except TurnConflictError as error:
-                self._refused = error
-        self.is_first = False
-        # A refused call has a ticket to release like any other; without turns it is in no queue.
-        return draw_ticket((), exclusive=False)
 
     def _turns_inside(self, caller: Transaction, name: str, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
         """The turns that a nested call takes; records why it is not permitted, if it is not."""
@@ -147,8 +125,9 @@ class CallTurn:
         return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
 
 
-async def _wait(mode: ExecutionMode, waiter: Future[None], deadline: Deadline | None) -> None:
+async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:
     try:
-        await mode.wait(waiter, seconds=seconds_left(deadline))
+        if waiter is not None:
+            await mode.wait(waiter, seconds=seconds_left(deadline))
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

@@ -1,4 +1,22 @@
-"""Step 7: claim the effect of a call in the ledger, until it is granted, found done, or refused."""
+"""Step 7: name the effect of a call, and claim it in the ledger, until it is granted, found done, or refused.
+
+A model that reads that the outcome of a call is unknown may repeat it under another id. The slot of that id is free,
+so only the arguments show that it is the same payment. An agent that is called again has another session, too.
+Therefore the effects of equal calls of the run are looked at before the handler starts: those of the outermost session,
+and of the sessions named after it.
+
+| an equal call of the run | the call |
+|---|---|
+| is unknown | is refused, if the reconciler does not determine one of the next two (`handrail.runtime.outcome`) |
+| has happened, and no call has succeeded with it | is answered with its result |
+| anything else | runs |
+
+So each effect is one success that a model reads: also one of which that is found out by the reconciler, by a person or
+by a late result, one whose call has failed or had no message, and one that is nested in such a call. Its row says so
+(`EffectRow.is_unread`), and the unit that commits the answer changes that. Of calls that are made at the same time, one
+is answered with it; calls of one reply are not taken for repeats of each other. The refusal is final for the identity
+of the call; under another id it is looked at anew.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +24,67 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, UnknownTypeError
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool
-from handrail.prompt.idempotency import EffectKey
+from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.effect_keys import effect_key_of
+from handrail.runtime.calls import written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
-from handrail.runtime.failures import CallRefusedError
-from handrail.runtime.ledger.claim import EffectClaim
-from handrail.runtime.ledger.effects import Busy, ClaimAnswer, Claimed, ClaimRequest, Conflict, Hit, Unknown
+from handrail.runtime.failures import CallRefusedError, FinalRefusal
+from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
+from handrail.runtime.ledger.effects import (
+    Busy,
+    Claimed,
+    ClaimRequest,
+    Conflict,
+    Hit,
+    Unknown,
+)
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.records import load_result, other_arguments, recorded_arguments
-from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, UnappliedResult, claims_above
-from handrail.runtime.unknown_effects import repeated_effect, settle_unknown
-from handrail.session.call_ref import shown_id
+from handrail.runtime.ledger.records import (
+    load_result,
+    other_arguments,
+    recorded_arguments,
+    same_arguments,
+)
+from handrail.runtime.ledger.replays import (
+    HOLDERS,
+    Claim,
+    ReplayedResult,
+    UnappliedResult,
+    claims_above,
+    drop_holder,
+    is_in_use,
+    take_unread,
+)
+from handrail.runtime.ledger.states import key_expired
+from handrail.runtime.outcome import settle_unknown, standing_row
+from handrail.serde import digest
+from handrail.session import Session
+from handrail.session.call_ref import CallRef, shown_id
+from handrail.session.relatives import UnopenedSession, sessions_above
 from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction.commit import Apply
+from handrail.transaction.transaction import NestedCall
 from handrail.turns import Ticket
 
 _log = redacted_logger("handrail.runtime")
 
 _SLOT = IdempotencyConfig()
 """The configuration of an external tool without `idempotency`: keyed by the slot of the call."""
+
+_UNREADABLE = (
+    "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: %s. "
+    "The effect is not repeated"
+)
+
+_Wait: TypeAlias = tuple[str, int, datetime | None]
+"""What a call has waited for: the effect, the fence and the lease of its owner."""
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
@@ -64,37 +116,184 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     key = await effect_key_of(run, tool)
     run.name_effect(key.key)
     request = _request_of(run, tool, key)
-    waits: _Waits | None = None
+    waits: set[_Wait] = set()
     while True:
-        settled = await repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
-        answer = await _ask(run, ledger, request) if settled is None else Hit(settled)
+        settled = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
+        apply = None if settled else await _apply_of(run, ledger)
+        answer = Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
+        stored: ReplayedResult | None = None
         if isinstance(answer, Claimed):
             return await _granted(run, tool, answer, is_decided=is_decided)
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         if isinstance(answer, Unknown):
             await settle_unknown(run, tool, answer.row)
-            continue
-        waits = waits or _Waits(run)
-        stored = await _stored(run, tool, answer, request, waits)
+        elif isinstance(answer, Hit):
+            stored = await _replayed(run, tool, answer, request)
+        elif (stored := _held_by_caller(answer)) is None:
+            await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
         if stored is not None:
             return run.answer_by(stored)
 
 
-async def _ask(run: CallState, ledger: EffectLedger, request: ClaimRequest) -> ClaimAnswer:
-    return await ledger.claim_in(await _apply_of(run, ledger), request, run.mode.in_thread)
+async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
+    """The key of the effect of a call: the declared one, or the slot of the call.
+
+    Raises:
+        CallRefusedError: the call has no id that would name its slot.
+    """
+    # The event loop is not held while the store is read for the key of its hashes.
+    reads = run.environment.effect_ledger.units if tool.masking.hides else None
+    return await run.mode.write_to(reads, partial(_key_of, run, tool))
+
+
+def _key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
+    session_id = run.environment.session.session_id
+    config = tool.idempotency
+    if config is None and not run.call.id:
+        raise CallRefusedError(
+            f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
+        )
+    hash_key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
+    declared: EffectKey | None = None
+    if config is not None:
+        params = tool.with_secrets(run.params) if tool.masking.hides else run.params
+        params = tool.key_params(run.call.arguments, params)
+        declared = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
+    if declared is None:
+        return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
+    if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
+        scope, _, own = declared.key.partition(":")
+        return declared._replace(key=f"{scope}:{digest(own, key=hash_key)}")
+    return declared
+
+
+async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
+    """Whether an earlier attempt of the call has started its effect, so that the handler is not to run again.
+
+    Such a call was decided before it began, and is answered from the ledger: its effect is done, unknown or running.
+    With `on_orphan="retry"` only what is done counts, because the handler runs again otherwise.
+
+    Raises:
+        CallRefusedError: as `effect_key_of`.
+        StoreError: the ledger cannot be read.
+    """
+    environment = run.environment
+    if not tool.claims or not run.ref.is_named:
+        return False
+    ledger = environment.effect_ledger
+    key = await effect_key_of(run, tool)
+    row = await run.mode.write_to(ledger.units, partial(_started, ledger, key))
+    if row is None:
+        return False
+    # Another call with the same key was decided, not this one.
+    owner = (row.owner.session_id, row.owner.call.stored, row.tool, row.params_hash)
+    if owner != (environment.session.session_id, run.ref.stored, tool.name, key.params_hash):
+        return False
+    return row.status == "done" or tool.on_orphan != "retry"
+
+
+async def _repeated_effect(
+    run: CallState, tool: Tool[Any, Any], slot: EffectKey, arguments: bytes | None
+) -> EffectRow | None:
+    """The effect that answers a call which repeats it; `None` if the call is a new one.
+
+    Args:
+        run: the call.
+        tool: its tool.
+        slot: the slot of the call.
+        arguments: what is recorded of its arguments.
+
+    Raises:
+        FinalRefusal: it repeats a call whose outcome is unknown.
+        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
+    """
+    external = tool.external
+    if external is None:
+        return None
+    repeats = external.repeat_unknown == "allow" or external.on_orphan == "retry"
+    ledger = run.environment.effect_ledger
+    session = run.environment.session
+    rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
+    others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
+    equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
+    # A slot that is unknown, running or done is answered from its row.
+    if not equal or await run.mode.write_to(ledger.units, partial(_started, ledger, slot)) is not None:
+        return None
+    notes = (unknown_outcome(tool.name),)
+    for row in equal:
+        try:
+            settled = row if row.status == "done" else await settle_unknown(run, tool, row)
+        except CallRefusedError as error:
+            if run.turn.caller is not None:  # its message, if it fails, says that the effect is unknown
+                run.turn.caller.record_nested(row.effect_id, NestedCall(lambda: notes, lambda: False))
+            raise FinalRefusal(str(error)) from error
+        if await _take(run, settled):
+            return settled
+    return None
+
+
+def _is_meant(run: CallState, row: EffectRow) -> bool:
+    """Whether a done effect was meant beside that of a call: it is part of a call that runs, or of the same reply."""
+    callers = () if run.turn.caller is None else tuple(run.turn.caller.chain())
+    if row.owner.session_id == run.environment.session.session_id:
+        asked = {run.ref.stored.outermost}
+    else:  # that of an agent, which has a session of its own
+        asked = {each.call.stored.outermost for each in callers if isinstance(each.call, CallRef)}
+    other = row.owner.call.outermost
+    is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
+    return is_same or is_in_use(row)
+
+
+async def _take(run: CallState, row: EffectRow) -> bool:
+    """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
+    if not run.shares_store:
+        return row.is_unread  # which is marked at once
+    if not take_unread(row, run.turn.ticket):
+        return False
+    standing = await standing_row(run, row)
+    if standing is not None and standing.is_unread:
+        return True
+    drop_holder(row, run.turn.ticket)
+    return False
+
+
+def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: Tool[Any, Any]) -> bool:
+    """Whether two calls are equal as written or as parsed: a default may be omitted, or a person may change arguments.
+
+    For a tool that takes secrets, only the written arguments are compared: masked records look equal.
+    """
+    return row.params_hash == slot.params_hash or (
+        not tool.masking.hides and same_arguments(row.arguments, arguments, tool)
+    )
+
+
+def _outermost_id(session: Session) -> str:
+    """The id of the outermost session that a session works for and is named after; its own if there is none."""
+    name = session.session_id
+    for above in sessions_above(session):
+        above_id = above.row.session_id if isinstance(above, UnopenedSession) else above.session_id
+        if not name.startswith(f"{above_id}/"):
+            break
+        name = above_id
+    return name
+
+
+def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
+    """The row of an effect that has been started, and may have happened; it answers a claim of its key."""
+    row = ledger.row(key.key, partition=key.partition)
+    return None if row is None or row.status == "failed" or key_expired(row, ledger.store.now()) else row
 
 
 async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     """How a claim is written: with what the session has deferred, because the reply of the call may be part of it."""
     session, mode = run.environment.session, run.mode
     recorder = session.recorder
-    if recorder is None or not recorder.deferred:
-        return mode.apply_to(ledger.store)
-    if ledger.units is not recorder.store:
+    if recorder is not None and recorder.deferred:
+        if ledger.units is recorder.store:
+            return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
         await run.store_deferred()
-        return mode.apply_to(ledger.store)
-    return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
+    return mode.apply_to(ledger.store)
 
 
 async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is_decided: bool) -> Claim | None:
@@ -115,10 +314,9 @@ async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is
 
 
 def _conflict(run: CallState, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
-    return _reused_slot(run, answer.row) if tool.idempotency is None else CallRefusedError(answer.message)
-
-
-def _reused_slot(run: CallState, row: EffectRow) -> CallIdReusedError:
+    if tool.idempotency is not None:
+        return CallRefusedError(answer.message)
+    row = answer.row
     return CallIdReusedError(
         f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
         f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was "
@@ -150,24 +348,13 @@ def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> ClaimRe
     )
 
 
-async def _stored(
-    run: CallState, tool: Tool[Any, Any], answer: ClaimAnswer, request: ClaimRequest, waits: _Waits
+async def _replayed(
+    run: CallState, tool: Tool[Any, Any], hit: Hit, request: ClaimRequest | None = None
 ) -> ReplayedResult | None:
-    """The result of the effect, if it has happened; `None` when the ledger is to be asked again."""
-    if isinstance(answer, Hit):
-        is_same = answer.row.params_hash == request.params_hash
-        note = "" if is_same else other_arguments(answer.row.arguments, request.arguments)
-        return await _replayed(run, tool, answer, note)
-    if isinstance(answer, Busy):
-        held = _held_by_caller(answer)
-        if held is not None:
-            return held
-        await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
-    return None
-
-
-async def _replayed(run: CallState, tool: Tool[Any, Any], hit: Hit, note: str = "") -> ReplayedResult | None:
     """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
+    note = ""
+    if request is not None and hit.row.params_hash != request.params_hash:
+        note = other_arguments(hit.row.arguments, request.arguments)
     try:
         stored = load_result(tool, hit)
         # A part, because a value with a `render` is shown without the message.
@@ -211,16 +398,8 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
     The row is unchanged, and the effect is not repeated. The refusal is not final: the result can be shown again once
     the result type of the tool can load it.
     """
-    named = isinstance(error, UnknownTypeError)
-    _log.error(
-        "the effect %s of %s (key %s) is done, and its recorded result cannot be read as a result of the tool: %s. "
-        "The effect is not repeated",
-        row.effect_id,
-        tool.name,
-        row.key,
-        error if named else "its type has changed since, or the row was changed by hand",
-        exc_info=error,
-    )
+    why = error if isinstance(error, UnknownTypeError) else "its type has changed since, or the row was changed by hand"
+    _log.error(_UNREADABLE, row.effect_id, tool.name, row.key, why, exc_info=error)
     return CallRefusedError(
         f"{tool.name} was done before with these arguments, and is not done again. Its result cannot be shown, "
         "because its record can no longer be read. Do not ask for it again."
@@ -233,79 +412,56 @@ def _held_by_caller(busy: Busy) -> ReplayedResult | None:
     Raises:
         CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
     """
-    held = [claim for claim in claims_above() if isinstance(claim, EffectClaim) and claim.stands_for(busy.row)]
-    if not held:
-        return None
-    stored = held[0].finished()
-    if stored is None:
-        raise CallRefusedError(busy.message)
-    return stored
+    for claim in claims_above():
+        if isinstance(claim, EffectClaim) and claim.stands_for(busy.row):
+            if (stored := claim.finished()) is None:
+                raise CallRefusedError(busy.message)
+            return stored
+    return None
 
 
-class _Waits:
-    """The waits of one call; each is reported once, before it begins."""
+def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set[_Wait]) -> None:
+    """Log a wait before it begins, once; emit an event too, unless the owner is known to run.
 
-    __slots__ = ("_run", "_said")
-
-    def __init__(self, run: CallState) -> None:
-        self._run = run
-        self._said: set[tuple[str, int, datetime | None]] = set()
-
-    def say(self, row: EffectRow, *, holder_runs: bool) -> None:
-        """Log the wait; emit an event too, unless the owner is a call of this process that is known to run."""
-        wait = (row.effect_id, row.fence, row.lease_until)
-        if wait in self._said or row.lease_until is None:
-            return
-        self._said.add(wait)
-        session, ref = self._run.environment.session, self._run.ref
-        from handrail.runtime.call_events import EffectAwaited  # noqa: PLC0415
-
-        event = EffectAwaited(session.session_id, *ref, self._run.call.name, row.key, row.owner, row.lease_until)
-        if holder_runs:
-            _log.debug("session %s: %s", session.session_id, event)
-            return
-        _log.warning("session %s: %s", session.session_id, event)
-        try:
-            session.dispatcher.dispatch(event)
-        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
-            _log.exception("a subscriber of the wait of %s failed", self._run.call.name)
-
-
-def _runs_beside(run: CallState, row: EffectRow, holder: Ticket | None) -> bool:
-    """Whether the owner is a call of this process that shares a turn with this one, or is on another session.
-
-    A handler left running by a session that has been closed has no turn of the reopened session.
+    It is if it is a call of this process that shares a turn with this one, or is on another session. A handler left
+    running by a session that has been closed has no turn of the reopened session.
     """
-    session = run.environment.session
-    return holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns)
+    wait, session = (row.effect_id, row.fence, row.lease_until), run.environment.session
+    if wait in waits or row.lease_until is None:
+        return
+    waits.add(wait)
+    from handrail.runtime.call_events import EffectAwaited  # noqa: PLC0415
+
+    event = EffectAwaited(session.session_id, *run.ref, run.call.name, row.key, row.owner, row.lease_until)
+    if holder is not None and (row.owner.session_id != session.session_id or session.turn in holder.turns):
+        _log.debug("session %s: %s", session.session_id, event)
+        return
+    _log.warning("session %s: %s", session.session_id, event)
+    try:
+        session.dispatcher.dispatch(event)
+    except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+        _log.exception("a subscriber of the wait of %s failed", run.call.name)
 
 
-async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits: _Waits) -> None:
+async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits: set[_Wait]) -> None:
     """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)
-    seconds = seconds_left(run.environment.deadline)
+    ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
     ticket, holder = run.turn.ticket, HOLDERS.get(busy.row.effect_id)
     # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
         ticket.wait_on(holder)
-    changed: Future[None] | None = None
-
-    def watch() -> Future[None]:
-        """Look at the row, which a store may take long for; what is watched is ended below, also if that is cut off."""
-        nonlocal changed
-        changed = run.environment.effect_ledger.leases.watch(busy.row)
-        return changed
-
+    watches: list[Future[None]] = []  # what is watched is ended below, also if the look at the row is cut off
     try:
-        watched = await run.mode.write_to(run.environment.effect_ledger.units, watch)
-        if not watched.done():
-            waits.say(busy.row, holder_runs=_runs_beside(run, busy.row, holder))
-        await run.mode.wait(watched, seconds=seconds)
+        await run.mode.write_to(ledger.units, lambda: watches.append(ledger.leases.watch(busy.row)))
+        if not watches[0].done():
+            _note_wait(run, busy.row, holder, waits)
+        await run.mode.wait(watches[0], seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(busy.message) from None
     finally:
-        if changed is not None:
-            changed.cancel()
+        for watch in watches:
+            watch.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)

@@ -158,7 +158,7 @@ async def _carry_out(
                 if not result.success:
                     return run.note_failed_result(result)
                 step = APPLY
-                await apply_result(run, result, claim, transaction)
+                await apply_result(run, tool, result, claim, transaction)
                 step = COMMIT
                 await run.commit(result, claim, transaction)  # without this line, the call is rolled back
             finally:

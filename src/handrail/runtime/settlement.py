@@ -38,8 +38,8 @@ from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.records import is_record_of, read_arguments
 from handrail.runtime.ledger.states import lease_expired
 from handrail.runtime.masked_records import arguments_with_secrets, masks_in
+from handrail.runtime.outcome import settle_unknown
 from handrail.runtime.steps import parse_arguments
-from handrail.runtime.unknown_effects import settle_unknown
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import SessionStore

@@ -7,8 +7,11 @@ the call is a `Denial`. If there is no decision, because a policy raised, the ca
 it is judged anew. An invalid answer is a mistake of the program, and is raised to the developer.
 
 In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
-effect (`handrail.runtime.apply_step`), policies record it, reducers apply it, subscribers are notified. Step 12 records
-one `ToolInvoked` for each call, whatever the outcome; none for a call that is still open (`handrail.runtime.approval`).
+effect, policies record it, reducers apply it, subscribers are notified. `apply` runs as a handler does: on the thread
+of the synchronous entry, on a thread of its own through the asynchronous one, bounded by the timeout of the tool and
+the deadline. What it writes is committed with the call, in one unit with the mark on the row of the effect
+(`handrail.runtime.ledger.replays`), and undone with it. Step 12 records one `ToolInvoked` for each call, whatever the
+outcome; none for a call that is still open (`handrail.runtime.approval`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Never
+from typing import Any, Never, cast
 from uuid import UUID
 
 from handrail.crash_points import reached
@@ -34,12 +37,11 @@ from handrail.limits import time_limit
 from handrail.prompt import PolicyQuestion, Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.idempotency import slot_key
-from handrail.redaction import MASK, CallSecrets, redacted_logger
-from handrail.runtime.apply_step import apply_effect
+from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, written_arguments
-from handrail.runtime.effect_keys import has_started
+from handrail.runtime.claim_step import has_started
 from handrail.runtime.execution import (
     ExecutionTimeoutError,
     Late,
@@ -57,14 +59,13 @@ from handrail.runtime.failures import (
     handler_mismatch,
     raise_as_meant,
 )
-from handrail.runtime.ledger.records import recorded_arguments
-from handrail.runtime.ledger.replays import NO_CLAIM, Claim, is_result
+from handrail.runtime.ledger.records import started_params
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, UnappliedResult, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session
 from handrail.store.protocol import EffectRow
-from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 
 _LONGEST_NAME = 80
@@ -79,9 +80,6 @@ _NOTHING = "None: on_result is not awaited; await in the handler"
 
 _RAISED_BY_NESTED_CALLS = (CallPostponed, VisibilityExpansionRequired)
 """What proves that nothing was done, unless a call that the handler has made has raised it."""
-
-_RESULT: type[object] = ToolResult
-"""What nearly all handlers return."""
 
 
 # --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
@@ -272,7 +270,7 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         BaseException: what the handler raises.
     """
     if claim.stored is not None:
-        note_taint(run, tool)
+        run.note_taint()
         return claim.stored
     if tool.handler is None:
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
@@ -282,13 +280,7 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
-        # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
-        if tool.timeout is None and run.environment.deadline is None and run.mode.inline and not tool.is_async:
-            returned: object = _call(run, tool, claim, context)
-            if type(returned) is not _RESULT and inspect.isawaitable(returned):
-                returned = await await_result(run.mode, returned, seconds=None)
-        else:
-            returned = await _run_bounded(run, tool, claim, context)
+        returned = await _run_bounded(run, tool, claim, partial(_call, run, tool, claim, context))
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
@@ -299,12 +291,10 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
     finally:
         CALL_CONTEXT.reset(token)
         run.end_handler(now() - started)
-        note_taint(run, tool)
+        run.note_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
-    if claim.records_at_once:
-        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
-    else:
-        claim.returned(returned)
+    store = run.environment.effect_ledger.units if claim.records_at_once else None
+    await run.mode.write_to(store, partial(claim.returned, returned))
     return checked_result(tool, returned, stored=run.plan.is_stored)
 
 
@@ -327,43 +317,35 @@ def checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool = Fal
     return returned
 
 
-def note_taint(run: CallState, tool: Tool[Any, Any]) -> None:
-    """Record that the session has read what an untrusted tool returns, however its handler has ended.
-
-    Raises:
-        SessionError: it cannot be recorded, so the message must not leave.
-    """
-    environment = run.environment
-    if not tool.untrusted and tool.name not in environment.prompt.template.untrusted_tools:
-        return
-    if run.taint_place is not None:
-        return  # the refusal of the effect that it repeats was read before
-    arguments = recorded_arguments(run.call, run.params, tool.masking).decode()
-    provenance = Provenance(tool.name, *run.ref.stored, shown_arguments(arguments))
-    # Without a reply, and inside of another call, several calls may have one name.
-    is_one = run.turn.outer is None and (run.ref.reply is not None or run.has_identity)
-    after = None if is_one else len(environment.session[ToolInvoked])
-    run.note_tainted(taint(environment.taints, provenance, after=after))
-
-
-def _late(secrets: CallSecrets | None, claim: Claim) -> Late:
-    """What takes the result of a handler that has overrun; it says nothing of the secrets of the call."""
-    return claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
-
-
-async def _run_bounded(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> object:
+async def _run_bounded(
+    run: CallState, tool: Tool[Any, Any], claim: Claim, body: Callable[[], Any], *, applies: bool = False
+) -> object:
+    """Run the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
+    is_async, act, missed = tool.is_async, "the handler ran", "it was not run"
+    if applies:
+        is_async = inspect.iscoroutinefunction(claim.apply)
+        act, missed = "the result was applied", "the result was not applied"
+    # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
+    if seconds is None and run.mode.inline and not is_async:
+        returned: object = body()
+        if type(returned) is not ToolResult and inspect.isawaitable(returned):
+            returned = await await_result(run.mode, returned, seconds=None)
+        return returned
     if by_deadline and not seconds:
-        raise DeadlineExceededError("the deadline has passed; it was not run")
-    body = partial(_call, run, tool, claim, context)
-    late = None if claim.effect is None else _late(run.secrets, claim)
+        raise DeadlineExceededError(f"the deadline has passed; {missed}")
+    late: Late | None = None
+    if claim.effect is not None and not applies:  # what has overrun says nothing of the secrets of the call
+        secrets = run.secrets
+        late = claim.ended_late if secrets is None else lambda ended: secrets.during(claim.ended_late, ended)
     try:
-        return await run_to_end(run.mode, body, is_async=tool.is_async, seconds=seconds, late=late)
+        return await run_to_end(run.mode, body, is_async=is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
         if by_deadline:
-            msg = "the deadline passed while the handler ran; its changes to session and files were undone"
+            msg = f"the deadline passed while {act}; its changes to session and files were undone"
             raise DeadlineExceededError(msg) from overrun
-        raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
+        error = HandlerTimeoutError(tool, tool.timeout or timedelta(0))
+        raise (CallRefusedError(f"applying the result of {error}") if applies else error) from overrun
 
 
 def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:
@@ -389,9 +371,7 @@ def call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> 
         HandlerMismatchError: it does not take these arguments.
         BaseException: what it raises.
     """
-    handler: Callable[..., Any] | None = tool.handler
-    if handler is None:
-        raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
+    handler: Any = tool.handler  # which a tool has whose calls come to this
     try:
         return handler(params, context=context)
     except TypeError as error:
@@ -403,7 +383,9 @@ def call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> 
 # -------------------------------------------------------------------------------------------------- step 10: the result
 
 
-async def apply_result(run: CallState, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
+async def apply_result(
+    run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim, transaction: Transaction
+) -> None:
     """Apply a successful result; an exception rolls the call back.
 
     The tool's `apply` runs once for each effect, policies, reducers and subscribers once for each effect and session.
@@ -413,21 +395,25 @@ async def apply_result(run: CallState, result: ToolResult[Any], claim: Claim, tr
         DeveloperMistake: a policy returned an awaitable, or requested an unbound resource.
         Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
-    session, tool = run.environment.session, run.tool
-    if tool is not None and tool.result_masking.hides:
+    session = run.environment.session
+    if tool.result_masking.hides:
         run.add_secrets(result.value, tool.result_masking)
     # A handler that only reads may still return a value that is dispatched to the session.
     if not transaction.writes:
         transaction.open_for_results(session)
     if claim.effect is not None:
         if claim.apply is not None:
-            await apply_effect(run, claim, result)
+            await _apply_effect(run, tool, claim, result)
         if not await _note_applied(run, claim, claim.effect):
             return
-    if run.plan.policies and tool is not None:
-        await _record_by_policies(run, tool, result, claim)
+    context = run.handler_context or run.context(claim)
+    for policy in run.plan.policies:
+        on_result: Callable[..., object] = policy.on_result
+        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
+        if noted is not None and inspect.isawaitable(noted):
+            raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
     apply_value(session, result.value)
-    if tool is not None and tool.sanitizes:
+    if tool.sanitizes:
         from handrail.taint.policy import note_sanitized  # noqa: PLC0415
 
         note_sanitized(session, tool, run.ref, result.value)
@@ -443,33 +429,45 @@ def apply_value(session: Session, value: object) -> None:
         session.dispatch(value)
 
 
+async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, result: ToolResult[Any]) -> None:
+    """Run the `apply` of a tool as a handler, with the parameters that the effect was begun with.
+
+    Raises:
+        CallRefusedError: it overran its timeout, or the parameters cannot be restored from their record.
+        DeadlineExceededError: it overran the deadline.
+        BaseException: what it raises.
+    """
+    record = claim.row.arguments if isinstance(claim, UnappliedResult) else None
+    params = started_params(record, run.call, run.params, tool)
+    if params is None:
+        raise CallRefusedError(
+            f"{tool.name} was not applied: the parameters that it started with cannot be restored from their record."
+        )
+    context, apply = run.context(claim), cast("Callable[..., Any]", claim.apply)  # a claim that has none has no step
+    token = CALL_CONTEXT.set(context)
+    try:
+        body = partial(allow_interrupts, partial(apply, params[0], result, context=context))
+        await _run_bounded(run, tool, claim, body, applies=True)
+        reached("after-apply")
+    finally:
+        CALL_CONTEXT.reset(token)
+
+
 async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool:
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
-    session = run.environment.session
-    if claim.stored is not None and await run.mode.write_to(session.store, partial(_has_applied, session, effect)):
+    session, applied = run.environment.session, EffectApplied(effect.key, UUID(effect.effect_id))
+
+    def has_applied() -> bool:
+        """Look at the items, which a session that was resumed reads from the store."""
+        # From the end: a replay mostly repeats a recent effect.
+        return any(one.effect_id == applied.effect_id for one in reversed(session[EffectApplied]))
+
+    if claim.stored is not None and await run.mode.write_to(session.store, has_applied):
         return False
-    session[EffectApplied].append(EffectApplied(effect.key, UUID(effect.effect_id)))
+    session[EffectApplied].append(applied)
     return True
-
-
-def _has_applied(session: Session, effect: EffectRow) -> bool:
-    """Whether the session has applied an effect; one that was resumed reads its items from the store."""
-    from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
-
-    effect_id = UUID(effect.effect_id)
-    # From the end: a replay mostly repeats a recent effect.
-    return any(one.effect_id == effect_id for one in reversed(session[EffectApplied]))
-
-
-async def _record_by_policies(run: CallState, tool: Tool[Any, Any], result: ToolResult[Any], claim: Claim) -> None:
-    context = run.handler_context or run.context(claim)
-    for policy in run.plan.policies:
-        on_result: Callable[..., object] = policy.on_result
-        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
-        if noted is not None and inspect.isawaitable(noted):
-            raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
 
 
 # -------------------------------------------------------------------------------------------------- step 12: the record

@@ -1,4 +1,4 @@
-"""`handrail.runtime.unknown_effects`: a call without a key that repeats one whose effect may have happened."""
+"""`handrail.runtime.claim_step`: a call without a key that repeats one whose effect may have happened."""
 
 from __future__ import annotations
 
