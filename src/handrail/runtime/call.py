@@ -250,10 +250,6 @@ class CallState:
 
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")
 
-    async def take_first_turn(self) -> None:
-        """Wait until the calls that arrived before have ended."""
-        await self.turn.wait_for_earlier_calls(self.mode, self.environment.deadline)
-
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
         if self.mode.inline:
@@ -283,9 +279,8 @@ class CallState:
         if recorder is None:
             return
         store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
-        conditions = partial(recorder.claim_conditions, store)
         asked = None if store is recorder.store else recorder.store
-        self.claim_conditions = await self.mode.write_to(asked, conditions)
+        self.claim_conditions = await self.mode.write_to(asked, partial(recorder.claim_conditions, store))
 
     @property
     def has_deferred(self) -> bool:
@@ -333,17 +328,6 @@ class CallState:
             enlisted=claim.enlisted,
             call=self.ref,
             session_store=self.environment.durable_store,
-            nested_calls=self.nested_calls,
-        )
-
-    def begin_plain(self, tool: Tool[Any, Any]) -> Transaction:
-        """As `begin`, for a call that is not nested, in a session in memory, without a claim."""
-        return Transaction(
-            tool.name,
-            ticket=self.turn.ticket,
-            writes=tool.writes,
-            untracked=self.environment.resources.untracked_participants(),
-            call=self.ref,
             nested_calls=self.nested_calls,
         )
 
@@ -400,17 +384,6 @@ class CallState:
             transaction.rollback()
         else:
             await transaction.rollback_by(self.mode.in_thread)
-
-    @property
-    def ended_in_doubt(self) -> bool:
-        """Whether the model would read that the effect of the call is unknown, and a reconciler can be asked."""
-        reconciles = self.tool is not None and self.tool.reconcile is not None
-        return reconciles and self.raises is None and self.claim.unsettled and self.turn.is_first
-
-    @property
-    def replays_unapplied(self) -> bool:
-        """Whether the call was answered from the ledger, and its commit was to mark the effect."""
-        return self.claim.stored is not None and bool(self.claim.enlisted)
 
     @property
     def shares_store(self) -> bool:

@@ -37,21 +37,9 @@ from handrail.runtime.calls import written_arguments
 from handrail.runtime.execution import ExecutionTimeoutError
 from handrail.runtime.failures import CallRefusedError, FinalRefusal
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
-from handrail.runtime.ledger.effects import (
-    Busy,
-    Claimed,
-    ClaimRequest,
-    Conflict,
-    Hit,
-    Unknown,
-)
+from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.records import (
-    load_result,
-    other_arguments,
-    recorded_arguments,
-    same_arguments,
-)
+from handrail.runtime.ledger.records import load_result, other_arguments, recorded_arguments, same_arguments
 from handrail.runtime.ledger.replays import (
     HOLDERS,
     Claim,
@@ -383,9 +371,8 @@ async def _replayed(
 
 async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
-    ledger = run.environment.effect_ledger
     run.name_effect(seen.key)
-    row = await run.mode.write_to(ledger.units, partial(ledger.row, seen.key, partition=seen.partition))
+    row = await standing_row(run, seen)
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
         raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
     stored = await _replayed(run, tool, Hit(row))

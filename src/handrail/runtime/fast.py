@@ -46,12 +46,12 @@ async def run_straight(run: CallState) -> ToolResult[Any] | ToolMessage:
         step = PARSE
         read_params(run, tool)
         step = BEGIN
-        with run.begin_plain(tool) as transaction:
+        with run.begin(tool, NO_CLAIM) as transaction:
             try:
                 step = HANDLER
                 result = await _result_of(run, tool, transaction)
                 if run.turn.shared:
-                    await run.take_first_turn()
+                    await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
                     if (answer := await answer_from_record(run)) is not None:
                         return answer
                 if not result.success:

@@ -53,7 +53,6 @@ from handrail.runtime.outcome import leave_unread_effects, settle_failure
 from handrail.runtime.steps import (
     apply_result,
     check_policies,
-    is_plain,
     parse_arguments,
     record_call,
     run_handler,
@@ -100,7 +99,9 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()
         if isinstance(ended, ToolMessage):  # that of the same call, which has a final record
             return ended
-        return render_message(run, ended) if is_plain(run) else await message_with_feedback(run, ended)  # step 13
+        if run.claim is NO_CLAIM and not run.nested_calls and environment.feedback is None:
+            return render_message(run, ended)  # step 13: it has had no effects, and is due no feedback
+        return await message_with_feedback(run, ended)
     except BaseException as error:
         run.close()  # once more, or for the first time
         await leave_unread_effects(run, is_ending=isinstance(error, GeneratorExit))
@@ -152,7 +153,7 @@ async def _carry_out(
                 step = HANDLER
                 result = await run_handler(run, tool, claim)
                 if run.turn.shared:
-                    await run.take_first_turn()
+                    await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
                     if (answer := await answer_from_record(run)) is not None:
                         return answer  # the same call has run concurrently
                 if not result.success:

@@ -93,14 +93,17 @@ async def settle_failure(
     # A cancellation of the call spares the others of its reply.
     if not isinstance(error, Exception) and not is_being_cancelled():
         run.environment.questions.end(run.reply)
-    if again is not None and isinstance(error, AppliedMeanwhileError) and run.replays_unapplied:
+    claim, tool = run.claim, run.tool
+    # It was answered from the ledger, and its commit was to mark the effect.
+    if again is not None and isinstance(error, AppliedMeanwhileError) and claim.stored is not None and claim.enlisted:
         return await again()
     result, answer = await _fail(run, error, step)
-    tool, effect = run.tool, run.claim.effect
-    if again is not None and tool is not None and effect is not None and run.ended_in_doubt:
+    # The model would read that its effect is unknown.
+    in_doubt = run.raises is None and claim.unsettled and run.turn.is_first
+    if again is not None and in_doubt and claim.effect and tool is not None and tool.reconcile is not None:
         row: EffectRow | None = None
         try:
-            row = await _settle_at_once(run, tool, effect)
+            row = await _settle_at_once(run, tool, claim.effect)
         except BaseException as mistake:  # noqa: BLE001 - decided as any other
             result, answer = await _fail(run, mistake, step)
         if row is not None and row.status == "done":
@@ -130,7 +133,7 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolR
         # A call that failed before step 3 takes its turn here, so that records are in the order of arrival.
         try:
             await run.turn.acquire(run.mode, run.environment.deadline)
-            await run.take_first_turn()
+            await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
             answer = await answer_from_record(run)
             if run.opening is not None and answer is None:
                 await _commit_opening(run, result)
@@ -283,10 +286,8 @@ async def _ask_reconciler(run: CallState, tool: Tool[Any, Any], row: EffectRow) 
             answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
     except ExecutionTimeoutError:
         raise CallRefusedError(f"{message} The reconciler took too long.") from None
-    except RunAbortedError:
-        raise
     except Exception as error:
-        if mistakes_in(error):
+        if isinstance(error, RunAbortedError) or mistakes_in(error):
             raise
         _log.exception("reconcile of %s failed", tool.name)
         raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error

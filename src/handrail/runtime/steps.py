@@ -60,7 +60,7 @@ from handrail.runtime.failures import (
     raise_as_meant,
 )
 from handrail.runtime.ledger.records import started_params
-from handrail.runtime.ledger.replays import NO_CLAIM, Claim, UnappliedResult, is_result
+from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten
@@ -541,11 +541,3 @@ def _announce(run: CallState, event: ToolInvoked) -> None:
     # Another call holds the session: subscribers are notified, and reducers are not.
     except SessionBusyError:
         session.dispatcher.dispatch(event)
-
-
-# ------------------------------------------------------------------------------------------------- step 13: the message
-
-
-def is_plain(run: CallState) -> bool:
-    """Whether nothing is left of a call but its message: it has had no effects, and is due no feedback."""
-    return run.claim is NO_CLAIM and not run.nested_calls and run.environment.feedback is None
