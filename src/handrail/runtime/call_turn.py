@@ -13,7 +13,7 @@ an agent used as a tool does, or inside one that has called an agent in a stored
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -82,7 +82,7 @@ class CallTurn:
         return self.ticket.began != self.ticket.number or self._refused is not None
 
     @contextmanager
-    def judged(self) -> Iterator[None]:
+    def judged(self) -> Generator[None]:
         """A block in which policies and the approver judge the call; calls that they make are nested in it."""
         token = _JUDGED.set(self.ticket)
         try:
