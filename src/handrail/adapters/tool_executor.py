@@ -29,7 +29,7 @@ from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.approval import pending_message
 from handrail.runtime.disclosure import PromptRendering, expansion_message
-from handrail.runtime.environment import Environment, OpenQuestions, check_tool, session_ledger
+from handrail.runtime.environment import Environment, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
@@ -511,9 +511,7 @@ class ToolExecutor:
         from handrail.runtime.handler_loop import cancel_all  # noqa: PLC0415
 
         # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
-        environment = self._of_reply(reply)
-        if reply is None:
-            environment = replace(environment, questions=OpenQuestions(is_one_reply=True))
+        environment = self._of_reply(reply).for_reply(reply)
         run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
         tasks = [ensure_future(run(identified(call, reply, taken))) for call in calls]

@@ -1,4 +1,8 @@
-"""Step 5 of the pipeline: what the question of a policy becomes, whatever the entry point.
+"""Steps 4 and 5 of the pipeline: policies decide about a call, and where one asks, the approver.
+
+In step 4 policies allow, deny or ask. A decision against the call is a `Denial`. If there is no decision, because a
+policy raised, the call is refused as well, but a repeat of it is judged anew. An invalid answer is a mistake of the
+program, and is raised to the developer. In step 5 the question of a policy becomes, whatever the entry point:
 
 | the question has | the call |
 |---|---|
@@ -21,15 +25,34 @@ turn behind it when the approver is interrupted are not recorded either: nothing
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, InvalidReturnError, RunAbortedError
+from handrail.errors import (
+    CallIdReusedError,
+    CallPostponed,
+    DeadlineExceededError,
+    InvalidReturnError,
+    ModelVisibleError,
+    RunAbortedError,
+    ToolValidationError,
+)
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
-from handrail.prompt import Approval, ApprovalRequest, Approver, PolicyQuestion, Tool, ToolResult
+from handrail.prompt import (
+    Approval,
+    ApprovalRequest,
+    Approver,
+    PolicyDecision,
+    PolicyQuestion,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+)
 from handrail.prompt.signature import is_async
-from handrail.redaction import redacted_logger
+from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import has_started
@@ -38,6 +61,86 @@ from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.session.call_ref import ToolCall
 
 _log = redacted_logger("handrail.runtime")
+
+_DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
+
+ByPolicy = Callable[[ToolPolicy, Callable[[], PolicyDecision]], Awaitable[PolicyDecision]]
+"""Calls a method of a policy, off the event loop if that may block it."""
+
+
+async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
+    """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
+
+    A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
+    change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
+    sequential calls.
+
+    A denial comes too late for an effect that an earlier attempt of the call has started: the call is answered from the
+    ledger. Policies and approver decide anew if it turns out there that the effect has not happened.
+
+    Raises:
+        Denial: a policy denies. The message names it.
+        CallRefusedError: one could not decide.
+        DeveloperMistake: one returned no decision, or requested an unbound resource.
+    """
+    if run.environment.settles is not None:
+        return ()  # the effect has happened: it is too late to decide
+    context = run.context()
+    try:
+        return await _ask_each(run, tool, context)
+    except CallRefusedError:
+        if await has_started(run, tool):
+            return None
+        if not run.turn.shared:
+            raise
+    await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
+    return await _ask_each(run, tool, context)
+
+
+async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
+    questions: list[PolicyQuestion] = []
+    for policy in run.plan.policies:
+        with run.turn.judged():
+            question = await ask_policy(policy, tool, run.params, context, run.by_policy)
+        if question is not None:
+            questions.append(question)
+    return tuple(questions)
+
+
+async def ask_policy(
+    policy: ToolPolicy,
+    tool: Tool[Any, Any],
+    params: Any,  # noqa: ANN401 - of the tool's parameter type
+    context: ToolContext,
+    by_policy: ByPolicy,
+) -> PolicyQuestion | None:
+    """Have a policy decide about a call; returns its question, or `None` if it allows the call.
+
+    Raises:
+        Denial: it denies. The message names it.
+        CallRefusedError: it could not decide.
+        DeveloperMistake: it returned no decision, or requested an unbound resource.
+    """
+    try:
+        decision = await by_policy(policy, partial(policy.check, tool, params, context=context))
+    except RunAbortedError:
+        raise
+    except ModelVisibleError as error:
+        kind = Denial if isinstance(error, ToolValidationError) else CallRefusedError
+        raise kind(f"policy {policy.name} denies {tool.name}: {error}") from error
+    except Exception as error:
+        if mistakes_in(error):
+            raise
+        _log.exception("policy %s failed on %s", policy.name, tool.name)
+        raise CallRefusedError(
+            f"policy {policy.name} could not decide on {tool.name}, so it was not run ({describe_error(error)})"
+        ) from error
+    if not isinstance(cast("object", decision), PolicyDecision):
+        raise invalid_answer(f"policy {policy.name}", tool, decision, _DECISIONS)
+    if decision.verdict == "deny":
+        kind = Denial if decision.final else CallRefusedError
+        raise kind(f"policy {policy.name} denies {tool.name}: {decision.reason}")
+    return PolicyQuestion(policy.name, redacted(decision.reason)) if decision.verdict == "ask" else None
 
 
 async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tuple[PolicyQuestion, ...] | None) -> bool:
@@ -62,7 +165,7 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
     asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
-    answer = await recorded_answer(run, request)
+    answer = await recorded_answer(run, tool, request)
     if answer is None:
         approver = run.environment.approver
         if approver is None:
@@ -71,11 +174,9 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
             )
         run.ask(request)
         answer = await _answer(run, approver, request)
-        if answer.left_open:
-            raise _postponed(answer, request)
         run.ask(None)
         # Of two answers the first stands: one that was recorded while the approver was asked.
-        answer = await recorded_answer(run, request) or answer
+        answer = await recorded_answer(run, tool, request) or answer
     if not answer.approved:
         raise refusal_of(tool.name, answer)
     return True
@@ -90,16 +191,13 @@ def refusal_of(tool_name: str, answer: Approval) -> CallRefusedError:
 
 async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) -> Approval:
     """The answer of the approver; the question is no longer open if it fails."""
-    tool = request.tool
+    tool, answer, postponed = request.tool, None, None
     seconds = seconds_left(run.environment.deadline)
     try:
-        with run.turn.judged(), run.environment.questions.asking(run.reply):
+        with run.turn.judged(), run.environment.asking(run.ref):
             answer = await run_to_end(run.mode, lambda: approver(request), is_async=is_async(approver), seconds=seconds)
-    except CallPostponed as postponed:
-        if (said := run.environment.caller_answer(request)) is not None:
-            return said
-        postponed.question = request
-        raise
+    except CallPostponed as error:
+        postponed = error
     except Exception as error:
         run.ask(None)
         if isinstance(error, ExecutionTimeoutError):
@@ -108,35 +206,30 @@ async def _answer(run: CallState, approver: Approver, request: ApprovalRequest) 
             raise
         _log.exception("the approver failed on %s", tool.name)
         raise CallRefusedError(f"{tool.name} was not approved: asking failed with {describe_error(error)}") from error
-    if isinstance(answer, Approval):
-        return (run.environment.caller_answer(request) or answer) if answer.left_open else answer
+    if isinstance(answer, Approval) and answer.left_open:
+        postponed = CallPostponed(answer.reason or f"{tool.name} waits for approval")
+    if postponed is not None:
+        if (by_caller := run.environment.caller_answer(request)) is not None:
+            return by_caller
+        postponed.question = request
+        raise postponed
     if isinstance(answer, bool):
         return Approval(answer)
+    if isinstance(answer, Approval):
+        return answer
     run.ask(None)
     raise invalid_answer("the approver", tool, answer, "True, False or an Approval")
-
-
-def _postponed(answer: Approval, request: ApprovalRequest) -> CallPostponed:
-    postponed = CallPostponed(answer.reason or _waits_for_approval(request.tool.name))
-    postponed.question = request
-    return postponed
 
 
 def pending_message(call: ToolCall, postponed: CallPostponed) -> ToolMessage:
     """The message of a call that waits: it says what for, and whether the call has begun."""
     asked = postponed.question
     if isinstance(asked, ApprovalRequest) and asked.tool.name == call.name:
-        why = f" waits, and has not run yet: {postponed}. Its result follows when it has."
-        if str(postponed) == _waits_for_approval(call.name):
-            why = " waits for approval, and has not run yet. Its result follows when it has."
+        why = f" has not run yet: {postponed}. Its result follows when it has."
     else:  # its handler has postponed it, or a call that this has made
         why = f" waits, and what it had changed was undone: {postponed}. Its result follows when it has run to its end."
     result = ToolResult[None].error(f"{call.name}{why}")
     return ToolMessage(call.id, result.render(), result.success, result, pending=True)
-
-
-def _waits_for_approval(tool_name: str) -> str:
-    return f"{tool_name} waits for approval"
 
 
 def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expected: str) -> InvalidReturnError:
@@ -150,29 +243,5 @@ def is_unrecorded(run: CallState, raised: BaseException) -> bool:
     if isinstance(raised, CallPostponed | CallIdReusedError):
         return True
     # Nothing of it has run by then, so that it was interrupted is not its outcome.
-    return not isinstance(raised, Exception) and (
-        run.open_question is not None
-        or (run.refused_at is Step.TURN and run.environment.questions.held_back(run.reply, run.interrupts))
-    )
-
-
-async def note_open_call(run: CallState, raised: BaseException) -> None:
-    """List a call that stays open among the open calls of a stored session, with the question that was left open.
-
-    A nested call is repeated with its parent, and listed only if it is the one that was asked about.
-    """
-    session = run.environment.session
-    is_postponed = isinstance(raised, CallPostponed)
-    if session.store is None or isinstance(raised, CallIdReusedError) or not (is_postponed or run.open_question):
-        return
-    from handrail.runtime.waiting_calls import question_of  # noqa: PLC0415
-    from handrail.session.open_calls import note_postponed  # noqa: PLC0415
-
-    question = question_of(run, str(raised) if is_postponed else "")
-    if question is None and (run.turn.outer is not None or not is_postponed):
-        return
-    try:
-        at = run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
-    except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
-        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
+    is_held_back = run.refused_at is Step.TURN and run.environment.is_held_back(run.reply, run.reply_end)
+    return not isinstance(raised, Exception) and (run.open_question is not None or is_held_back)

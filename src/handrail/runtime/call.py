@@ -18,7 +18,7 @@ from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import Step, ToolInvoked
 from handrail.runtime.disclosure import OpenSections
-from handrail.runtime.environment import NO_INTERRUPTS, Environment, Interrupts
+from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
 from handrail.runtime.ledger.records import recorded_arguments
@@ -45,7 +45,7 @@ class CallState:
         ref: the identity of the call within its session.
         environment: what all calls of the run share.
         reply: the reply of the model that asked for it, as the caller named it.
-        interrupts: what had interrupted the calls of that reply when this one arrived.
+        reply_end: the newest end of that reply by an interrupt when this one arrived; `None` if there was none.
         mode: how to wait and to run what may take long.
         plan: what the calls of the tool need.
         tool: the tool, if one has that name.
@@ -85,7 +85,7 @@ class CallState:
     claim: Claim = NO_CLAIM
     is_final: bool = True
     has_identity: bool = False
-    interrupts: Interrupts = NO_INTERRUPTS
+    reply_end: object = None
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
@@ -195,9 +195,9 @@ class CallState:
         """Take note of the record that was committed with the call; `None` if it was not."""
         self.committed_event = event
 
-    def note_interrupts(self) -> None:
-        """Take note of what has interrupted the calls of the reply until now."""
-        self.interrupts = self.environment.questions.met(self.reply)
+    def note_reply_end(self) -> None:
+        """Take note of the newest end of the reply by an interrupt, which does not concern this call."""
+        self.reply_end = self.environment.reply_ends.get(self.reply)
 
     def close(self) -> None:
         """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
@@ -245,7 +245,7 @@ class CallState:
         """
         await self.turn.acquire(self.mode, self.environment.deadline)
         # Who runs the calls of the reply cancels this one, too, but its turn may come before that.
-        if self.environment.questions.met(self.reply).ends != self.interrupts.ends:
+        if self.environment.reply_ends.get(self.reply) is not self.reply_end:
             from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
 
             raise ReplyEndedError(f"{self.call.name} was not begun: an earlier call of the reply was interrupted")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -24,7 +23,7 @@ from handrail.runtime.long_results import READER, CutResult, result_reader
 from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
-from handrail.session.call_ref import ToolCall
+from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.protocol import ForkedFrom, SessionStore
 from handrail.session.persistence.stored_types import name_late
 from handrail.store.protocol import EffectRow, LedgerStore
@@ -133,89 +132,6 @@ def no_answer(_request: ApprovalRequest) -> None:
     """What a caller says that has said nothing."""
 
 
-class Interrupts(NamedTuple):
-    """What has interrupted the calls of a reply so far.
-
-    Attributes:
-        asked: how often an approver was interrupted or cancelled.
-        ends: how often the reply was ended by an interrupt.
-    """
-
-    asked: int = 0
-    ends: int = 0
-
-
-NO_INTERRUPTS = Interrupts()
-"""Nothing has interrupted them."""
-
-
-class OpenQuestions:
-    """For each reply of a run, whether an approver is asked at this moment, or was interrupted.
-
-    An interrupt of an approver or of a handler, such as `KeyboardInterrupt`, ends the reply: none of the calls behind
-    the one that it has met begins. The cancellation of a call spares the others; if who runs them cancels these, too,
-    while an approver is asked, they have no record.
-    Other replies continue. Threads and tasks may share it.
-    """
-
-    __slots__ = ("_asked", "_is_one_reply", "_lock", "_met")
-
-    def __init__(self, *, is_one_reply: bool = False) -> None:
-        """Begin with no question.
-
-        Args:
-            is_one_reply: whether the calls without a reply are those of one; else each is by itself.
-        """
-        self._lock = threading.Lock()
-        self._is_one_reply = is_one_reply
-        self._asked = Counter[str | None]()
-        self._met: dict[str | None, Interrupts] = {}
-
-    @contextmanager
-    def asking(self, reply: str | None) -> Generator[None]:
-        """A block in which the approver is asked about a call of the reply."""
-        with self._lock:
-            self._asked[reply] += 1
-        try:
-            yield
-        except Exception:
-            raise
-        except BaseException:
-            self._note(reply, asked=1)
-            raise
-        finally:
-            with self._lock:
-                self._asked[reply] -= 1
-                if not self._asked[reply]:
-                    del self._asked[reply]
-
-    def end(self, reply: str | None) -> None:
-        """Have no call of the reply begin that has arrived by now, and waits."""
-        self._note(reply, ends=1)
-
-    def met(self, reply: str | None) -> Interrupts:
-        """What has interrupted the calls of the reply so far."""
-        return self._met.get(reply, NO_INTERRUPTS)
-
-    def held_back(self, reply: str | None, before: Interrupts) -> bool:
-        """Whether a call that has not begun waits behind a question, or behind what was interrupted.
-
-        Args:
-            reply: the reply of the call.
-            before: what had interrupted that when the call arrived.
-        """
-        if reply is None and not self._is_one_reply:
-            return False
-        return self._asked[reply] > 0 or self.met(reply) != before
-
-    def _note(self, reply: str | None, *, asked: int = 0, ends: int = 0) -> None:
-        if reply is None and not self._is_one_reply:
-            return
-        with self._lock:
-            before = self.met(reply)
-            self._met[reply] = Interrupts(before.asked + asked, before.ends + ends)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
     """What all calls of one run share; `begin` makes it, once for each run.
@@ -233,7 +149,9 @@ class Environment:
         approver: asked where a policy requires approval; without one, such calls are refused.
         caller_answer: what the caller of the run has said about a call that it makes again; `None` if it has said
             nothing. It counts where the approver leaves the question open.
-        questions: whether the approver is asked about a call of a reply.
+        reply_ends: for each reply that an interrupt such as `KeyboardInterrupt` has ended, the newest such end; see
+            `end_reply`. It has `None` where calls without a reply are those of one; else each of these is by itself.
+        open_questions: the calls about which the approver is asked, or was when it was interrupted.
         records_questions: whether the approver itself records the questions that it leaves open, as the gate of an
             agent's run does.
         clock: the source of the time.
@@ -261,7 +179,8 @@ class Environment:
     budget_tracker: BudgetTracker | None = None
     approver: Approver | None = None
     caller_answer: Callable[[ApprovalRequest], Approval | None] = no_answer
-    questions: OpenQuestions = field(default_factory=OpenQuestions, repr=False)
+    reply_ends: dict[str | None, object] = field(default_factory=dict[str | None, object], repr=False)
+    open_questions: set[CallRef] = field(default_factory=set[CallRef], repr=False)
     records_questions: bool = False
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
@@ -387,6 +306,41 @@ class Environment:
         tool = self.tool(call.name, reply) if is_call else None
         return tool is not None and not tool.writes
 
+    def end_reply(self, reply: str | None) -> None:
+        """Have no call of the reply begin that has arrived by now, and waits; the calls of other replies continue.
+
+        The cancellation of a call does not end its reply.
+        """
+        if reply is not None or None in self.reply_ends:
+            self.reply_ends[reply] = object()
+
+    @contextmanager
+    def asking(self, call: CallRef) -> Generator[None]:
+        """A block in which the approver is asked about a call; if it is interrupted, the question stays open."""
+        self.open_questions.add(call)
+        try:
+            yield
+        except Exception:
+            self.open_questions.discard(call)
+            raise
+        self.open_questions.discard(call)
+
+    def is_held_back(self, reply: str | None, reply_end: object) -> bool:
+        """Whether a call that has not begun waits behind a question of its reply, or that has been ended.
+
+        Args:
+            reply: the reply of the call.
+            reply_end: the newest end of it when the call arrived.
+        """
+        if reply is None and None not in self.reply_ends:
+            return False
+        asks = any(asked.reply == reply for asked in tuple(self.open_questions))
+        return asks or self.reply_ends.get(reply) is not reply_end
+
+    def for_reply(self, reply: str | None) -> Environment:
+        """The same run for the calls of one reply: those of one without a name belong together."""
+        return self if reply is not None else replace(self, reply_ends={None: None}, open_questions=set[CallRef]())
+
     def for_neighbours(self, reply: str | None) -> Environment:
         """The same run for calls of one reply that run side by side, where a program expects that they do not.
 
@@ -398,8 +352,8 @@ class Environment:
             with lock:
                 return None if approver is None else approver(request)
 
-        questions = OpenQuestions(is_one_reply=True) if reply is None else self.questions
-        return replace(self, approver=approver if approver is None or is_async(approver) else ask, questions=questions)
+        asked = approver if approver is None or is_async(approver) else ask
+        return replace(self.for_reply(reply), approver=asked)
 
     def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
         """The policies of a tool; of one that is added, those of the prompt itself."""

@@ -41,7 +41,7 @@ from typing import Any
 
 from handrail.prompt import Tool, ToolResult
 from handrail.runtime import fast
-from handrail.runtime.approval import request_approval
+from handrail.runtime.approval import check_policies, request_approval
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
@@ -52,7 +52,6 @@ from handrail.runtime.messages import answer_from_record, message_with_feedback,
 from handrail.runtime.outcome import leave_unread_effects, settle_failure
 from handrail.runtime.steps import (
     apply_result,
-    check_policies,
     parse_arguments,
     record_call,
     run_handler,
@@ -90,7 +89,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         if fast.MAY_BE_STRAIGHT and run.is_straight:
             ended = await fast.run_straight(run)
         else:
-            run.note_interrupts()
+            run.note_reply_end()
             ended = await _decide(run)
         if not ended.success and run.raises is None:
             await leave_unread_effects(run, has_message=True)

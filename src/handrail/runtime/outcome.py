@@ -92,7 +92,7 @@ async def settle_failure(
         error.__cause__ = cause
     # A cancellation of the call spares the others of its reply.
     if not isinstance(error, Exception) and not is_being_cancelled():
-        run.environment.questions.end(run.reply)
+        run.environment.end_reply(run.reply)
     claim, tool = run.claim, run.tool
     # It was answered from the ledger, and its commit was to mark the effect.
     if again is not None and isinstance(error, AppliedMeanwhileError) and claim.stored is not None and claim.enlisted:

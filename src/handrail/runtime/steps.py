@@ -1,10 +1,7 @@
 """The steps of a call that are functions, in the order of the table in `handrail.runtime.invoke`.
 
-Steps 1 and 2 lead from a name and a text to a tool and its parameters.
-
-In step 4 policies allow, deny or ask; where they ask, step 5 (`handrail.runtime.approval`) decides. A decision against
-the call is a `Denial`. If there is no decision, because a policy raised, the call is refused as well, but a repeat of
-it is judged anew. An invalid answer is a mistake of the program, and is raised to the developer.
+Steps 1 and 2 lead from a name and a text to a tool and its parameters. Steps 4 and 5 are in
+`handrail.runtime.approval`.
 
 In step 9 the handler runs, with a time limit. Step 10 applies a success: the tool's `apply` writes what belongs to the
 effect, policies record it, reducers apply it, subscribers are notified. `apply` runs as a handler does: on the thread
@@ -34,14 +31,13 @@ from handrail.errors import (
 )
 from handrail.interrupts import allow_interrupts, raise_held_interrupt
 from handrail.limits import time_limit
-from handrail.prompt import PolicyQuestion, Tool, ToolContext, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.approval import invalid_answer, is_unrecorded, note_open_call, refusal_of
+from handrail.runtime.approval import invalid_answer, is_unrecorded, refusal_of
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, written_arguments
-from handrail.runtime.claim_step import has_started
 from handrail.runtime.execution import (
     ExecutionTimeoutError,
     Late,
@@ -62,7 +58,6 @@ from handrail.runtime.failures import (
 from handrail.runtime.ledger.records import started_params
 from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
 from handrail.runtime.masked_records import masks_in
-from handrail.runtime.policy_checks import ask_policy
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall, Session
 from handrail.store.protocol import EffectRow
@@ -176,9 +171,9 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
-    from handrail.runtime.waiting_calls import recorded_no  # noqa: PLC0415
+    from handrail.runtime.waiting_calls import recorded_answer  # noqa: PLC0415
 
-    no = await recorded_no(run, tool)
+    no = await recorded_answer(run, tool, None)
     if no is not None:
         raise refusal_of(tool.name, no)
     raise FinalRefusal(
@@ -211,48 +206,6 @@ def _example_of(tool: Tool[Any, Any]) -> str:
     if tool.params_type is None:
         return "\nIt takes no arguments: send {}."
     return f"\nA call that is right: {tool.codec.dump_json(tool.examples[0].input).decode()}" if tool.examples else ""
-
-
-# --------------------------------------------------------------------------------------------------- step 4: policies
-
-
-async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
-    """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
-
-    A call that reads may run concurrently with earlier calls. If a policy denies it, an earlier call may be about to
-    change the reason, so the policies are asked again when all earlier calls have ended: the outcome is the same as for
-    sequential calls.
-
-    A denial comes too late for an effect that an earlier attempt of the call has started: the call is answered from the
-    ledger. Policies and approver decide anew if it turns out there that the effect has not happened.
-
-    Raises:
-        Denial: a policy denies. The message names it.
-        CallRefusedError: one could not decide.
-        DeveloperMistake: one returned no decision, or requested an unbound resource.
-    """
-    if run.environment.settles is not None:
-        return ()  # the effect has happened: it is too late to decide
-    context = run.context()
-    try:
-        return await _ask_each(run, tool, context)
-    except CallRefusedError:
-        if await has_started(run, tool):
-            return None
-        if not run.turn.shared:
-            raise
-    await run.turn.wait_for_earlier_calls(run.mode, run.environment.deadline)
-    return await _ask_each(run, tool, context)
-
-
-async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
-    questions: list[PolicyQuestion] = []
-    for policy in run.plan.policies:
-        with run.turn.judged():
-            question = await ask_policy(policy, tool, run.params, context, run.by_policy)
-        if question is not None:
-            questions.append(question)
-    return tuple(questions)
 
 
 # -------------------------------------------------------------------------------------------------- step 9: the handler
@@ -479,7 +432,10 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
     if run.raises is not None and is_unrecorded(run, run.raises):
-        await note_open_call(run, run.raises)
+        if run.plan.is_stored:
+            from handrail.runtime.waiting_calls import note_open_call  # noqa: PLC0415
+
+            await note_open_call(run, run.raises)
         return
     session, event = run.environment.session, run.committed_event
     try:

@@ -12,13 +12,12 @@ answered from the record. Only a stored session lists calls that wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
-from handrail.errors import DumpError, SchemaError, SessionBusyError, StoreError
+from handrail.errors import CallPostponed, DumpError, SchemaError, SessionBusyError, StoreError
 from handrail.prompt import Approval, ApprovalRequest, Tool, ToolResult
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import CallState
@@ -40,6 +39,7 @@ from handrail.session.open_calls import (
     call_answer,
     find_answer,
     last_postponed,
+    note_postponed,
     own_items,
     postponed_call,
     recorded_as,
@@ -129,102 +129,79 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
             raise reused_id(record)
 
 
-async def recorded_answer(run: CallState, request: ApprovalRequest) -> Approval | None:
-    """The answer that a person has recorded to a request; `None` if there is none that covers it.
+async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> Approval | None:
+    """The answer that a person has recorded; `None` if there is none that covers the call.
+
+    Args:
+        run: the call.
+        tool: its tool.
+        request: what is asked about it; `None` of a call that cannot run, because its secrets are not stored. The
+            answer to that is a no, or `None`.
 
     Raises:
         CallRefusedError: the store cannot be read.
     """
-    return await _read(run, request.tool, partial(_recorded, run, request))
-
-
-async def recorded_no(run: CallState, tool: Tool[Any, Any]) -> Approval | None:
-    """The no that a person has recorded to a call that cannot run, because its secrets are not stored; else `None`.
-
-    Raises:
-        CallRefusedError: the store cannot be read.
-    """
-    return await _read(run, tool, partial(_recorded_no, run, tool))
-
-
-async def _read(run: CallState, tool: Tool[Any, Any], read: Callable[[], Approval | None]) -> Approval | None:
     session = run.environment.session
     # The common case costs no reading, and so no thread.
-    if session.store is None or not run.ref.is_named or not len(session[PostponedCall]):
+    if not has_pending(session) or not run.ref.is_named:
         return None
     try:
-        return await run.mode.write_to(session.store, read)
+        answer = await run.mode.write_to(session.store, partial(_recorded, run, tool, request))
     except StoreError as error:
         raise CallRefusedError(
             f"{tool.name} was not run, because the store cannot be read for its approval: {describe_error(error)}"
         ) from error
+    return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
-def question_of(run: CallState, reason: str) -> CallQuestion | None:
-    """What the approver was asked about a call that stays open, for the session to store.
-
-    `None` if the call waits for something else, or if the approver records its questions itself.
-    """
-    request = run.open_question
-    if request is None or run.tool is None or run.environment.records_questions:
-        return None
-    return CallQuestion(
-        arguments=recorded_arguments(run.call, run.params, run.tool.masking).decode(),
-        digest=_digest(run),
-        asks=_asks(request),
-        effect=run.tool.effect,
-        description=run.tool.description,
-        reason=redacted(reason),
-    )
-
-
-def _recorded(run: CallState, request: ApprovalRequest) -> Approval | None:
-    item = postponed_call(run.environment.session, run.ref.stored)
-    if item is None or item.question is None or item.tool != request.tool.name:
-        return None
-    # A policy that asks something else asks again, and so does a call with other arguments.
-    if item.question.digest != _digest(run) or not set(_asks(request)) <= set(item.question.asks):
-        return None
-    last_attempt = _last_attempt(run)
-    answer = item.answer
-    if answer is None:
-        answer = _given(run, item, item.question, last_attempt)
-        # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
-        if answer is not None and run.turn.outer is None:
-            run.environment.session[PostponedCall].append(replace(item, answer=answer))
-    # Compared for equality: the process that has answered may have had another clock.
-    if answer is None or last_attempt != answer.last_attempt:
-        return None
-    return Approval(answer.approved, answer.reason)
-
-
-def _recorded_no(run: CallState, tool: Tool[Any, Any]) -> Approval | None:
-    item = postponed_call(run.environment.session, run.ref.stored)
-    if item is None or item.question is None or item.tool != tool.name:
-        return None
-    # The digest of the question has the secrets, so it cannot be compared; a no needs only the call.
-    last_attempt = _last_attempt(run)
-    answer = item.answer or _given(run, item, item.question, last_attempt)
-    if answer is None or answer.approved or last_attempt != answer.last_attempt:
-        return None
-    return Approval(approved=False, reason=answer.reason)
-
-
-def _last_attempt(run: CallState) -> datetime | None:
-    """When the newest attempt of the call was recorded."""
-    record = run.environment.session.recorded_call(recorded_as(run.ref))
-    return record.at if isinstance(record, ToolInvoked) else None
-
-
-def _given(
-    run: CallState, item: PostponedCall, question: CallQuestion, last_attempt: datetime | None
-) -> CallAnswer | None:
-    """The answer that a person has given to an open question while the session was held."""
+def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> CallAnswer | None:
     session = run.environment.session
-    found = None if session.store is None else find_answer(session.store, session.session_id, run.ref)
-    if found is None or not found.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
+    item = postponed_call(session, run.ref.stored)
+    question = None if item is None else item.question
+    if item is None or question is None or item.tool != tool.name:
         return None
-    return call_answer(found.given, last_attempt)
+    # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
+    if request is not None and (question.digest != _digest(run) or not set(_asks(request)) <= set(question.asks)):
+        return None
+    record = session.recorded_call(recorded_as(run.ref))
+    last_attempt = record.at if isinstance(record, ToolInvoked) else None
+    answer = item.answer
+    if answer is None and session.store is not None:  # it may have been given while this process held the session
+        row = find_answer(session.store, session.session_id, run.ref)
+        if row is None or not row.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
+            return None
+        answer = call_answer(row.given, last_attempt)
+        # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
+        if request is not None and run.turn.outer is None:
+            session[PostponedCall].append(replace(item, answer=answer))
+    # Compared for equality: the process that has answered may have had another clock.
+    return answer if answer is not None and answer.last_attempt == last_attempt else None
+
+
+async def note_open_call(run: CallState, raised: BaseException) -> None:
+    """List a call that stays open among the open calls of a stored session, with the question that was left open.
+
+    A nested call is repeated with its parent, and listed only if it is the one that was asked about. There is no
+    question if the call waits for something else, or if the approver records its questions itself.
+    """
+    session, tool, request, question = run.environment.session, run.tool, run.open_question, None
+    is_postponed = isinstance(raised, CallPostponed)
+    if request is not None and tool is not None and not run.environment.records_questions:
+        question = CallQuestion(
+            arguments=recorded_arguments(run.call, run.params, tool.masking).decode(),
+            digest=_digest(run),
+            asks=_asks(request),
+            effect=tool.effect,
+            description=tool.description,
+            reason=redacted(str(raised)) if is_postponed else "",
+        )
+    if question is None and (run.turn.outer is not None or not is_postponed):
+        return
+    try:
+        at = run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
+    except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
+        _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 
 
 def _asks(request: ApprovalRequest) -> tuple[str, ...]:

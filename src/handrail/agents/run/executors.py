@@ -25,16 +25,17 @@ from handrail.adapters.pydantic_ai.toolset import RawArguments, call_run_context
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.agents.approval.decisions import GatedCall, Judgement, Verdict
 from handrail.agents.approval.gate import GatedPrompt, GatePolicy
-from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
+from handrail.agents.approval.path_rules import FILE_TOOLS
 from handrail.agents.approval.rules import Rule, program_key, rules_on_arguments
 from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.run.disclosed_sections import disclosed_sections, section_path
 from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filter, given_filesystem, takes_files
+from handrail.agents.run.foreseen_calls import foresee_call, link_targets, parsed_arguments
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.live_output import ToolNames
 from handrail.contrib.tools.shell.path_guard import ProgramPaths
-from handrail.errors import AgentError, DumpError, UnboundResourceError
+from handrail.errors import AgentError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
@@ -49,8 +50,7 @@ from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.resources.binding import Resolver
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.policy_checks import foresee_call
-from handrail.serde import Masking, digest, dump, schema_masking
+from handrail.serde import Masking, digest, schema_masking
 from handrail.serde.formatting import type_name
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
@@ -233,14 +233,14 @@ class RunExecutors:
     ) -> GatedCall:
         """A call that is about to run, as the gate judges it; without its context, as it was last described."""
         ahead = self._ahead.get((ref, tool.name))
-        looks = _Looks.of(_arguments(params), None, tool.masking)
+        looks = _Looks.of(parsed_arguments(params), None, tool.masking)
         # Changed arguments belong to another call: what was written for the first one must not be held against it.
         if ahead is not None and ahead.arguments == looks.arguments:
             looks = _Looks(looks.arguments, ahead.written, ahead.reached)
         # A link may have been changed since the question, so where it leads is looked up again when the call runs.
         looks_again = context is not None and tool.name in FILE_TOOLS
         if context is not None and looks_again:
-            looks = looks._replace(reached=_reached(tool, params, context))
+            looks = looks._replace(reached=link_targets(tool, params, context))
         if ahead is not None and (ahead.arguments, ahead.reached) == (looks.arguments, looks.reached):
             return ahead
         described = self._gated(ref, tool.name if ahead is None else ahead.tool, tool.effect, looks)
@@ -261,7 +261,7 @@ class RunExecutors:
 
     def _allowing(self, context: ToolContext, params: object) -> Sequence[Rule]:
         """The rules that allow a call and say something about its programs."""
-        arguments = _arguments(params)
+        arguments = parsed_arguments(params)
         # Compared with the arguments, because an earlier call with the same id may have had others.
         ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
         call = next(ahead, None)
@@ -375,13 +375,12 @@ class RunExecutors:
         name = _own_name(definition) or call.tool_name
         given = args.given() if isinstance(args, RawArguments) else args
         environment = own.executor.environment
-        reach = _reached if name in FILE_TOOLS else None
         call_ahead = ToolCall(ref.call_id, name, given)
-        foreseen = await foresee_call(call_ahead, ref.reply, environment, without=self.policy.name, reach=reach)
+        foreseen = await foresee_call(call_ahead, ref.reply, environment, without=self.policy.name)
         if foreseen is None:
             return None
         written = plain_arguments(call.args_as_dict())
-        looks = _Looks.of(_arguments(foreseen.params), written, foreseen.tool.masking)
+        looks = _Looks.of(foreseen.arguments, written, foreseen.tool.masking)
         looks = looks._replace(reached=foreseen.reached)
         gated = self._gated(ref, call.tool_name, foreseen.tool.effect, looks, written)
         return replace(
@@ -522,22 +521,6 @@ def _defaults_of(section: Section[Any]) -> dict[str, Verdict]:
     if type(section) is ShellToolsSection:
         harmless = all(isinstance(rule, ShellRule) and rule.reads for rule in section.allow)
     return dict.fromkeys((tool.name for tool in section.tools), "allow") if harmless else {}
-
-
-def _reached(tool: Tool[Any, Any], params: object, context: ToolContext) -> Mapping[str, str] | None:
-    """The paths that links in the parameters of a file tool lead to."""
-    filesystem = context.filesystem
-    return None if filesystem is None else reached_paths(tool.name, _arguments(params), filesystem)
-
-
-def _arguments(params: object) -> dict[str, Any]:
-    """Parameters as JSON has them, whether they are a dataclass or JSON already."""
-    if params is None:
-        return {}
-    try:
-        return cast("dict[str, Any]", dump(params))  # of a dataclass or a mapping, so it is an object
-    except DumpError:
-        return plain_arguments(params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""`handrail.runtime.policy_checks`: what is foreseen of a call before it is made, and that this changes nothing."""
+"""`handrail.agents.run.foreseen_calls`: what is foreseen of a call before it is made, and that this changes nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents.run.foreseen_calls import ForeseenCall, foresee_call
 from handrail.errors import PromptEvaluationError, ToolValidationError
+from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import IdempotencyConfig, ToolCall
-from handrail.runtime.policy_checks import ForeseenCall, foresee_call
+from handrail.runtime import IdempotencyConfig, Session, ToolCall
 from handrail.transaction import current
 from tests.kit import Note, call, echo, events, executor, prompt, tool
 from tests.wording import Wording
@@ -69,7 +70,7 @@ def test_all_questions_are_gathered_in_the_order_of_the_policies() -> None:
     first = ask("sure?", "first")
     found = seen_ahead(first, ALLOW, ask("really?", "second"))
     assert found is not None
-    assert (found.tool.name, found.params, found.questions) == ("echo", Note("hello"), ("sure?", "really?"))
+    assert (found.tool.name, found.arguments, found.questions) == ("echo", {"text": "hello"}, ("sure?", "really?"))
     assert first.seen == [("echo", Note("hello"), "call-1")]
 
 
@@ -184,18 +185,20 @@ def test_nothing_is_claimed_and_nothing_is_run() -> None:
     assert [event.replayed for event in events(door)] == [False]
 
 
-def test_paths_that_cannot_be_determined_are_not_known_in_advance(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [OSError("no such folder"), PromptEvaluationError("over")])
+def test_paths_that_cannot_be_determined_are_not_known_in_advance(error: Exception) -> None:
     """They are determined again when the call is made, and fail it then; what ends the run propagates."""
-    door = executor(tool("echo"))
 
-    def broken(*_: object) -> dict[str, str]:
-        raise OSError("no such folder")
+    def broken(_: object) -> Filesystem:
+        raise error
 
-    def ending(*_: object) -> dict[str, str]:
-        raise PromptEvaluationError("over")
-
-    found = asyncio.run(foresee_call(call("echo"), "reply-1", door.environment, reach=broken))
+    registry = ResourceRegistry.of(Binding(Filesystem, broken, scope=Scope.TOOL_CALL))
+    bound = prompt(tool("read_file")).bind(resources=registry)
+    environment = ToolExecutor(prompt=bound, session=Session()).environment
+    if isinstance(error, PromptEvaluationError):
+        with pytest.raises(PromptEvaluationError):
+            asyncio.run(foresee_call(call("read_file"), "reply-1", environment))
+        return
+    found = asyncio.run(foresee_call(call("read_file"), "reply-1", environment))
     assert found is not None
     assert found.reached is None
-    with pytest.raises(PromptEvaluationError):
-        asyncio.run(foresee_call(call("echo"), "reply-1", door.environment, reach=ending))
