@@ -215,29 +215,18 @@ ASKED = ToolCall("call-1", "charge", {"text": "lamp", "pin": "1234"})
 
 
 @both_entries
-def test_secrets_of_pydantic_are_taken_from_the_record_of_this_process(stall: Shop, is_async: bool) -> None:
-    """The ledger has masked them, and so has what the record says of the arguments."""
-    pins: list[str] = []
-    session = stall.session()
-    door = stall.door(session, _charging(pins, Secret, ValueError("closed")))
-    assert not door.execute(ASKED, reply="r1").success
-    assert session[ToolInvoked][0].call.arguments == {"text": "lamp", "pin": MASK}
-    (settled,) = settle(door, is_async)
-    assert (settled.message.success, pins, session.open_calls) == (True, ["1234"], ())
-
-
-def test_secrets_that_show_themselves_are_taken_from_the_conversation_of_this_process(
-    stall: Shop, wording: Wording
-) -> None:
+@pytest.mark.parametrize("takes", [Secret, Marked])
+def test_secrets_are_taken_from_the_conversation_of_this_process(stall: Shop, takes: Any, is_async: bool) -> None:
     """Ledger and record have masked them; the conversation has the call that was asked for."""
     pins: list[str] = []
     session = stall.session()
-    door = stall.door(session, _charging(pins, Marked, ValueError("closed")))
-    door.execute(ASKED, reply="r1")
-    (lost,) = door.settle_open()
-    assert lost.message.content == wording
+    door = stall.door(session, _charging(pins, takes, ValueError("closed")))
+    assert not door.execute(ASKED, reply="r1").success
+    assert session[ToolInvoked][0].call.arguments == {"text": "lamp", "pin": MASK}
+    (lost,) = settle(door, is_async)
+    assert lost.message.content == cannot_apply("charge", SECRETS_GONE)
     session.conversation.append({"role": "assistant"}, calls=[ASKED], reply="r1")
-    (settled,) = door.settle_open()
+    (settled,) = settle(door, is_async)
     assert (settled.message.success, pins) == (True, ["1234"])
 
 

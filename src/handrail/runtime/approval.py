@@ -98,13 +98,9 @@ async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQu
 
 
 async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
-    questions: list[PolicyQuestion] = []
-    for policy in run.plan.policies:
-        with run.turn.judged():
-            question = await ask_policy(policy, tool, run.params, context, run.by_policy)
-        if question is not None:
-            questions.append(question)
-    return tuple(questions)
+    with run.turn.judged():
+        asked = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
+    return tuple(question for question in asked if question is not None)
 
 
 async def ask_policy(

@@ -314,7 +314,7 @@ class CallState:
         # Set before the transaction begins: if that fails, the claim is settled, and the record has to state the
         # outcome.
         self.claim = claim
-        turn = self.turn
+        turn, recorder = self.turn, self.environment.session.recorder
         if turn.caller is not None:
             leave = partial(leave_unread, claim, self.nested_calls)
             turn.caller.record_nested(turn.ticket, NestedCall(self.effect_notes, leave))
@@ -327,7 +327,8 @@ class CallState:
             untracked=self.environment.resources.untracked_participants(),
             enlisted=claim.enlisted,
             call=self.ref,
-            session_store=self.environment.durable_store,
+            # None of a session that ends with the process.
+            session_store=recorder.store if recorder is not None and recorder.store.waits else None,
             nested_calls=self.nested_calls,
         )
 

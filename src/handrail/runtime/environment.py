@@ -24,7 +24,7 @@ from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.bound_session import BoundSession
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.persistence.protocol import ForkedFrom, SessionStore
+from handrail.session.persistence.protocol import ForkedFrom
 from handrail.session.persistence.stored_types import name_late
 from handrail.store.protocol import EffectRow, LedgerStore
 from handrail.taint.state import DelimiterSecret, Tainted, TaintIndex
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 name_late(
     {
         "handrail.prompt.known_files": "handrail.files_known",
-        "handrail.runtime.call_events": "handrail.effect_applied",
         "handrail.runtime.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.taint.policy": "handrail.sanitized",
     }
@@ -90,13 +89,8 @@ async def read_ahead(session: Session, *others: type[object]) -> None:
     if session.store is None:
         return
     kinds = [kind for kind in (*_USED_BY_RUNS, *others) if session.version_of(kind) is not None]
-
-    def read() -> None:
-        for kind in kinds:
-            session[kind].all()
-
     if kinds:
-        await ASYNC.write_to(session.store, read)
+        await ASYNC.write_to(session.store, lambda: [session[kind].all() for kind in kinds])
 
 
 def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> None:
@@ -126,10 +120,6 @@ def check_tool(tool: Tool[Any, Any], session: Session, ledger: EffectLedger) -> 
     except SchemaError as error:
         fault = f"the result of tool {tool.name} is stored, in the session or in the ledger: {error}"
         raise SchemaError(fault, type=error.type, path=error.path) from error
-
-
-def no_answer(_request: ApprovalRequest) -> None:
-    """What a caller says that has said nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,7 +168,7 @@ class Environment:
     run_context: RunContext | None = None
     budget_tracker: BudgetTracker | None = None
     approver: Approver | None = None
-    caller_answer: Callable[[ApprovalRequest], Approval | None] = no_answer
+    caller_answer: Callable[[ApprovalRequest], Approval | None] = lambda _: None
     reply_ends: dict[str | None, object] = field(default_factory=dict[str | None, object], repr=False)
     open_questions: set[CallRef] = field(default_factory=set[CallRef], repr=False)
     records_questions: bool = False
@@ -189,12 +179,6 @@ class Environment:
     settles: EffectRow | None = None
     plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""
-
-    @property
-    def durable_store(self) -> SessionStore | None:
-        """The store of the session; `None` if the session ends with the process."""
-        recorder = self.session.recorder
-        return recorder.store if recorder is not None and recorder.store.waits else None
 
     @classmethod
     def begin(cls, prompt: Prompt[Any], rendering: PromptRendering, session: Session, **shared: Any) -> Environment:  # noqa: ANN401 - the other attributes

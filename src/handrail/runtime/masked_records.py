@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from handrail.errors import DumpError, ParseError, SchemaError, StoreError
+from handrail.errors import DumpError, SchemaError, StoreError
 from handrail.prompt import Tool, ToolResult
 from handrail.redaction import CallSecrets, redacted_logger
 from handrail.runtime.calls import ToolInvoked, written_arguments
@@ -65,21 +65,6 @@ def has_same_secrets(call: ToolCall, recorded: ToolInvoked, tool: Tool[Any, Any]
 def masks_in(call: ToolCall, tool: Tool[Any, Any]) -> tuple[str, ...]:
     """The places of secrets in what the model wrote that hold the mask, because the call was resumed."""
     return tool.masking.masks_in(written_arguments(call)) if tool.masking.hides else ()
-
-
-def arguments_with_secrets(params: object, tool: Tool[Any, Any]) -> tuple[Any, ...]:
-    """Arguments that parse to the parameters of a record of this process, if these have all of their secrets.
-
-    A secret of pydantic is recorded as it is, and only its text is masked; a marked value, and what was loaded from a
-    store, has the mask itself.
-    """
-    known = tool.with_secrets(params)
-    try:
-        plain: Any = from_json(json_with_secrets(known))
-        is_whole = not tool.masking.masks_in(plain) and tool.with_secrets(tool.parse(plain)) == known
-    except (DumpError, SchemaError, ParseError, RecursionError):
-        return ()
-    return (plain,) if is_whole else ()
 
 
 def secrets_in(value: object, masking: Masking) -> Iterator[str]:

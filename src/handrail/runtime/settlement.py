@@ -37,12 +37,11 @@ from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_app
 from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.records import is_record_of, read_arguments
 from handrail.runtime.ledger.states import lease_expired
-from handrail.runtime.masked_records import arguments_with_secrets, masks_in
+from handrail.runtime.masked_records import masks_in
 from handrail.runtime.outcome import settle_unknown
 from handrail.runtime.steps import parse_arguments
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.persistence.protocol import SessionStore
 from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
 from handrail.transaction import current
@@ -106,10 +105,8 @@ async def settle_open(environment: Environment, mode: ExecutionMode) -> tuple[Se
                 raise
             mistakes.append(error)
             continue
-        if settled is None:
-            continue
-        found.append(settled)
-        if not settled.message.success:
+        found += [] if settled is None else [settled]
+        if settled is not None and not settled.message.success:
             _log.warning("call %s: %s", settled.call, settled.message.content)
     if mistakes:
         raise first_mistake(mistakes)
@@ -121,7 +118,11 @@ def _unsettled(environment: Environment) -> Iterator[tuple[OpenCall, EffectRow]]
     session, store, ledger = environment.session, environment.session.store, environment.effect_ledger
     if store is None or store is not ledger.units:
         return
-    for call in (*session.open_calls, *_found_by_a_person(environment, store)):
+    listed = {call.call: call for call in session.open_calls}
+    # A nested call whose effect a person has found is not listed: the row does not show that its tool has `apply`.
+    nested = [call for call in store.open_claims(session.session_id) if call.call.parent is not None]
+    unlisted = (call for call in nested if call.call not in listed and _applies(environment, call.tool))
+    for call in (*listed.values(), *unlisted):
         if call.key is None or _is_left_to_parent(session, call.call):
             continue
         for partition in (session.session_id, ""):
@@ -140,19 +141,9 @@ def _waits(environment: Environment, row: EffectRow) -> bool:
     return tool is not None and tool.reconcile is not None
 
 
-def _found_by_a_person(environment: Environment, store: SessionStore) -> Iterator[OpenCall]:
-    """Calls nested in calls with final records, whose effects a person has found to have happened.
-
-    Their rows do not show that their tools have `apply`, so they are not listed as open.
-    """
-    session = environment.session
-    listed = {call.call for call in session.open_calls}
-    for call in store.open_claims(session.session_id):
-        if call.call.parent is None or call.call in listed:
-            continue
-        tool = _tool_of(environment, call.tool)
-        if tool is not None and tool.apply is not None:
-            yield call
+def _applies(environment: Environment, name: str) -> bool:
+    tool = _tool_of(environment, name)
+    return tool is not None and tool.apply is not None
 
 
 def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
@@ -218,8 +209,8 @@ def _arguments_of(
 ) -> str | bytes | Mapping[str, Any] | None:
     """Arguments that parse to the parameters of an effect: those of the call, where they are known, or the recorded.
 
-    Those of the call have the secrets, which ledger and store mask, only in the process that was asked for it: in its
-    conversation, or as secrets of pydantic in the record of the call.
+    Those of the call have the secrets, which ledger and store mask, only in the process that was asked for it, while
+    they are in the open reply of its conversation.
     """
     if row.arguments is None:
         return None
@@ -231,8 +222,6 @@ def _arguments_of(
     recorded: Any = read_arguments(row.arguments).arguments
     # A mask would be used as the secret.
     candidates = [call.arguments for call in known if call.name == tool.name and not masks_in(call, tool)]
-    if isinstance(event, ToolInvoked) and event.name == tool.name and tool.masking.hides:
-        candidates += arguments_with_secrets(event.params, tool)
     if isinstance(recorded, dict) and not (tool.masking.hides and MASK.encode() in row.arguments):
         candidates.append(cast("dict[str, Any]", recorded))  # decoded JSON
     for arguments in candidates:

@@ -95,8 +95,6 @@ async def record_outside_answer(
         None if result.success else Step.APPROVAL,
     )
     await mode.write_to(session.store, partial(session.log_event, event, ref))
-    if not session.listens(ToolInvoked):
-        return
     try:
         session.announce(event)
     except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not
@@ -161,7 +159,7 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
     if item is None or question is None or item.tool != tool.name:
         return None
     # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
-    if request is not None and (question.digest != _digest(run) or not set(_asks(request)) <= set(question.asks)):
+    if request is not None and (question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks)):
         return None
     record = session.recorded_call(recorded_as(run.ref))
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
@@ -189,7 +187,7 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
     if request is not None and tool is not None and not run.environment.records_questions:
         question = CallQuestion(
             arguments=recorded_arguments(run.call, run.params, tool.masking).decode(),
-            digest=_digest(run),
+            digest=_digest(run, tool),
             asks=_asks(request),
             effect=tool.effect,
             description=tool.description,
@@ -208,17 +206,16 @@ def _asks(request: ApprovalRequest) -> tuple[str, ...]:
     return tuple(f"{question.policy}: {question.text}" for question in request.questions)
 
 
-def _digest(run: CallState) -> str:
+def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
     """Names the tool, its arguments as they were parsed, and what the model wrote; never raises.
 
     Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
     """
-    call, tool = run.call, run.tool
-    params = None if tool is None else tool.key_params(call.arguments, run.params)
+    call, params = run.call, tool.key_params(run.call.arguments, run.params)
     given = written_arguments(ToolCall(call.id, call.name, call.arguments))
     named = {"tool": call.name, "parsed": params, "given": given, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
-    key = run.environment.effect_ledger.store.hash_key() if tool is not None and tool.masking.hides else None
+    key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
     try:
         return digest(named, key=key)
     except (DumpError, SchemaError, RecursionError):  # not JSON
