@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 name_late(
     {
         "handrail.prompt.known_files": "handrail.files_known",
+        "handrail.runtime.call_events": "handrail.effect_applied",
         "handrail.runtime.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.taint.policy": "handrail.sanitized",
     }

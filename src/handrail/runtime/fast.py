@@ -80,7 +80,7 @@ async def _result_of(run: CallState, tool: Tool[Any, Any], transaction: Transact
         reached("before-handler")
         body = partial(call_handler, tool, run.params, context)
         if tool.is_async:
-            returned: object = await run.mode.run(body, is_async=True, seconds=None)
+            returned: Any = await run.mode.run(body, is_async=True, seconds=None)
         else:
             returned = allow_interrupts(body)
             if type(returned) is not ToolResult and isawaitable(returned):
