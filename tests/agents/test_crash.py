@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from handrail.adapters.hooks import SentBack
 from handrail.agents import Answer
 from handrail.crash_points import POINTS
 from handrail.errors import AgentError
 from handrail.prompt import CompletionContext
-from handrail.runtime.hooks import SentBack
 from handrail.session.conversation import ConversationPart
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step

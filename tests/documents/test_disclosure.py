@@ -31,8 +31,8 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import PromptRenderError, PromptValidationError, VisibilityExpansionRequired
 from handrail.limits import Budget, TokenUsage
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
+from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall
-from handrail.runtime.disclosure import OpenSections
 from handrail.testing import Call, Expect, Reply, ScriptedModel
 from tests.wording import Wording
 

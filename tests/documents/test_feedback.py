@@ -29,6 +29,7 @@ from typing import Any
 import pytest
 
 from handrail import tool
+from handrail.adapters.hooks import FeedbackGiven
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import InvalidArgumentError, PromptValidationError
 from handrail.filesystem import FileStat, Filesystem, InMemoryFilesystem
@@ -46,7 +47,6 @@ from handrail.prompt import (
     ToolsSection,
 )
 from handrail.runtime import Deadline, Session, ToolCall, ToolInvoked
-from handrail.runtime.hooks import FeedbackGiven
 from handrail.testing import FakeClock
 from tests.wording import Wording
 

@@ -15,7 +15,7 @@ from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.prompt.context import tool_context
-from handrail.runtime.disclosure import PromptRendering
+from handrail.prompt.disclosure import PromptRendering
 from handrail.runtime.environment import Environment
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, ToolCall

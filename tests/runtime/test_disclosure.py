@@ -1,4 +1,4 @@
-"""`handrail.runtime.disclosure`: what is open is state of the session; a call sees what its reply has begun with."""
+"""`handrail.prompt.disclosure`: what is open is state of the session; a call sees what its reply has begun with."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
+from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
 from handrail.testing import Crashed
 from tests.crash.forks import fork_to_crash

@@ -22,16 +22,17 @@ from handrail.errors.developer import check_argument, first_mistake, mistakes_in
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.loop_guard import asynchronous_entry, loop_is_running, synchronous_entry
 from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
+from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.policies.policy import check_approver
 from handrail.prompt.prompt import prompt_over
 from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import EffectLedger, ToolCall, ToolMessage
 from handrail.runtime.approval import pending_message
-from handrail.runtime.disclosure import PromptRendering, expansion_message
 from handrail.runtime.environment import Environment, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
+from handrail.runtime.messages import expansion_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
@@ -172,6 +173,10 @@ class ToolExecutor:
             budget_tracker=budget_tracker,
             clock=clock,
         )
+        if prompt.template.feedback:
+            from handrail.adapters.hooks import feedback_hook  # noqa: PLC0415
+
+            self.environment = replace(self.environment, feedback=feedback_hook(self.environment))
         for name, (kinds, expected) in _EXPECTED.items():
             check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
         check_approver("ToolExecutor", approver)
@@ -230,15 +235,14 @@ class ToolExecutor:
                 Without a reply, a stored session accepts each id once.
 
         Raises:
-            DeveloperMistake: the program is at fault: a resource is not bound, a policy returned no decision. The call
-                was rolled back and recorded as failed; by `SessionUseError`, it was not begun on an event loop.
+            DeveloperMistake: the program is at fault, as when a resource is not bound. The call was rolled back and
+                recorded as failed; by `SessionUseError`, it was not begun on an event loop.
             CallPostponed: the question about the call was left open. It is not recorded; make it again.
             InvalidArgumentError: it is not a `ToolCall`, or its id is not text. Nothing was run or recorded.
             CallIdReusedError: reply and id belong to another call, or an id without a reply is used again; nothing ran.
             ValueError: `reply` is not text, or is empty, or begins with `@`.
             RunAbortedError: the run is over. The call has been rolled back and recorded.
-            VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, named by its `opened`, and
-                `text` and `tools` have changed. The record of the call says that it failed.
+            VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, its `opened`.
             BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
         return self._execute(call, reply, self.environment)
@@ -265,7 +269,6 @@ class ToolExecutor:
         """Run a call as `execute` does, without blocking the event loop; `def` handlers run on their own threads.
 
         Raises:
-            Exception: as for `execute`.
             BaseException: as for `execute`; a cancellation rolls the call back. One that has not begun has no record.
         """
         return await self._execute_async(call, reply, self.environment)
@@ -277,8 +280,6 @@ class ToolExecutor:
             if type(call.id) is not str:
                 _check_call("ToolExecutor.execute_async", call)
             name = None if reply is None else checked_reply(reply)
-            if environment.within is None:
-                return await invoke(call, name, environment, mode)
             with environment.in_call():
                 return await invoke(call, name, environment, mode)
         except (AttributeError, TypeError):  # as in `execute`
@@ -288,10 +289,9 @@ class ToolExecutor:
     def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
 
-        Calls that have a final record are answered from it, and the others run, as by `execute_all`; that includes
-        calls of one id. A call that an approver postpones leaves a question, and the calls after it run. A call that
-        opens sections is answered too: all calls of the reply see the prompt as it was before, and `prompt_changed`
-        says that the next request needs `text` and `tools` anew.
+        Calls that have a final record are answered from it, and the others run, as by `execute_all`. A call that an
+        approver postpones leaves a question, and the calls after it run. All calls see the prompt as it was before;
+        `prompt_changed` says that one has opened sections, so that the next request needs `text` and `tools` anew.
 
         Args:
             calls: the calls; by default those of the open reply of `session.conversation`.
@@ -322,8 +322,8 @@ class ToolExecutor:
         """Run the calls of one reply, side by side where they may; a message for each, in the order asked.
 
         Neighbours that read, or are of a `concurrent` tool, run side by side: `def` handlers on threads of their own,
-        `async def` handlers on the loop of this thread's handlers. Every other call, and one that has no such
-        neighbour, runs by itself, on this thread. So do all calls on a thread that runs an event loop.
+        others on the loop of this thread's handlers. Every other call runs by itself, on this thread. So do all calls
+        on a thread that runs an event loop.
 
         `reply` identifies the reply, as for `execute`. With it, calls that have one id are different calls: the second
         is recorded as `ID_2`, and so on, and an empty id as `call`. Each message has the id that the model gave the
@@ -374,10 +374,9 @@ class ToolExecutor:
         """Settle open calls whose effects are unknown or have happened; call it when a session is resumed.
 
         Those are the calls that `session.open_calls` lists as `"unknown"`, whose reconciler is asked, and as
-        `"unapplied"`: a person has resolved their effects, say. What has happened is applied: `External.apply` of the
-        tool runs, policies record the result, reducers apply it. No policy and no approver decides, and no handler
-        runs. Each is recorded as a call `settled` nested in the open one. Calls that are nested themselves are left to
-        their parents, unless these have final records. A call of a tool without `apply` is settled once.
+        `"unapplied"`. What has happened is applied: `External.apply` runs, policies record the result, reducers apply
+        it. No policy and no approver decides, and no handler runs. Each is recorded as a call `settled` nested in the
+        open one. Calls that are nested are left to their parents, unless these have final records.
 
         Returns:
             The outcome of each that is known now, in the order of `session.open_calls`; see `SettledCall`.
@@ -419,20 +418,18 @@ class ToolExecutor:
 
         Args:
             answer: the answer, as the prompt declares it: text, or a dataclass.
-            reply: identifies the reply of the model that has the answer, as for `execute`. An answer that is checked
-                again, after a restart, counts once.
+            reply: identifies the reply that has the answer, as for `execute`; one that is checked again counts once.
 
         Returns:
-            `None` if the answer is accepted, or else what to send back to the model as the next message of the user.
-            What is missing is sent back a limited number of times, and not past the deadline or the budget.
+            `None` if the answer is accepted, or else what to send back to the model as the next message of the user: a
+            limited number of times, and not past the deadline or the budget.
 
         Raises:
             DeveloperMistake: the checker failed (`CompletionCheckError`), or uses a resource that is not bound.
             SessionError: the session is closed, or has passed to another process.
             ValueError: `reply` cannot name a reply.
         """
-        name = None if reply is None else checked_reply(reply)
-        return run_to_completion(self.environment.check_answer(answer, BLOCKING, name))
+        return run_to_completion(self._check_answer(answer, BLOCKING, reply))
 
     @asynchronous_entry
     async def completion_async(self, answer: object, *, reply: str | None = None) -> str | None:
@@ -441,7 +438,12 @@ class ToolExecutor:
         Raises:
             Exception: as `completion`.
         """
-        return await self.environment.check_answer(answer, ASYNC, None if reply is None else checked_reply(reply))
+        return await self._check_answer(answer, ASYNC, reply)
+
+    async def _check_answer(self, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
+        from handrail.adapters.hooks import check_answer  # noqa: PLC0415
+
+        return await check_answer(self.environment, answer, mode, None if reply is None else checked_reply(reply))
 
     def _reply_of(
         self, function: str, calls: Iterable[ToolCall] | None, reply: str | None

@@ -28,7 +28,7 @@ from handrail.agents.project import Project
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
-from handrail.runtime.disclosure import SECTION_REQUESTS
+from handrail.prompt.disclosure import SECTION_REQUESTS
 from handrail.runtime.long_results import READER, result_reader
 from handrail.serde import codec
 from handrail.serde.document import join_names

@@ -6,7 +6,7 @@ after which it is due, in a part of its own. The result of the call, and its rec
 A completion checker says what is missing, in sentences that the model reads; nothing missing is complete. When the
 model gives its answer, it is asked, and the model is sent back with what is missing.
 
-`handrail.runtime.hooks` asks both. What they see of a run is a `RunView`.
+`handrail.adapters.hooks` asks both. What they see of a run is a `RunView`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The model receives the text of the enabled sections, and their tools.
 | with tools, its own or those of the sections below it | its summary, and the names of its tools | `open_sections` |
 | without tools | its summary | `read_section` returns its text; it stays closed |
 
-What is open is decided elsewhere (`handrail.runtime.disclosure`): a rendering is a pure function of the template, the
+What is open is decided elsewhere (`handrail.prompt.disclosure`): a rendering is a pure function of the template, the
 parameters, and the paths of the open sections.
 """
 

@@ -12,12 +12,12 @@ from handrail.crash_points import reached
 from handrail.errors import DeadlineExceededError, RecordingError, ToolValidationError
 from handrail.interrupts import allow_interrupts
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt.disclosure import OpenSections
 from handrail.prompt.policies.policy import policy_may_block
 from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
 from handrail.runtime.calls import Step, ToolInvoked
-from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
@@ -77,7 +77,7 @@ class CallState:
     handler_context: ToolContext | None = None
     handler_seconds: float | None = None
     effect_key: str | None = None
-    replayed = False
+    replayed: bool = False
     refused_at: Step | None = None
     raises: BaseException | None = None
     committed_event: ToolInvoked | None = None

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SchemaError, SecondStoreError
 from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
+from handrail.prompt.disclosure import OpenSections, PromptRendering
 from handrail.prompt.prompt import free_name
 from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
-from handrail.runtime.disclosure import OpenSections, PromptRendering
 from handrail.runtime.execution import ASYNC, ExecutionMode
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.long_results import READER, CutResult, result_reader
@@ -31,14 +31,13 @@ from handrail.taint.state import DelimiterSecret, Tainted, TaintIndex
 from handrail.transaction import InCall, Transaction
 
 if TYPE_CHECKING:
-    from handrail.prompt.hooks import RunView
-    from handrail.runtime.hooks import FeedbackHook
+    from handrail.runtime.calls import ToolMessage
 
 name_late(
     {
         "handrail.prompt.known_files": "handrail.files_known",
         "handrail.runtime.call_events": "handrail.effect_applied",
-        "handrail.runtime.hooks": "handrail.feedback_given handrail.sent_back",
+        "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.taint.policy": "handrail.sanitized",
     }
 )
@@ -123,6 +122,10 @@ def check_tool(tool: Tool[Any, Any], session: Session, ledger: EffectLedger) -> 
         raise SchemaError(fault, type=error.type, path=error.path) from error
 
 
+MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, ExecutionMode], Awaitable["ToolMessage"]]
+"""Adds to the message of a call that is not nested; `handrail.adapters.hooks` has the one that there is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Environment:
     """What all calls of one run share; `begin` makes it, once for each run.
@@ -150,7 +153,7 @@ class Environment:
         reader_name: the name of the tool that reads long results: `read_result`, with a number if a tool of the prompt
             has that name.
         taints: what the session has read that is untrusted.
-        feedback: asks the feedback providers of the prompt after calls; `None` if it has none.
+        feedback: adds what the feedback providers of the prompt say; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
             the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
         settles: the effect that is done, and whose result is applied without a call of the model; `None` for a run.
@@ -175,7 +178,7 @@ class Environment:
     records_questions: bool = False
     clock: Clock = SYSTEM_CLOCK
     max_argument_bytes: int = MAX_ARGUMENT_BYTES
-    feedback: FeedbackHook | None = None
+    feedback: MessageHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
     plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
@@ -196,7 +199,7 @@ class Environment:
         taken = {tool.name for tool, _ in prompt.template.placed_tools()}.union(
             tool.name for tool in rendering.seen_by().tools
         )
-        begun = cls(
+        return cls(
             prompt=prompt,
             rendering=rendering,
             session=unbound,
@@ -205,11 +208,6 @@ class Environment:
             within=session.bound_to if isinstance(session, BoundSession) else None,
             **shared,
         )
-        if not prompt.template.feedback:
-            return begun
-        from handrail.runtime.hooks import FeedbackHook  # noqa: PLC0415
-
-        return replace(begun, feedback=FeedbackHook(begun.run_view(), prompt.template.feedback))
 
     @property
     def resources(self) -> ResourceContext:
@@ -219,34 +217,6 @@ class Environment:
     def in_call(self) -> AbstractContextManager[None]:
         """A block in which the call that the run is `within` is the current one."""
         return nullcontext() if self.within is None else InCall(self.within)
-
-    def run_view(self) -> RunView:
-        """The run as feedback providers and completion checkers see it."""
-        from handrail.prompt.hooks import RunView  # noqa: PLC0415
-
-        return RunView(
-            prompt=self.prompt.name,
-            session=self.session,
-            resources=self.resources,
-            deadline=self.deadline,
-            budget_tracker=self.budget_tracker,
-            clock=self.clock,
-        )
-
-    async def check_answer(self, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
-        """The text with which the model is sent back; `None` if its answer is accepted. See `check_answer`.
-
-        Args:
-            answer: the answer, as the prompt declares it.
-            mode: how to run what may take long.
-            reply: the name of the answer, by which it counts once when it is checked again.
-        """
-        accepts = self.prompt.template.accepts
-        if accepts is None:
-            return None
-        from handrail.runtime.hooks import check_answer  # noqa: PLC0415
-
-        return await check_answer(self.run_view(), accepts, answer, mode, reply=reply)
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

@@ -23,7 +23,7 @@ from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.execution import await_result
 from handrail.runtime.failures import raise_as_meant
-from handrail.runtime.ledger.replays import NO_CLAIM
+from handrail.runtime.ledger.replays import NO_CLAIM, is_result
 from handrail.runtime.messages import answer_from_record
 from handrail.runtime.outcome import settle_failure
 from handrail.runtime.steps import apply_value, call_handler, checked_result, read_params, unknown_tool
@@ -32,7 +32,7 @@ from handrail.transaction import Transaction
 MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
 """Whether calls may take the straight way."""
 
-LOOK_UP, PARSE, _, _, _, _, _, BEGIN, HANDLER, APPLY, COMMIT, _, _ = Step
+LOOK_UP, PARSE, *_BETWEEN, BEGIN, HANDLER, APPLY, COMMIT, _RECORD, _RENDER = Step
 
 
 async def run_straight(run: CallState) -> ToolResult[Any] | ToolMessage:
@@ -83,7 +83,7 @@ async def _result_of(run: CallState, tool: Tool[Any, Any], transaction: Transact
             returned: Any = await run.mode.run(body, is_async=True, seconds=None)
         else:
             returned = allow_interrupts(body)
-            if type(returned) is not ToolResult and isawaitable(returned):
+            if not is_result(returned) and isawaitable(returned):
                 returned = await await_result(run.mode, returned, seconds=None)
         reached("after-handler")
     except BaseException as error:

@@ -46,9 +46,9 @@ from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
-from handrail.runtime.execution import ExecutionMode
+from handrail.runtime.execution import ExecutionMode, raise_interrupt
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim
-from handrail.runtime.messages import answer_from_record, message_with_feedback, render_message
+from handrail.runtime.messages import answer_from_record, render_message
 from handrail.runtime.outcome import leave_unread_effects, settle_failure
 from handrail.runtime.steps import (
     apply_result,
@@ -61,7 +61,7 @@ from handrail.session.call_ref import ToolCall
 from handrail.waiting import turn_to_begin
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
-LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _, _ = Step
+LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _RECORD, _RENDER = Step
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
@@ -96,11 +96,13 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         if not isinstance(ended, ToolMessage):
             await record_call(run, ended)  # step 12
         run.close()
-        if isinstance(ended, ToolMessage):  # that of the same call, which has a final record
-            return ended
-        if run.claim is NO_CLAIM and not run.nested_calls and environment.feedback is None:
-            return render_message(run, ended)  # step 13: it has had no effects, and is due no feedback
-        return await message_with_feedback(run, ended)
+        # Step 13; a message is that of the same call, which has a final record.
+        message = ended if isinstance(ended, ToolMessage) else render_message(run, ended)
+        if environment.feedback is not None and run.turn.outer is None:  # what is nested is read by a program
+            message = await environment.feedback(message, call, run.ref, mode)
+        if run.claim is not NO_CLAIM or run.nested_calls:
+            await raise_interrupt(mode)  # while it can still be said that the message was not given
+        return message
     except BaseException as error:
         run.close()  # once more, or for the first time
         await leave_unread_effects(run, is_ending=isinstance(error, GeneratorExit))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.errors import CallIdReusedError, StoreError
+from handrail.errors import CallIdReusedError, StoreError, VisibilityExpansionRequired
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import TextPart
+from handrail.prompt.disclosure import PromptRendering, listed_paths, opened_text
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
-from handrail.runtime.execution import raise_interrupt
 from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_result
 from handrail.session.call_ref import ToolCall, shown_id
@@ -95,21 +95,6 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     return message if run.refusal is None else message._replace(refusal=run.refusal)
 
 
-async def message_with_feedback(run: CallState, result: ToolResult[Any]) -> ToolMessage:
-    """The message with the feedback that is due; that of a nested call, which the program reads, without.
-
-    What the ledger answers is not what the model has just done, and is given none.
-
-    Raises:
-        BaseException: as `render_message`.
-    """
-    message, feedback = render_message(run, result), run.environment.feedback
-    if feedback is not None and run.turn.outer is None and not run.replayed:
-        message = await feedback.with_new(message, run.call, run.ref, run.mode)
-    await raise_interrupt(run.mode)  # while it can still be said that the message was not given
-    return message
-
-
 def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
     tool, environment = run.tool, run.environment
     shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
@@ -129,7 +114,30 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
     marks = marks_of(environment.taints, run.ref, run.taint_place)
     if marks is not None:
         text, parts = marks.around(text), marks.around_parts(parts)
-    message = ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
-    if replayed and environment.feedback is not None:
-        return environment.feedback.with_given(message, run.ref)
-    return message
+    return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
+
+
+def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rendering: PromptRendering) -> ToolMessage:
+    """The message for a call that has opened sections.
+
+    A call of a tool that does more than that was undone, and has to be made again.
+
+    Args:
+        call: the call.
+        error: what it has raised.
+        rendering: the prompt of the run.
+
+    Raises:
+        VisibilityExpansionRequired: it has opened none, so that the run ends unless the program catches it.
+    """
+    if not error.opened:
+        raise error
+    if call.name == rendering.names.open:
+        result = ToolResult[None].ok(None, opened_text(error.section_keys))
+    else:
+        listed = listed_paths(error.opened)
+        result = ToolResult[None].error(
+            f"{call.name} was undone: it needs the sections {listed}, which are open now. Call it again if it is still "
+            "needed."
+        )
+    return ToolMessage(call.id, result.render(), result.success, result)

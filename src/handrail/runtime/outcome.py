@@ -36,13 +36,13 @@ from handrail.errors import (
 from handrail.errors.developer import DeveloperMistake, mistakes_in
 from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt.disclosure import OpenSections
 from handrail.prompt.idempotency import DAY
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
-from handrail.runtime.disclosure import OpenSections
 from handrail.runtime.execution import (
     CancelledElsewhereError,
     ExecutionTimeoutError,

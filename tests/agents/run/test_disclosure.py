@@ -15,8 +15,8 @@ from handrail.agents.approval.rules import parse_rules
 from handrail.agents.run.disclosed_sections import disclosed_sections
 from handrail.errors import AgentFileError, ToolConflictError
 from handrail.prompt import MarkdownSection
+from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session
-from handrail.runtime.disclosure import OpenSections
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
 from tests.agents.desks import CallLog, desk, outcomes, play, returns

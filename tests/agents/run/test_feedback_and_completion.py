@@ -9,10 +9,10 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
+from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import FeedbackTrigger, FilesExist, MarkdownSection, StaticFeedback, ToolContext
 from handrail.runtime import Session
-from handrail.runtime.hooks import FeedbackGiven, SentBack
 from handrail.testing import Call, Expect, Outcome, Reply
 from tests.agents.desks import desk, play
 from tests.agents.folders import write

@@ -18,8 +18,8 @@ from handrail.contrib.tools import (
 )
 from handrail.filesystem import HostFilesystem, InMemoryFilesystem
 from handrail.prompt import Section
+from handrail.prompt.disclosure import OpenSections
 from handrail.runtime import Session
-from handrail.runtime.disclosure import OpenSections
 from tests.contrib.suites import SuiteRun
 
 SUMMARY = "What the suite is for."

@@ -1,4 +1,4 @@
-"""`handrail.runtime.hooks`: when an answer is accepted, and when the model is sent back."""
+"""`handrail.adapters.hooks`: when an answer is accepted, and when the model is sent back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import handrail.store
+from handrail.adapters.hooks import MAX_MISSING_CHARS, SentBack
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     CompletionCheckError,
@@ -27,7 +28,6 @@ from handrail.prompt import (
     PromptTemplate,
 )
 from handrail.runtime import Deadline, Session
-from handrail.runtime.hooks import MAX_MISSING_CHARS, SentBack
 from handrail.testing import FakeClock
 from tests.wording import Wording
 

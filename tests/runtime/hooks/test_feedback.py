@@ -1,4 +1,4 @@
-"""`handrail.runtime.hooks`: when providers are asked, which message has what they say, and what is stored of it."""
+"""`handrail.adapters.hooks`: when providers are asked, which message has what they say, and what is stored of it."""
 
 from __future__ import annotations
 

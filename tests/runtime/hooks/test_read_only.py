@@ -1,4 +1,4 @@
-"""`handrail.runtime.hooks`: providers and checkers read, and cannot write, in time or later."""
+"""`handrail.adapters.hooks`: providers and checkers read, and cannot write, in time or later."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import handrail.store
 from handrail import tool
+from handrail.adapters.hooks import read_only_transaction
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CompletionCheckError, ModelVisibleError, ReadOnlyViolation, TransactionClosedError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
@@ -21,7 +22,6 @@ from handrail.limits import Deadline
 from handrail.prompt import Feedback, FeedbackTrigger, Prompt, PromptTemplate, ToolContext, ToolsSection
 from handrail.prompt.hooks import RunFilesystem, RunView
 from handrail.runtime import Session, ToolCall
-from handrail.runtime.hooks import read_only_transaction
 from handrail.testing import FakeClock
 from handrail.transaction import enlist
 from tests.transaction.notebooks import Receipt

@@ -49,10 +49,10 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
-from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.environment import Environment, check_one_store
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
+from handrail.runtime.messages import expansion_message
 from handrail.serde import schema_masking
 from handrail.serde.faults import fault_message, faults_of
 from handrail.session.call_ref import CallRef

@@ -51,8 +51,8 @@ from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
-from handrail.runtime.disclosure import expansion_message
 from handrail.runtime.environment import read_ahead
+from handrail.runtime.messages import expansion_message
 from handrail.serde import canonical_json
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")

@@ -18,7 +18,7 @@ from handrail.agents.run.run import AgentRun, definition_size
 from handrail.agents.toolsets.listing import KnownTool
 from handrail.agents.unmatched_rules import Listings
 from handrail.errors import AgentError
-from handrail.runtime.disclosure import OpenSections
+from handrail.prompt.disclosure import OpenSections
 
 _OUTCOMES: Mapping[Verdict, str] = {
     "ask": "such calls are asked about",

@@ -47,6 +47,7 @@ from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
 from handrail.prompt import Tool, ToolResult
+from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
@@ -125,7 +126,7 @@ class EffectClaim(Claim):
         self.store: UnitStore | None = ledger.units if shares else None
         self._retries = claimed.retried and tool.external is not None
         self._finding: OwnerFinding = _INTERRUPTED if tool.external is not None else _UNDONE
-        self.apply = tool.apply
+        self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self.effect: EffectRow | None = claimed.row
         self.fence: int | None = claimed.fence
         self._ticket = HOLDERS[claimed.row.effect_id] = ticket

@@ -219,7 +219,8 @@ class UnappliedResult(ReplayedResult):
         """Let others have it, whatever the outcome; the row says whether it is unread."""
         drop_holder(self.row, self._ticket)
 
-    in_doubt = after_rollback = after_commit
+    in_doubt = after_commit
+    after_rollback = after_commit
 
     def leave_unread(self) -> bool:
         """Leave it to an equal call again; see `Claim.leave_unread`."""

@@ -28,12 +28,21 @@ from types import MappingProxyType
 from typing import Any
 
 from handrail.errors import ToolValidationError, VisibilityExpansionRequired
-from handrail.prompt import Prompt, RenderedPrompt, Tool, ToolContext, ToolResult
-from handrail.prompt.prompt import SectionTools, SummarizedSection, closed_above, section_hint, with_ancestors
-from handrail.runtime.calls import ToolMessage
+from handrail.prompt.context import ToolContext
+from handrail.prompt.prompt import (
+    Prompt,
+    RenderedPrompt,
+    SectionTools,
+    SummarizedSection,
+    closed_above,
+    section_hint,
+    with_ancestors,
+)
+from handrail.prompt.tool_definition import Tool
+from handrail.prompt.tool_result import ToolResult
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.call_ref import CallRef
 
 MAX_SECTION_PATHS = 100
 """The most sections that one call opens or closes."""
@@ -316,7 +325,7 @@ def _section_tools(rendering: PromptRendering) -> tuple[Tool[Any, Any], ...]:
     def close_sections(params: CloseRequest, *, context: ToolContext) -> ToolResult[None]:
         _named(rendering, params.paths)
         context.session[OpenSections].append(rendering.decided().changed(context.reply, closed=params.paths))
-        return ToolResult.ok(None, f"Closed: {_listed(params.paths)}.")
+        return ToolResult.ok(None, f"Closed: {listed_paths(params.paths)}.")
 
     def read_section(params: ReadRequest, *, context: ToolContext) -> ToolResult[str]:  # noqa: ARG001
         if rendering.section(params.path, "$.path").brings_tools:
@@ -357,37 +366,11 @@ def _named(rendering: PromptRendering, paths: Sequence[str]) -> tuple[Summarized
     return tuple(dict.fromkeys(each for path in asked for each in with_ancestors(path, sections)))
 
 
-def _listed(paths: Sequence[str]) -> str:
+def listed_paths(paths: Sequence[str]) -> str:
     """The paths, each once, as a model may name one twice."""
     return enumerated(tuple(dict.fromkeys(paths)), limit=_LONGEST_LIST)
 
 
 def opened_text(paths: Sequence[str]) -> str:
     """What the model reads once sections are open."""
-    return f"Open: {_listed(paths)}. What they say, and their tools, are in the prompt now."
-
-
-def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rendering: PromptRendering) -> ToolMessage:
-    """The message for a call that has opened sections.
-
-    A call of a tool that does more than that was undone, and has to be made again.
-
-    Args:
-        call: the call.
-        error: what it has raised.
-        rendering: the prompt of the run.
-
-    Raises:
-        VisibilityExpansionRequired: it has opened none, so that the run ends unless the program catches it.
-    """
-    if not error.opened:
-        raise error
-    if call.name == rendering.names.open:
-        result = ToolResult[None].ok(None, opened_text(error.section_keys))
-    else:
-        listed = enumerated(error.opened, limit=_LONGEST_LIST)
-        result = ToolResult[None].error(
-            f"{call.name} was undone: it needs the sections {listed}, which are open now. Call it again if it is still "
-            "needed."
-        )
-    return ToolMessage(call.id, result.render(), result.success, result)
+    return f"Open: {listed_paths(paths)}. What they say, and their tools, are in the prompt now."

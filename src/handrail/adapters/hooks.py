@@ -29,14 +29,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from handrail.errors import BudgetExceededError, CompletionCheckError, DeadlineExceededError, InvalidReturnError
 from handrail.errors.developer import DeveloperMistake
 from handrail.limits import seconds_left
 from handrail.prompt import TextPart
+from handrail.prompt.hooks import CompletionContext, Feedback, FeedbackContext, RunView
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, ToolMessage, is_same_call
+from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
@@ -45,7 +47,7 @@ from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket
 
 if TYPE_CHECKING:
-    from handrail.prompt.hooks import CompletionCheck, FeedbackProvider, FeedbackTrigger, RunView
+    from handrail.prompt.hooks import CompletionCheck, FeedbackProvider, FeedbackTrigger
 
 MOST_COMPARED = 200
 """How many calls are looked through for the same call that has failed before."""
@@ -120,7 +122,8 @@ def _with_feedback(message: ToolMessage, text: str) -> ToolMessage:
     return message._replace(content=f"{message.content}\n\n{text}", parts=parts, feedback=text)
 
 
-class FeedbackHook(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FeedbackHook:
     """Asks the feedback providers of a run after its calls. It has no state of its own: that is in the session.
 
     Attributes:
@@ -131,15 +134,11 @@ class FeedbackHook(NamedTuple):
     view: RunView
     providers: Sequence[FeedbackProvider]
 
-    def with_given(self, message: ToolMessage, ref: CallRef) -> ToolMessage:
-        """The message of a call that is made again, with the feedback that it has been given."""
-        items = (each for each in self.view.session[FeedbackGiven] if each.ref == ref)
-        return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self.view.prompt))
+    async def __call__(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
+        """The message of a call with the feedback that is due, or that it has been given before if it is made again.
 
-    async def with_new(self, message: ToolMessage, call: ToolCall, ref: CallRef, mode: ExecutionMode) -> ToolMessage:
-        """The message of a call that has just been recorded, with the feedback that is due.
-
-        It does not fail: what goes wrong is logged.
+        What the ledger answers is not what the model has just done, and is due none. It does not fail: what goes wrong
+        is logged.
 
         Args:
             message: the message.
@@ -147,6 +146,9 @@ class FeedbackHook(NamedTuple):
             ref: its identity.
             mode: how to wait and to run what may take long.
         """
+        if message.replayed:
+            items = (each for each in self.view.session[FeedbackGiven] if each.ref == ref)
+            return _with_feedback(message, "\n\n".join(each.text for each in items if each.prompt == self.view.prompt))
         texts: list[str] = []
         for provider in self.providers:
             try:
@@ -164,8 +166,6 @@ class FeedbackHook(NamedTuple):
             InvalidReturnError: it returned something else than feedback.
             Exception: it failed, or what it has said cannot be stored.
         """
-        from handrail.prompt import Feedback, FeedbackContext  # noqa: PLC0415
-
         view, trigger = self.view, provider.trigger
         last = next(self._newest_first(provider.name), None)
         recorded = len(view.session[ToolInvoked])
@@ -219,14 +219,28 @@ class FeedbackHook(NamedTuple):
         return tuple(sorted(paths.difference(*(each.files for each in self._newest_first(provider)))))
 
 
-async def check_answer(
-    view: RunView, completion: CompletionCheck, answer: object, mode: ExecutionMode, *, reply: str | None
-) -> str | None:
+def feedback_hook(environment: Environment) -> FeedbackHook | None:
+    """What asks the feedback providers of a run; `None` if its prompt has none."""
+    providers = environment.prompt.template.feedback
+    return FeedbackHook(_run_view(environment), providers) if providers else None
+
+
+def _run_view(environment: Environment) -> RunView:
+    return RunView(
+        prompt=environment.prompt.name,
+        session=environment.session,
+        resources=environment.resources,
+        deadline=environment.deadline,
+        budget_tracker=environment.budget_tracker,
+        clock=environment.clock,
+    )
+
+
+async def check_answer(environment: Environment, answer: object, mode: ExecutionMode, reply: str | None) -> str | None:
     """The text with which the model is sent back; `None` if its answer is accepted.
 
     Args:
-        view: the run.
-        completion: when its answers are accepted.
+        environment: the run.
         answer: the answer, as the prompt declares it.
         mode: how to run what may take long.
         reply: the name of the answer, by which it counts once when it is checked again.
@@ -236,7 +250,8 @@ async def check_answer(
         DeveloperMistake: another mistake of the program, as a resource that is not bound.
         SessionError: the session is closed, or has passed to another process.
     """
-    if _is_over(view):
+    view, completion = _run_view(environment), environment.prompt.template.accepts
+    if completion is None or _is_over(view):
         return None
     session, missing = view.session, await _missing(view, completion, answer, mode)
     sent_back = await mode.write_to(session.store, partial(_sent_back, session, view.prompt))
@@ -262,8 +277,6 @@ def _is_over(view: RunView) -> bool:
 
 async def _missing(view: RunView, completion: CompletionCheck, answer: object, mode: ExecutionMode) -> tuple[str, ...]:
     """What the checker misses; nothing if the deadline passes before it says so, which is logged."""
-    from handrail.prompt import CompletionContext  # noqa: PLC0415
-
     try:
         with read_only_transaction(f"the completion check of {view.prompt}") as reading:
             check = partial(completion.missing, view.within(reading, CompletionContext, answer=answer))
