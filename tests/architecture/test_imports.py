@@ -70,7 +70,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.session.open_calls", "handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
     *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
     *("asyncio", "handrail.runtime.handler_loop", "difflib", "hashlib", "hmac", "random", "secrets"),
-    *("handrail.adapters.hooks", "handrail.runtime.settlement", "handrail.serde.unions", "handrail.taint.policy"),
+    *("handrail.adapters.hooks", "handrail.adapters.settlement", "handrail.serde.unions", "handrail.taint.policy"),
     *(
         "base64",
         "handrail.runtime.call_events",

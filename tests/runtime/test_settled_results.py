@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from handrail.adapters.settlement import SettledCall
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     LedgerError,
@@ -35,7 +36,6 @@ from handrail.runtime import (
 from handrail.runtime.environment import session_ledger
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
-from handrail.runtime.settlement import SettledCall
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import open_calls_in_store
 from tests.kit import Decides, Note, call, executor, tool

@@ -40,7 +40,7 @@ from handrail.transaction import current
 if TYPE_CHECKING:
     import asyncio
 
-    from handrail.runtime.settlement import SettledCall
+    from handrail.adapters.settlement import SettledCall
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
@@ -386,7 +386,7 @@ class ToolExecutor:
             RunAbortedError: the run is over; the calls after that one have not been settled.
             StoreError: the store cannot be read.
         """
-        from handrail.runtime.settlement import settle_open  # noqa: PLC0415
+        from handrail.adapters.settlement import settle_open  # noqa: PLC0415
 
         return run_to_completion(settle_open(self.environment, BLOCKING))
 
@@ -397,7 +397,7 @@ class ToolExecutor:
         Raises:
             Exception: as `settle_open`.
         """
-        from handrail.runtime.settlement import settle_open  # noqa: PLC0415
+        from handrail.adapters.settlement import settle_open  # noqa: PLC0415
 
         return await settle_open(self.environment, ASYNC)
 
@@ -408,7 +408,7 @@ class ToolExecutor:
         Raises:
             Exception: as `settle_open`.
         """
-        from handrail.runtime.settlement import settle_before_run  # noqa: PLC0415
+        from handrail.adapters.settlement import settle_before_run  # noqa: PLC0415
 
         await settle_before_run(self.environment, ASYNC)
 

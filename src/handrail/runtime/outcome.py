@@ -5,7 +5,7 @@ meanwhile; or a handler has ended in doubt, and the reconciler of the tool says 
 call is answered from the ledger.
 
 The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
-reads anything (`settle_failure`); when a session is resumed (`handrail.runtime.settlement`); and by the next call of
+reads anything (`settle_failure`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of
 the effect, or an equal one (`handrail.runtime.claim_step`). That it happened counts at once. That it did not counts at
 once only if the tool declares `reconcile_proves_absence`, because a request whose answer was lost may still be on its
 way; asked later, it counts. It never counts while a `def` handler of that effect, whose call was stopped or cancelled,
