@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -86,3 +87,13 @@ def test_the_call_enters_the_functions_in_the_order_of_the_page(seen: list[CodeT
     assert sorted({step for step, _, _ in steps}) == list(range(1, 14))
     firsts = [(seen.index(code), name) for _, name, code in steps if name != ONLY_IF_IT_WAITS]
     assert [name for _, name in sorted(firsts)] == [name for _, name in firsts]
+
+
+def test_twelve_questions_are_answered_by_four_modules() -> None:
+    """Who reads them knows what a call does; together they have at most 1,200 lines."""
+    section = PAGE.read_text(encoding="utf-8").rpartition("\n## ")[2]
+    questions = [line.split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    answers = {name for _, answer in questions for name in re.findall(r"runtime/(\w+\.py)\)", answer)}
+    modules = ROOT / "src" / "handrail" / "runtime"
+    assert (len(questions), answers) == (12, {"plan.py", "call.py", "invoke.py", "failures.py"})
+    assert sum(len((modules / name).read_text(encoding="utf-8").splitlines()) for name in answers) <= 1_200
