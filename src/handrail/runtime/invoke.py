@@ -39,7 +39,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.prompt import Tool, ToolResult
+from handrail.prompt import Tool
 from handrail.runtime import fast
 from handrail.runtime.approval import check_policies, request_approval
 from handrail.runtime.call import CallState
@@ -49,7 +49,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, raise_interrupt
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, render_message
-from handrail.runtime.outcome import leave_unread_effects, settle_failure
+from handrail.runtime.outcome import Ended, leave_unread_effects, settle_failure
 from handrail.runtime.steps import (
     apply_result,
     parse_arguments,
@@ -86,8 +86,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        if fast.MAY_BE_STRAIGHT and run.is_straight:
-            ended = await fast.run_straight(run)
+        if fast.MAY_BE_STRAIGHT and run.tool is not None and run.is_straight:
+            ended = await fast.run_straight(run, run.tool, _carry_out)
         else:
             run.note_reply_end()
             ended = await _decide(run)
@@ -109,7 +109,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         raise
 
 
-async def _decide(run: CallState) -> ToolResult[Any] | ToolMessage:
+async def _decide(run: CallState) -> Ended:
     """Steps 1 to 7, and what follows from them: the result of a call, or the message of its final record."""
     step = LOOK_UP
     try:
@@ -143,7 +143,7 @@ async def _decide(run: CallState) -> ToolResult[Any] | ToolMessage:
 
 async def _carry_out(
     run: CallState, tool: Tool[Any, Any], claim: Claim, *, only_replay: BaseException | None = None
-) -> ToolResult[Any] | ToolMessage:
+) -> Ended:
     """Steps 8 to 11. With `only_replay` the handler does not run: it is raised if the ledger has no result."""
     step = BEGIN
     try:
@@ -167,14 +167,13 @@ async def _carry_out(
                 if transaction.must_roll_back:
                     await run.roll_back(transaction)
     except BaseException as error:  # noqa: BLE001 - as above
-        return await settle_failure(run, error, step, partial(_answer_anew, run, error))
+        return await settle_failure(run, error, step, partial(_answer_anew, run, tool, error))
     return result
 
 
-async def _answer_anew(run: CallState, error: BaseException) -> ToolResult[Any] | ToolMessage:
+async def _answer_anew(run: CallState, tool: Tool[Any, Any], error: BaseException) -> Ended:
     """Steps 7 to 11 once more, for a call whose effect has happened; `error` is what it had ended with."""
     try:
-        tool = run.tool or await unknown_tool(run)
         run.reopen()
         claim = await claim_effect(run, tool)
     except BaseException as again:  # noqa: BLE001 - as above

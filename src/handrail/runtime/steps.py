@@ -59,7 +59,7 @@ from handrail.runtime.ledger.records import started_params
 from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
-from handrail.session import OpenCall, Session
+from handrail.session import OpenCall
 from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction, current
 
@@ -248,10 +248,10 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
     store = run.environment.effect_ledger.units if claim.records_at_once else None
     await run.mode.write_to(store, partial(claim.returned, returned))
-    return checked_result(tool, returned, stored=run.plan.is_stored)
+    return _checked_result(tool, returned, stored=run.plan.is_stored)
 
 
-def checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool = False) -> ToolResult[Any]:
+def _checked_result(tool: Tool[Any, Any], returned: object, *, stored: bool) -> ToolResult[Any]:
     """What a handler returned, if it is a result of the tool; `stored` is whether the session is in a store.
 
     Raises:
@@ -312,12 +312,12 @@ def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolConte
     raise_held_interrupt()  # one that came before this does not leave the effect unknown
     claim.hand_over()
     try:
-        return allow_interrupts(partial(call_handler, tool, run.params, context))
+        return allow_interrupts(partial(_call_handler, tool, run.params, context))
     finally:
         claim.left()
 
 
-def call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
+def _call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
     """Call the handler of a tool.
 
     Raises:
@@ -365,21 +365,12 @@ async def apply_result(
         noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
             raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
-    apply_value(session, result.value)
+    if hasattr(type(result.value), "__dataclass_fields__"):  # it is an event
+        session.dispatch(result.value)
     if tool.sanitizes:
         from handrail.taint.policy import note_sanitized  # noqa: PLC0415
 
         note_sanitized(session, tool, run.ref, result.value)
-
-
-def apply_value(session: Session, value: object) -> None:
-    """Dispatch the value of a success to the session, if it is an event.
-
-    Raises:
-        Exception: what a reducer or a subscriber raises.
-    """
-    if hasattr(type(value), "__dataclass_fields__"):
-        session.dispatch(value)
 
 
 async def _apply_effect(run: CallState, tool: Tool[Any, Any], claim: Claim, result: ToolResult[Any]) -> None:
