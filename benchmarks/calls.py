@@ -41,16 +41,24 @@ ALLOWED = "success, external, with a policy that allows"
 GUARDED = "success, external, with the policy about taint"
 """In a session that has read nothing untrusted. Beside any other policy, what differs is the cost of taint."""
 
+RECORDED = "replay, from its record"
+"""A call that is made again under its reply and its id."""
+
+IN_LEDGER = "replay, from the ledger"
+"""A call whose effect is done, and which has no name of a reply: the ledger knows it by its key."""
+
 BOUNDS = (
     Bound("success", "floor", 4.0),
+    Bound("success, a function", "floor", 4.0),
+    Bound("success, read", "floor", 4.0),
     Bound("success, a function", "success", 1.02),
     Bound(VIEW, SAME, 1.3),
     Bound(GUARDED, ALLOWED, 1.05),
     Bound(GUARDED, "success, external", 1.05),
     Bound("success after 10,000 results", "success", 1.1),
-    Bound("rollback", "success", 1.2),
-    Bound("rollback", VIEW, 1.2),
-    Bound("replay", "success", 1.0),
+    Bound("rollback", "success", 1.1),
+    Bound(RECORDED, "success", 1.2),
+    Bound("success, external", "success", 2.5),
     Bound("success, 5,000 files", "success", 1.1),
     Bound("rollback, 5,000 files", "rollback", 1.1),
 )
@@ -188,6 +196,18 @@ def _calling(
     return call
 
 
+def _repeating(executor: ToolExecutor, name: str, reply: str | None = None) -> Callable[[], object]:
+    request = ToolCall("call-0", name, ARGUMENTS)
+    executor.execute(request, reply=reply)
+
+    def call() -> object:
+        message = executor.execute(request, reply=reply)
+        assert message.replayed, message.content
+        return message
+
+    return call
+
+
 def memory_cases() -> dict[str, Callable[[], object]]:
     """What is measured in kilobytes."""
     return {KEPT: _kept_per_call}
@@ -241,6 +261,6 @@ def cases() -> dict[str, Callable[[], object]]:
         "success, external": _calling(_executor(), "charge", fresh_ids=True),
         ALLOWED: _calling(_executor(policies=[_Allows()]), "charge", fresh_ids=True),
         GUARDED: _calling(_executor(policies=[TaintPolicy()]), "charge", fresh_ids=True),
-        "replay": _calling(_executor(), "once"),
-        "rollback after 10,000 results": _calling(_executor(earlier=EARLIER), "fail", success=False),
+        RECORDED: _repeating(_executor(), "succeed", "reply"),
+        IN_LEDGER: _repeating(_executor(), "once"),
     }

@@ -2,19 +2,21 @@
 
 Before each unit of work a store compares the files of its database with what the folder names
 (`handrail.store.sqlite.file`), and texts of failures are searched for secrets (`handrail.redaction`). The cases
-without have neither; all else is the same, and both are prepared in the same way before each call.
+without have neither; all else is the same, and both are prepared in the same way before the calls of a timing. The
+cases with them are those of a program, and their bounds hold what a store adds to the processor time of a call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from benchmarks.calls import ARGUMENTS, Found, Lookup
-from benchmarks.timing import Bound
+from benchmarks.timing import Block, Bound
 from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolResult
@@ -35,7 +37,10 @@ _CASES = (*(f"{effect}, {where}" for where in (MEMORY, SQLITE) for effect in EFF
 BOUNDS = (
     *(Bound(case, f"{case}, without checks", 1.03) for case in _CASES),
     Bound(OPENING, f"{OPENING}, without checks", 1.05),
+    *(Bound(f"{effect}, {SQLITE}", f"{effect}, {MEMORY}", 4.0, clock="processor") for effect in EFFECTS),
 )
+
+_CALLS, _OPENINGS = 300, 30
 
 _NO_REDACTION = Redaction(forms=())
 
@@ -81,26 +86,25 @@ def _calling(session: Session, name: str, before: Callable[[], None], *, success
     ]
     template = PromptTemplate(ns="benchmarks", key="checks", sections=[Section(title="Tools", tools=tools)])
     executor = ToolExecutor(prompt=Prompt(template), session=session)
-    number = 0
+    numbers = count()
 
-    def call() -> object:
-        nonlocal number
-        number += 1
+    def calls() -> None:
         before()
-        message = executor.execute(ToolCall(f"call-{number}", name, ARGUMENTS))
-        assert message.success is success, message.content
-        return message
+        for number in islice(numbers, _CALLS):
+            message = executor.execute(ToolCall(f"call-{number}", name, ARGUMENTS))
+            assert message.success is success, message.content
 
-    return call
+    return Block(_CALLS, calls)
 
 
 def _opening(url: str, before: Callable[[], None]) -> Callable[[], object]:
-    def call() -> None:
+    def openings() -> None:
         before()
-        with store.open(url, durability="normal") as kept, Session.open(kept, "opened"):
-            pass
+        for _ in range(_OPENINGS):
+            with store.open(url, durability="normal") as kept, Session.open(kept, "opened"):
+                pass
 
-    return call
+    return Block(_OPENINGS, openings)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ class Compared:
     Attributes:
         case: its name.
         here: microseconds in this checkout, the median.
+        collector: those of the garbage collector in them.
         there: microseconds in the other commit, the median.
         ratio: the median of the ratios of neighbouring timings.
         bound: what the ratio may be at most.
@@ -54,6 +55,7 @@ class Compared:
 
     case: str
     here: float
+    collector: float
     there: float
     ratio: float
     bound: float
@@ -75,12 +77,13 @@ class Worker:
         self._process = process
         self.cases = self._answer().split("\t")
 
-    def time(self, case: str, calls: int) -> float:
-        """The microseconds that one call of a case takes."""
+    def time(self, case: str, calls: int) -> tuple[float, float]:
+        """The microseconds that one call of a case takes, and those of the garbage collector in them."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{case} {calls}\n")
         self._process.stdin.flush()
-        return float(self._answer())
+        total, collector = map(float, self._answer().split())
+        return total, collector
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -147,17 +150,18 @@ def _compared(case: str, this: Worker, other: Worker, rounds: int) -> Compared:
     bound = _OPEN_BOUND if case.startswith("open") else _CALL_BOUND
     for worker in (this, other):
         worker.time(case, calls)
-    pairs: list[tuple[float, float]] = []
+    timings: list[tuple[float, float, float]] = []
     for number in range(rounds):
         if number % 2:
-            new = this.time(case, calls)
-            pairs.append((new, other.time(case, calls)))
+            new, collector = this.time(case, calls)
+            old, _ = other.time(case, calls)
         else:
-            old = other.time(case, calls)
-            pairs.append((this.time(case, calls), old))
-    news, olds = zip(*pairs, strict=True)
-    ratio = statistics.median(new / old for new, old in pairs)
-    return Compared(case, statistics.median(news), statistics.median(olds), ratio, bound)
+            old, _ = other.time(case, calls)
+            new, collector = this.time(case, calls)
+        timings.append((new, collector, old))
+    ratio = statistics.median(new / old for new, _, old in timings)
+    here, collecting, there = map(statistics.median, zip(*timings, strict=True))
+    return Compared(case, here, collecting, there, ratio, bound)
 
 
 def end_in_order(number: int, _frame: FrameType | None) -> None:
@@ -171,14 +175,14 @@ def end_in_order(number: int, _frame: FrameType | None) -> None:
 
 def print_head(ref: str) -> None:
     """Print what the columns of `print_row` are."""
-    print(f"{'case':<28}{ref[:10] + ', us':>16}{'here, us':>12}{'ratio':>8}{'at most':>9}")
+    print(f"{'case':<28}{ref[:10] + ', us':>16}{'here, us':>12}{'collector':>11}{'ratio':>8}{'at most':>9}")
 
 
 def print_row(row: Compared) -> None:
     """Print one case, and whether its bound holds."""
     verdict = "" if row.met else "  MISSED"
     print(
-        f"{row.case:<28}{row.there:>16.1f}{row.here:>12.1f}{row.ratio:>8.3f}{row.bound:>9.2f}{verdict}",
+        f"{row.case:<28}{row.there:>16.1f}{row.here:>12.1f}{row.collector:>11.1f}{row.ratio:>8.3f}{row.bound:>9.2f}{verdict}",
         flush=True,
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
 
-from benchmarks.stalls import longest_pauses
+from benchmarks.stalls import longest_pause
 from benchmarks.timing import Limit
 from handrail import store
 from handrail.adapters.tool_executor import Answered, ToolExecutor
@@ -40,7 +40,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             tables.execute("CREATE TABLE till (cents INTEGER)")
             tables.execute("INSERT INTO till VALUES (0)")
         kept = opened.enter_context(store.open(f"sqlite:///{folder}/desk.db"))
-        yield {DESK: lambda: longest_pauses(runner, lambda: _evening(kept))}
+        yield {DESK: lambda: longest_pause(runner, lambda: _evening(kept))}
 
 
 @tool

@@ -1,7 +1,8 @@
 """The worker of `make bench-compare`: times cases on the Handrail that this process has imported.
 
 It is started once for each checkout, with that checkout's `src` first on the path, and uses only what both have. It
-reads a line `CASE CALLS` from standard input and answers with the microseconds that one call took.
+reads a line `CASE CALLS` from standard input and answers with the microseconds that one call took, and with those of
+the garbage collector in them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def main() -> int:
         print("\t".join(found), flush=True)
         for line in sys.stdin:
             name, _, calls = line.strip().rpartition(" ")
-            print(time_calls(found[name], int(calls)), flush=True)
+            timing = time_calls(found[name], int(calls))
+            print(timing.time, timing.collector, flush=True)
     return 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.timing import Limit
+from benchmarks.timing import Limit, Stopwatch, Timing
 from handrail import store
 from handrail.clock import SYSTEM_CLOCK
 from handrail.store import Store
@@ -73,12 +72,12 @@ def _filled(kept: Store) -> Store:
     return kept
 
 
-def _prune(kept: Store) -> float:
+def _prune(kept: Store) -> Timing:
     _filled(kept)
-    began = time.perf_counter()
-    removed = kept.remove_expired(kept.now())
+    with Stopwatch() as stopwatch:
+        removed = kept.remove_expired(kept.now())
     assert removed == EXPIRED, removed
-    return (time.perf_counter() - began) * 1000
+    return stopwatch.timing()
 
 
 def _wait(kept: Store) -> float:

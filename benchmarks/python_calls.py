@@ -53,5 +53,5 @@ def _calling() -> Callable[[], object]:
 
 def _over(call: Callable[[], object], bare: Callable[[], object], calls: int) -> float:
     """The milliseconds that a call takes over an evaluation: the median of pairs of so many calls in a row."""
-    pairs = [(time_calls(call, calls), time_calls(bare, calls)) for _ in range(_ROUNDS + 1)][1:]
+    pairs = [(time_calls(call, calls).time, time_calls(bare, calls).time) for _ in range(_ROUNDS + 1)][1:]
     return statistics.median(taken - floor for taken, floor in pairs) / 1000

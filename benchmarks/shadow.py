@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.timing import Bound, measure, ratios
+from benchmarks.timing import Bound
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import HostFilesystem
@@ -23,8 +23,6 @@ from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 
 FILES = 10_000
-ROUNDS = 15
-
 MANY = 20_000
 
 BOUNDS = (
@@ -56,12 +54,6 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
             f"shadow snapshot, {MANY:,} files": _snapshot(many, scratch / "many.git"),
             f"shell call, {MANY:,} files": _shell(files),
         }
-
-
-def shadow(*, rounds: int = ROUNDS) -> dict[str, float]:
-    """Microseconds of each case, the median of `rounds`."""
-    with cases() as measured:
-        return measure(measured, rounds=rounds, calls=1)
 
 
 def tree(root: Path, files: int = FILES) -> Path:
@@ -155,16 +147,3 @@ def _cycle(root: Path, git_dir: Path) -> Callable[[], object]:
 
     cycle()
     return cycle
-
-
-def main() -> None:
-    """Measure and print, without the other benchmarks."""
-    times = shadow()
-    for name, taken in times.items():
-        print(f"{name:<50}{taken / 1000:>10.1f} ms")
-    for ratio in ratios(times, BOUNDS):
-        print(f"{ratio.bound.case} / {ratio.bound.floor}: at most {ratio.bound.factor}, measured {ratio.measured:.2f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """How long the event loop stands still at the longest while agents work, and what share of a core they use.
 
 A task sleeps for 5 ms again and again; it is measured how much too late it wakes. Alone it shows what the machine adds.
-A thread that runs Python gives the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for it. There
-is no garbage collection meanwhile, as where calls are timed.
+A thread that runs Python gives the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for it. It is
+as users have it: the longest of the whole run, from the first call on, with the garbage collector on.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import statistics
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
 
 from benchmarks.proxy import Proxy, proxied
 from benchmarks.shadow import tree
 from benchmarks.stored_agents import StoredAgent, agents_in, call_together
-from benchmarks.timing import Limit
+from benchmarks.timing import Limit, Stopwatch, Timing
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
@@ -32,7 +34,7 @@ from tests.store.postgres_server import server_of_its_own
 AGENTS, FILES, THINKING_AGENTS = 200, 50_000, 300
 
 IDLE = "a loop without agents stands still"
-ON_SQLITE = f"{AGENTS} agents, SQLite (full): the loop stands still"
+ON_SQLITE = f"{AGENTS} agents, ten calls each, SQLite (full): the loop stands still"
 FAR = f"{AGENTS} agents, PostgreSQL 5 ms away: the loop stands still"
 LARGE_FILE = "a tool reads and hashes 1 GB: the loop stands still"
 TREE = f"a command runs in a tree of {FILES:,} files: the loop stands still"
@@ -43,9 +45,15 @@ LIMITS = (
     Limit(SHARE, None, "% of a core"),
 )
 
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
+"""What runs on the loop meanwhile."""
+
 _DELAY = 0.005  # seconds in each direction
 _WAKES_EVERY = 0.005
-_TIMES = 5
+_IDLE = 3.0  # seconds
+_OF_AGENT, _OF_TOOL = 10, 5
+"""How many calls a run has: of each agent, and of a tool that works on files."""
+
 _GIGABYTE = 1 << 30
 _STEPS = 5  # of an agent that waits for its model
 
@@ -58,29 +66,46 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         url, _ = opened.enter_context(server_of_its_own())
         proxy = opened.enter_context(proxied(url))
         runner = opened.enter_context(asyncio.Runner())
-        near = agents_in(f"sqlite:///{folder}/near.db", AGENTS, opened)
-        far = agents_in(proxy.url, AGENTS, opened)
-        thinking = agents_in(f"sqlite:///{folder}/thinking.db", THINKING_AGENTS, opened)
         yield {
-            IDLE: lambda: longest_pauses(runner, lambda: asyncio.sleep(0.5)),
-            ON_SQLITE: lambda: longest_pauses(runner, lambda: call_together(near, 1)),
-            FAR: lambda: _far(runner, proxy, far),
-            LARGE_FILE: lambda: longest_pauses(runner, _reading(folder / "large", opened)),
-            TREE: lambda: longest_pauses(runner, _command(folder, opened)),
-            SHARE: lambda: runner.run(_share(thinking)),
+            IDLE: lambda: longest_pause(runner, lambda: asyncio.sleep(_IDLE)),
+            ON_SQLITE: lambda: _near(runner, f"sqlite:///{folder}/near.db"),
+            FAR: lambda: _far(runner, proxy),
+            LARGE_FILE: lambda: _again_and_again(runner, _reading(folder / "large", opened)),
+            TREE: lambda: _again_and_again(runner, _command(folder, opened)),
+            SHARE: lambda: _share(runner, f"sqlite:///{folder}/thinking.db"),
         }
 
 
-def _far(runner: asyncio.Runner, proxy: Proxy, agents: Sequence[StoredAgent]) -> float:
-    runner.run(call_together(agents, 1))
-    proxy.delay(_DELAY)
-    try:
-        return longest_pauses(runner, lambda: call_together(agents, 1))
-    finally:
-        proxy.delay(0)
+def _near(runner: asyncio.Runner, url: str) -> Timing:
+    with ExitStack() as opened:
+        agents = agents_in(url, AGENTS, opened)
+        return longest_pause(runner, lambda: call_together(agents, _OF_AGENT))
 
 
-def _reading(root: Path, opened: ExitStack) -> Callable[[], Awaitable[object]]:
+def _far(runner: asyncio.Runner, proxy: Proxy) -> Timing:
+    """The pauses where the store is far; connections are opened before, without delay."""
+    with ExitStack() as opened:
+        agents = agents_in(proxy.url, AGENTS, opened)
+        runner.run(call_together(agents, 1))
+        proxy.delay(_DELAY)
+        try:
+            return longest_pause(runner, lambda: call_together(agents, _OF_AGENT))
+        finally:
+            proxy.delay(0)
+
+
+def _again_and_again(runner: asyncio.Runner, call: Work) -> Timing:
+    """The pauses of calls that find what the first one, which is not counted, has made."""
+
+    async def calls() -> None:
+        for _ in range(_OF_TOOL):
+            await call()
+
+    runner.run(call())
+    return longest_pause(runner, calls)
+
+
+def _reading(root: Path, opened: ExitStack) -> Work:
     root.mkdir()
     with (root / "large.txt").open("wb") as file:
         file.write(b"A line of text.\n" * (_GIGABYTE // 16))
@@ -94,14 +119,14 @@ def _hash(path: str, *, context: ToolContext) -> str:
     return context.resources.get(Filesystem).digest(path)
 
 
-def _command(folder: Path, opened: ExitStack) -> Callable[[], Awaitable[object]]:
+def _command(folder: Path, opened: ExitStack) -> Work:
     root = tree(folder / "tree", FILES)
     files = opened.enter_context(HostFilesystem(root, journal=folder / "tree-journal"))
     section = ShellToolsSection(files, allow=[ShellRule(("touch",), confined=False)])
     return _calling(section, "shell_run", {"command": ["touch", "area7/part77/file77.txt"]})
 
 
-def _calling(section: Section[None], name: str, arguments: dict[str, object]) -> Callable[[], Awaitable[object]]:
+def _calling(section: Section[None], name: str, arguments: dict[str, object]) -> Work:
     executor = ToolExecutor(
         prompt=Prompt(PromptTemplate(ns="benchmarks", key="stalls", sections=[section])), session=Session()
     )
@@ -114,32 +139,30 @@ def _calling(section: Section[None], name: str, arguments: dict[str, object]) ->
     return call
 
 
-def longest_pauses(runner: asyncio.Runner, work: Callable[[], Awaitable[object]]) -> float:
-    """The longest pauses of several times, in milliseconds: their median. The first time is not counted."""
-    pauses: list[float] = []
-    for _ in range(1 + _TIMES):
-        gc.collect()
-        gc.disable()
-        try:
-            pauses.append(runner.run(_longest_pause(work)))
-        finally:
-            gc.enable()
-    return statistics.median(pauses[1:])
+def longest_pause(runner: asyncio.Runner, work: Work) -> Timing:
+    """The longest time for which a task that wakes again and again had to wait for its turn while the work is done."""
+    gc.collect()
+    return runner.run(_longest_pause(work))
 
 
-async def _longest_pause(work: Callable[[], Awaitable[object]]) -> float:
-    """The longest time in milliseconds for which a task that wakes again and again had to wait for its turn."""
+async def _longest_pause(work: Work) -> Timing:
     working = asyncio.ensure_future(work())
-    longest = 0.0
+    longest = Timing(0.0, 0.0, 0.0)
     while not working.done():
-        due = time.perf_counter() + _WAKES_EVERY
-        await asyncio.sleep(_WAKES_EVERY)
-        longest = max(longest, time.perf_counter() - due)
+        with Stopwatch() as stopwatch:
+            await asyncio.sleep(_WAKES_EVERY)
+        longest = max(longest, stopwatch.timing(), key=attrgetter("time"))
     await working
-    return longest * 1000
+    late = longest.time - _WAKES_EVERY * 1e6
+    return replace(longest, time=late, collector=min(late, longest.collector))
 
 
-async def _share(agents: Sequence[StoredAgent]) -> float:
+def _share(runner: asyncio.Runner, url: str) -> float:
+    with ExitStack() as opened:
+        return runner.run(_share_of_a_core(agents_in(url, THINKING_AGENTS, opened)))
+
+
+async def _share_of_a_core(agents: Sequence[StoredAgent]) -> float:
     """The processor time of the process, in per cent of the time that passed."""
     waits = random.Random(7)  # noqa: S311 - the same waits in each run
 

@@ -35,7 +35,7 @@ AGENTS, THREADS, PROCESSES = 200, 16, 4
 ONE = "one agent, synchronous entry, SQLite (full)"
 ONE_INLINE = f"{ONE}, def handler"
 ONE_ASYNC = "one agent, asynchronous entry, SQLite (full)"
-ON_LOOP = f"{AGENTS} agents on one loop, SQLite (full)"
+ON_LOOP = f"{AGENTS} agents on one loop, ten calls each, SQLite (full)"
 ON_THREADS = f"{THREADS} threads, SQLite (full)"
 ONE_PROCESS = "one process, SQLite (full)"
 IN_PROCESSES = f"{PROCESSES} processes, SQLite (full)"
@@ -49,7 +49,7 @@ BOUNDS = (
 FAR = f"{AGENTS} agents on one loop, PostgreSQL 5 ms away"
 LIMITS = (Limit(FAR, 2_000.0, "calls/s", "at least"), *round_trips.LIMITS)
 
-_OF_ONE, _ON_LOOP, _ON_THREADS, _IN_PROCESSES = 50, 1, 10, 25
+_OF_ONE, _ON_LOOP, _ON_THREADS, _IN_PROCESSES = 50, 10, 10, 25
 """How many calls an agent makes in a block."""
 
 _DELAY = 0.005  # seconds in each direction

@@ -1,4 +1,7 @@
-"""Timing of several things in one process, turn by turn, so that what slows the machine slows all of them alike."""
+"""Timing of several things in one process, turn by turn, so that what slows the machine slows all of them alike.
+
+The garbage collector is on, as in programs: what a call leaves alive or in cycles is part of what it costs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
 
 Sense: TypeAlias = Literal["at most", "at least"]
 """On which side of a bound a measured value holds."""
@@ -26,6 +30,9 @@ Unit: TypeAlias = Literal[
     "times its bytes",
 ]
 """What a limit is measured in."""
+
+Clock: TypeAlias = Literal["time", "processor"]
+"""What is compared of two timings."""
 
 
 def count(text: str) -> int:
@@ -46,18 +53,21 @@ _PLACES: Mapping[str, int] = {"s": 0, "calls/s": 0, "% of a core": 0, "round tri
 class Bound:
     """What a benchmark promises: `case` takes at most `factor` times what `floor` takes.
 
-    With the sense "at least": `case` makes at least `factor` times as many calls a second as `floor`.
+    With the sense "at least": `case` makes at least `factor` times as many calls a second as `floor`. With the clock
+    "processor" the time that the process uses of its processors is compared, in place of the time that passes.
     """
 
     case: str
     floor: str
     factor: float
     sense: Sense = "at most"
+    clock: Clock = "time"
 
     @property
     def label(self) -> str:
         """What is compared, for a table."""
-        return f"{self.case} / {self.floor}" + (", in calls/s" if self.sense == "at least" else "")
+        ending = ", processor time" if self.clock == "processor" else ", in calls/s" if self.sense == "at least" else ""
+        return f"{self.case} / {self.floor}{ending}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +104,66 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A limit, and what was measured."""
+    """A limit, and what was measured.
+
+    Attributes:
+        limit: the limit.
+        measured: the figure, in its unit.
+        collector: milliseconds of it that the garbage collector took; `None` where it is not a time of this process.
+    """
 
     limit: Limit
     measured: float
+    collector: float | None = None
 
     @property
     def met(self) -> bool:
         """Whether the limit is kept."""
         return self.limit.amount is None or _holds(self.measured, self.limit.sense, self.limit.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Microseconds that a call takes.
+
+    Attributes:
+        time: what passes.
+        processor: what this process uses of its processors, on all threads.
+        collector: what the garbage collector of this process takes of the time.
+    """
+
+    time: float
+    processor: float
+    collector: float
+
+
+class Stopwatch:
+    """Times its block, and the garbage collections in it."""
+
+    def __init__(self) -> None:
+        self._time = self._processor = self._collector = self._collection = 0.0
+
+    def __enter__(self) -> Self:
+        gc.callbacks.append(self._time_collection)
+        self._processor, self._time = time.process_time(), time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._time, self._processor = time.perf_counter() - self._time, time.process_time() - self._processor
+        gc.callbacks.remove(self._time_collection)
+
+    def timing(self, calls: int = 1) -> Timing:
+        """The time of one of so many calls, once the block has ended."""
+        per_call = 1e6 / calls
+        return Timing(self._time * per_call, self._processor * per_call, self._collector * per_call)
+
+    def _time_collection(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._collection = time.perf_counter()
+        else:
+            self._collector += time.perf_counter() - self._collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,41 +189,51 @@ def measure(
     rounds: int,
     calls: int,
     take: Callable[[Sequence[float]], float] = statistics.median,
-) -> dict[str, float]:
-    """Microseconds a call; in each round every case is called `calls` times in a row, and `take` picks a round."""
+) -> dict[str, Timing]:
+    """What a call takes; in each round every case is called `calls` times in a row, and `take` picks a round."""
     for case in cases.values():
         time_calls(case, calls)
-    taken: dict[str, list[float]] = {name: [] for name in cases}
+    timings: dict[str, list[Timing]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            taken[name].append(time_calls(case, calls))
-    return {name: take(times) for name, times in taken.items()}
+            timings[name].append(time_calls(case, calls))
+    return {
+        name: Timing(
+            take([timing.time for timing in of_case]),
+            take([timing.processor for timing in of_case]),
+            take([timing.collector for timing in of_case]),
+        )
+        for name, of_case in timings.items()
+    }
 
 
-def ratios(times: Mapping[str, float], bounds: Sequence[Bound]) -> list[Ratio]:
+def ratios(timings: Mapping[str, Timing], bounds: Sequence[Bound]) -> list[Ratio]:
     """Each bound with the ratio that was measured."""
-    found: list[Ratio] = []
-    for bound in bounds:
-        taken = times[bound.case] / times[bound.floor]
-        found.append(Ratio(bound, taken if bound.sense == "at most" else 1 / taken))
-    return found
+    return [Ratio(bound, _ratio(bound, timings[bound.case], timings[bound.floor])) for bound in bounds]
+
+
+def _ratio(bound: Bound, case: Timing, floor: Timing) -> float:
+    ratio = case.processor / floor.processor if bound.clock == "processor" else case.time / floor.time
+    return ratio if bound.sense == "at most" else 1 / ratio
 
 
 def figures(
-    cases: Mapping[str, Callable[[], object]], times: Mapping[str, float], limits: Sequence[Limit]
+    cases: Mapping[str, Callable[[], object]], timings: Mapping[str, Timing], limits: Sequence[Limit]
 ) -> list[Figure]:
     """Each limit with the figure that was measured.
 
     Raises:
-        TypeError: a case that is not timed returns something else than a number.
+        TypeError: a case that is not timed returns neither a number nor a `Timing`.
     """
-    found: list[Figure] = []
-    for limit in limits:
-        measured: object = times[limit.case] / 1000 if limit.unit == "ms" else cases[limit.case]()
-        if not isinstance(measured, int | float):
-            raise TypeError(f"{limit.case} is measured in {limit.unit}, and its case returns {measured!r}")
-        found.append(Figure(limit, measured))
-    return found
+    return [_figure(limit, timings[limit.case] if limit.unit == "ms" else cases[limit.case]()) for limit in limits]
+
+
+def _figure(limit: Limit, measured: object) -> Figure:
+    if isinstance(measured, Timing):
+        return Figure(limit, measured.time / 1000, measured.collector / 1000)
+    if not isinstance(measured, int | float):
+        raise TypeError(f"{limit.case} is measured in {limit.unit}, and its case returns {measured!r}")
+    return Figure(limit, measured)
 
 
 def timed(cases: Mapping[str, Callable[[], object]], limits: Sequence[Limit]) -> dict[str, Callable[[], object]]:
@@ -171,18 +242,14 @@ def timed(cases: Mapping[str, Callable[[], object]], limits: Sequence[Limit]) ->
     return {name: case for name, case in cases.items() if name not in sizes}
 
 
-def time_calls(case: Callable[[], object], calls: int) -> float:
-    """The microseconds that one call takes, of `calls` in a row; a `Block` makes several each time."""
+def time_calls(case: Callable[[], object], calls: int) -> Timing:
+    """What one call takes, of `calls` in a row; a `Block` makes several each time. What was left before is collected."""
     each = case.calls if isinstance(case, Block) else 1
     gc.collect()
-    gc.disable()
-    try:
-        start = time.perf_counter()
+    with Stopwatch() as stopwatch:
         for _ in range(calls):
             case()
-        return (time.perf_counter() - start) / (calls * each) * 1e6
-    finally:
-        gc.enable()
+    return stopwatch.timing(calls * each)
 
 
 def formatted(amount: float, unit: str = "") -> str:
