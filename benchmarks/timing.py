@@ -243,7 +243,7 @@ def timed(cases: Mapping[str, Callable[[], object]], limits: Sequence[Limit]) ->
 
 
 def time_calls(case: Callable[[], object], calls: int) -> Timing:
-    """What one call takes, of `calls` in a row; a `Block` makes several each time. What was left before is collected."""
+    """What one call takes, of `calls` in a row; a `Block` makes several each time. What was left before is removed."""
     each = case.calls if isinstance(case, Block) else 1
     gc.collect()
     with Stopwatch() as stopwatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import tomllib
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from benchmarks import own_paths
 from benchmarks.__main__ import GROUPS, WHEN_NAMED
 from benchmarks.calls import cases
 from benchmarks.compare import CASES
+from benchmarks.timing import time_calls
 from handrail.runtime import Step
 from tests.architecture.sources import ROOT, listed
 from tests.docs.figures import BEGIN, END, PAGE, README, rows_of, with_costs, with_tables
@@ -133,6 +135,19 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
     assert {*CASES} <= {*rows}
 
 
+def test_the_benchmark_leaves_the_garbage_collector_on() -> None:
+    """What a call leaves alive or in cycles is part of its time, and what the collector takes of it is counted."""
+    enabled: list[bool] = []
+
+    def call() -> None:
+        enabled.append(gc.isenabled())
+        gc.collect()
+
+    timing = time_calls(call, 2)
+    assert enabled == [True, True]
+    assert 0.0 < timing.collector <= timing.time
+
+
 def test_what_takes_minutes_is_measured_when_it_is_named() -> None:
     """`make bench` without `--only` runs no command of the repository, and so no tests."""
     assert GROUPS.keys() >= WHEN_NAMED
@@ -156,8 +171,19 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     limit = {"label": "shown, in ms", "at_most": None, "unit": "ms", "measured": 7.0, "met": True}
     compared = {"case": "read, memory", "here": 3.0, "there": 2.0, "ratio": 1.5, "bound": 1.03, "met": False}
     report: dict[str, Any] = {
-        "calls": {"floor": "floor", "microseconds": {"floor": 2.0, "success": 7.0}, "ratios": [ratio]},
-        "known": {"floor": "open", "microseconds": {"open": 5_000.0}, "ratios": [], "limits": [limit]},
+        "calls": {
+            "floor": "floor",
+            "microseconds": {"floor": 2.0, "success": 7.0},
+            "collector": {"floor": 0.0, "success": 0.7},
+            "ratios": [ratio],
+        },
+        "known": {
+            "floor": "open",
+            "microseconds": {"open": 5_000.0},
+            "collector": {"open": 0.0},
+            "ratios": [],
+            "limits": [limit],
+        },
         "identity": {"reference": "3336d14", "rows": [compared]},
     }
     page = PAGE.read_text(encoding="utf-8")
@@ -166,7 +192,7 @@ def test_the_figures_of_a_run_can_be_put_into_the_page() -> None:
     assert with_tables(changed, {"known": report["known"]}) == changed
     assert with_tables(page, {}) == page
     assert rows_of(changed) == ["floor", "success", "success / floor", "open", "shown, in ms", "read, memory"]
-    rows = ("success | 3.5", "success / floor | 4.00 | 3.46 | yes", "shown, in ms | - | 7.00 | -")
+    rows = ("success | 3.5 | 10%", "success / floor | 4.00 | 3.46 | yes", "shown, in ms | - | 7.00 | -")
     for row in (*rows, "read, memory | 1.03 | 1.500 | no"):
         assert f"| {row} |" in changed
     assert (changed.partition(BEGIN)[0], changed.partition(END)[2]) == (before, after)
