@@ -226,8 +226,8 @@ def _row(label: str, *columns: str) -> str:
 def _bound_as_json(ratio: Ratio) -> Mapping[str, object]:
     bound = ratio.bound
     found = {"label": bound.label, "measured": ratio.measured, "met": ratio.met}
-    compared = {"case": bound.case, "floor": bound.floor, "clock": bound.clock}
-    return compared | {bound.sense.replace(" ", "_"): bound.factor} | found
+    sides = {"case": bound.case, "floor": bound.floor, "clock": bound.clock}
+    return sides | {bound.sense.replace(" ", "_"): bound.factor} | found
 
 
 def _limit_as_json(figure: Figure) -> Mapping[str, object]:

@@ -137,14 +137,14 @@ def test_the_figures_are_those_of_the_benchmark() -> None:
 
 def test_the_benchmark_leaves_the_garbage_collector_on() -> None:
     """What a call leaves alive or in cycles is part of its time, and what the collector takes of it is counted."""
-    enabled: list[bool] = []
+    states: list[bool] = []
 
     def call() -> None:
-        enabled.append(gc.isenabled())
+        states.append(gc.isenabled())
         gc.collect()
 
     timing = time_calls(call, 2)
-    assert enabled == [True, True]
+    assert states == [True, True]
     assert 0.0 < timing.collector <= timing.time
 
 
