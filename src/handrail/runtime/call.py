@@ -118,14 +118,6 @@ class CallState:
                 self.ref = CallRef.nested(outer.call, call.id)
         self.turn.queue()  # the last: from here on the ticket has to be released, whatever happens
 
-    @property
-    def is_straight(self) -> bool:
-        """Whether nothing has to be waited for, looked up or settled; see `handrail.runtime.fast`."""
-        turn = self.turn
-        if not self.plan.is_straight or turn.caller is not None or turn.waits or self.mode.inline is self.plan.is_async:
-            return False
-        return not self.has_identity or self.environment.session.recorded_call(self.ref) is None
-
     def take_params(self, params: object) -> None:
         """Take the parsed arguments."""
         self.params = params

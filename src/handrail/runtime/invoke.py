@@ -86,7 +86,7 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        if fast.MAY_BE_STRAIGHT and run.tool is not None and run.is_straight:
+        if run.tool is not None and fast.is_straight(run):
             ended = await fast.run_straight(run, run.tool, _carry_out)
         else:
             run.note_reply_end()
