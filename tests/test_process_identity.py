@@ -9,7 +9,7 @@ from handrail.process_identity import ProcessName, is_running, own_name, process
 
 def test_name_is_read_back() -> None:
     """And is shown to people without what only the kernel needs."""
-    own = own_name(os.getpid())
+    own = own_name()
     assert ProcessName.parse(str(own)) == own
     assert ProcessName.parse(str(own._replace(boot=""))) == own._replace(boot="")
     assert process_in_words(str(own)) == f"process {os.getpid()} on {own.host}"
@@ -27,9 +27,9 @@ def test_a_process_of_which_the_system_says_nothing_has_a_name_of_its_own() -> N
 
 def test_a_process_that_cannot_be_looked_for_is_taken_to_run() -> None:
     """No process wrote this name, so that nothing shows that one has ended."""
-    assert is_running(own_name(os.getpid())._replace(pid=0))
+    assert is_running(own_name()._replace(pid=0))
 
 
 def test_a_name_with_a_pid_that_no_system_gives_is_not_a_name() -> None:
     """It was written by hand, and proves nothing."""
-    assert ProcessName.parse(str(own_name(os.getpid())._replace(pid=10**30))) is None
+    assert ProcessName.parse(str(own_name()._replace(pid=10**30))) is None

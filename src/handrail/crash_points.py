@@ -38,6 +38,7 @@ POINTS: Mapping[str, str] = MappingProxyType(
 )
 """Every point by its name, with what is true there."""
 
+# Of the process: the points are of its life, and it is the process that ends at one.
 _hook: Callable[[str], object] | None = None
 
 

@@ -51,6 +51,9 @@ class Dispatcher:
     """Dispatches events to subscribers, by type. Thread-safe; subscribers may dispatch and subscribe.
 
     The subscribers of an event are those at the start of its dispatch. No lock is held while they run.
+
+    Attributes:
+        is_quiet: whether there are no subscribers.
     """
 
     __slots__ = ("_entries", "_lock", "_matching", "is_quiet")
@@ -58,9 +61,6 @@ class Dispatcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.is_quiet: bool = True
-        """Whether there are no subscribers; a plain attribute, for callers that must avoid the cost of a method
-        call.
-        """
         self._entries: tuple[_Entry, ...] = ()
         self._matching: dict[type[object], tuple[_Entry, ...]] = {}  # replaced whenever `_entries` is
 
@@ -167,11 +167,10 @@ def _refuse_unjudgeable(event_type: type[object]) -> None:
     try:
         issubclass(object, event_type)
     except TypeError as error:
-        message = (
+        raise TypeError(
             f"events are matched by class, and {event_type!r} does not support issubclass. "
             "Subscribe to the class of the event, to a class it inherits from, or to object for all events."
-        )
-        raise TypeError(message) from error
+        ) from error
 
 
 def _name(subscriber: Callable[[Any], object]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from types import NoneType
 from typing import Self
@@ -43,11 +43,10 @@ class Deadline:
         check_argument("Deadline", "expires_at", self.expires_at, datetime, expected)
         # `tzinfo` alone does not decide: a zone may return no offset, and Python treats such a value as naive.
         if self.expires_at.utcoffset() is None:
-            message = (
+            raise ValueError(
                 f"Deadline needs an aware datetime, and {self.expires_at.isoformat()} has no time zone. Make one with "
                 "datetime.now(UTC) + timedelta(minutes=5), or write Deadline.after(timedelta(minutes=5))."
             )
-            raise ValueError(message)
 
     @classmethod
     def after(cls, span: timedelta, *, clock: Clock = SYSTEM_CLOCK) -> Self:
@@ -104,8 +103,7 @@ class TokenUsage:
     def __post_init__(self) -> None:
         # A negative count would lower the sum of other evaluations and so raise their limit.
         if min(self.input, self.output, self.cached) < 0:
-            message = f"token counts are 0 or more, but this usage has {self}"
-            raise ValueError(message)
+            raise ValueError(f"token counts are 0 or more, but this usage has {self}")
 
     @property
     def total(self) -> int:
@@ -139,12 +137,7 @@ class Budget:
     max_tool_calls: int | None = None
 
     def __post_init__(self) -> None:
-        limits = {
-            "max_total_tokens": self.max_total_tokens,
-            "max_input_tokens": self.max_input_tokens,
-            "max_output_tokens": self.max_output_tokens,
-            "max_tool_calls": self.max_tool_calls,
-        }
+        limits = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "deadline"}
         # All types are checked before the first comparison, which would raise a TypeError without the name of the
         # field.
         check_argument("Budget", "deadline", self.deadline, (Deadline, NoneType), "a Deadline, or None")
@@ -153,8 +146,7 @@ class Budget:
         # After the types, because text cannot be compared with a number.
         faults = [f"{name}={limit}" for name, limit in limits.items() if limit is not None and limit <= 0]
         if faults:
-            message = f"a budget's limits are 1 or more, or None for no limit; this one has {', '.join(faults)}"
-            raise ValueError(message)
+            raise ValueError(f"a budget's limits are 1 or more, or None for no limit; this one has {', '.join(faults)}")
 
 
 class BudgetTracker:
@@ -211,8 +203,7 @@ class BudgetTracker:
         """
         budget = self._budget
         if budget.deadline is not None and budget.deadline.expired:
-            message = f"the budget's deadline, {budget.deadline.expires_at.isoformat()}, has passed"
-            raise DeadlineExceededError(message)
+            raise DeadlineExceededError(f"the budget's deadline, {budget.deadline.expires_at.isoformat()}, has passed")
         # `consumed` and `calls` are read under the lock one after the other. Each limit has one count, so they need not
         # be of the same moment.
         consumed = self.consumed
@@ -309,8 +300,7 @@ class RunContext:
 
     def __post_init__(self) -> None:
         if self.attempt < 1:
-            message = f"attempts are counted from 1, so attempt={self.attempt} is invalid"
-            raise ValueError(message)
+            raise ValueError(f"attempts are counted from 1, so attempt={self.attempt} is invalid")
 
     @classmethod
     def start(cls, new_id: Callable[[], str], *, session_id: str | None = None, worker_id: str | None = None) -> Self:

@@ -12,11 +12,11 @@ A process that closes any descriptor of a file loses all its POSIX locks on that
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from handrail.process_state import FORKING
 
 _LOCKED = ("", "-wal", "-shm", "-holds/sessions")
 _SUFFIXES = ("", "-wal", "-shm", "-journal", "-holds")
@@ -30,8 +30,8 @@ class _Database(NamedTuple):
 
 
 _NONE = _Database(0, None, frozenset(), frozenset())
+# Of the process: the system counts the descriptors and POSIX locks of a file by processes, whoever has opened it.
 _open: dict[Path, _Database] = {}
-_guard = threading.RLock()  # a finalizer may release a connection while this thread adds one
 
 
 def track_connections(path: Path, change: int) -> None:
@@ -42,7 +42,7 @@ def track_connections(path: Path, change: int) -> None:
         change: how many connections it has in addition, or after they are closed, fewer; 0 to look at its files again.
     """
     global _open  # noqa: PLW0603 - replaced as a whole, so that it is read without the lock
-    with _guard:
+    with FORKING:
         before = _open.get(path, _NONE)
         connections = before.connections + change
         # A file stays the database's until the last connection is closed, wherever it is moved.
@@ -82,7 +82,3 @@ def _identity(place: str | Path | int) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)

@@ -7,12 +7,13 @@ time, it names one process permanently. Where the system does not say, a name pr
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
+
+from handrail.process_state import in_forked_process
 
 _STATE, _THREADS, _START = 0, 17, 19
 """Where state, number of threads and start time are in `/proc/PID/stat` after the name of the program: fields 3, 20
@@ -21,21 +22,10 @@ _MOST_DIGITS = 9  # of a process id; Linux gives none above 2**22
 _DEAD_STATES = frozenset({"Z", "X", "x"})
 
 
-_pid = os.getpid()
-
-
+@cache
 def current_pid() -> int:
-    """The id of this process, without asking the system, which some sandboxes make as slow as a statement of SQLite."""
-    return _pid
-
-
-def _has_forked() -> None:
-    global _pid  # noqa: PLW0603 - one process has one id
-    _pid = os.getpid()
-
-
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(after_in_child=_has_forked)
+    """The id of this process; the system is asked once, because some sandboxes are as slow as a statement of SQLite."""
+    return os.getpid()
 
 
 class ProcessName(NamedTuple):
@@ -73,9 +63,10 @@ def process_in_words(process: str) -> str:
     return process if name is None else f"process {name.pid} on {name.host}"
 
 
-@lru_cache(maxsize=1)
-def own_name(pid: int) -> ProcessName:
-    """The name of this process; `pid` is its own, so that a forked process does not take its parent's."""
+@cache
+def own_name(pid: int | None = None) -> ProcessName:
+    """The name of this process; `pid` is its own, where it is known better than by `current_pid`."""
+    pid = current_pid() if pid is None else pid
     host = "".join(character if character.isprintable() and character != " " else "_" for character in _host())
     boot, found = _boot(pid), _stat(pid)
     if not boot or found is None:
@@ -83,14 +74,12 @@ def own_name(pid: int) -> ProcessName:
     return ProcessName(host, boot, pid, found[_START])
 
 
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    # A child of a child may have the pid of this process, once that has ended.
-    os.register_at_fork(after_in_child=own_name.cache_clear)
+in_forked_process(current_pid.cache_clear, own_name.cache_clear)
 
 
 def process_name(pid: int) -> ProcessName:
     """The name of another process of this machine; what the system does not say is empty."""
-    own, found = own_name(os.getpid()), _stat(pid)
+    own, found = own_name(), _stat(pid)
     return ProcessName(own.host, own.boot, pid, "" if found is None else found[_START])
 
 

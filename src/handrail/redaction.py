@@ -252,6 +252,7 @@ class Redaction:
         return text
 
 
+# Of the process, as its environment and its loggers are.
 _current: Redaction = Redaction.of_environment(os.environ)
 
 

@@ -19,7 +19,6 @@ finds, as with `asyncio.to_thread`.
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +27,8 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 from weakref import WeakSet
+
+from handrail.process_state import in_forked_process
 
 Body: TypeAlias = Callable[[], object]
 """What runs on a thread."""
@@ -159,9 +160,8 @@ class _Worker:
 
 
 THREADS = ThreadCache()
-"""The threads of this process."""
+"""Of the process: all executors take the same idle threads, and the interpreter waits for them when it ends."""
 
 # Registered when this module is imported, so called after what is registered later, which may still run bodies.
 atexit.register(THREADS.close)
-if hasattr(os, "register_at_fork"):  # pragma: no branch - everywhere but on Windows
-    os.register_at_fork(after_in_child=THREADS.forked)
+in_forked_process(THREADS.forked)

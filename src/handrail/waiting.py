@@ -18,7 +18,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import Context, copy_context
 from functools import partial, wraps
 from types import TracebackType
@@ -219,6 +219,26 @@ def asynchronous(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate
     return on_thread
 
 
+@contextmanager
+def closing_after(error: BaseException | None, resource: object) -> Generator[None]:
+    """The end of a `with` block that closes a resource: what leaves the block is not replaced by what closing raises.
+
+    Args:
+        error: what leaves the block; what closing raises is logged and noted then.
+        resource: what is closed, for the message.
+
+    Raises:
+        Exception: what closing raises, if `error` is `None`.
+    """
+    try:
+        yield
+    except Exception as failure:
+        if error is None:
+            raise
+        _log.warning("%r could not be closed", resource, exc_info=True)
+        error.add_note(f"{resource!r} could not be closed: {failure}")
+
+
 class Shield:
     """A context manager: AnyIO does not cancel the task in its block, which it else does in each iteration of the loop.
 
@@ -328,6 +348,7 @@ class _Slices:
             self._schedule(loop)  # behind the tasks that have been woken
 
 
+# Of the process: an event loop has one, whichever executors its tasks belong to.
 _SLICES: WeakKeyDictionary[asyncio.AbstractEventLoop, _Slices] = WeakKeyDictionary()
 
 

@@ -19,10 +19,10 @@ NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "man
 SHORT_MODULES = {
     "__main__.py": "the entry point of `python -m handrail`",
     "clock.py": "one protocol, below everything",
-    "closing.py": "one rule, below sessions and stores",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
     "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
+    "process_state.py": "one rule, below everything",
     "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }

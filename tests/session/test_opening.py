@@ -1,8 +1,12 @@
-"""`Session.open_async`, `child_async` and `close_async` wait for the store on a thread, and not on the event loop."""
+"""`Session.open_async`, `child_async` and `close_async` wait for the store on a thread, and not on the event loop.
+
+An exception that leaves a `with` block of a store or a session is not replaced by what closing raises.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -11,18 +15,30 @@ from typing import Any
 
 import pytest
 
-from handrail.errors import LoopBlockedError, SessionLockedError, SessionUseError, TransactionClosedError
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import (
+    LoopBlockedError,
+    RecordingError,
+    SessionLockedError,
+    SessionLostError,
+    SessionUseError,
+    StoreUnavailableError,
+    TransactionClosedError,
+)
 from handrail.loop_guard import asynchronous_entry
-from handrail.prompt import Tool, ToolContext, tool
+from handrail.prompt import Prompt, PromptTemplate, Tool, ToolContext, ToolsSection, tool
+from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import Store
 from handrail.store import open as open_store
 from handrail.testing import FakeClock
+from handrail.waiting import closing_after
 from tests.kit import call as kit_call
 from tests.kit import executor
 from tests.session.faulty_stores import faulty
 from tests.session.samples import Happened, Note
 from tests.store.stores import STORES
+from tests.wording import Wording
 
 PATIENCE = timedelta(seconds=50)  # after which a wait has been forgotten
 OVER_A_DATABASE = pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -200,3 +216,66 @@ async def test_a_task_that_is_cancelled_while_it_closes_a_session_has_closed_it(
             await closing
         with Session.open(store, "desk", create=False, wait=timedelta(0)) as again:
             assert [*again[Happened]] == [Happened("x")]
+
+
+PAYMENT = ToolCall("c", "pay", {"order": "A"})
+
+
+def paying_desk(session: Session, database: Path) -> ToolExecutor:
+    """Pays, and loses the database meanwhile."""
+
+    @tool(effect="external")
+    def pay(order: str) -> str:
+        """Pays an order."""
+        database.rename(database.with_suffix(".moved"))
+        return f"{order} is paid"
+
+    prompt = Prompt(PromptTemplate(ns="desk", key="d", sections=[ToolsSection(title="Tools", tools=[pay])]))
+    return ToolExecutor(prompt=prompt, session=session)
+
+
+def check_reported(error: RecordingError, logged: pytest.LogCaptureFixture, wording: Wording) -> None:
+    """Check that the error says what became of the effect, and that notes and log say what could not be closed."""
+    assert error.effect == "unknown"
+    assert error.__notes__ == wording
+    assert [record.levelno for record in logged.records if record.name == "handrail"] == [logging.WARNING]
+
+
+def test_a_recording_error_leaves_the_blocks_of_a_store_that_cannot_be_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """The program reads whether the payment may have happened, and not only that the file is gone."""
+    database = tmp_path / "desk.db"
+    with (
+        pytest.raises(RecordingError) as raised,
+        open_store(f"sqlite:///{database}") as opened,
+        Session.open(opened, "s") as session,
+    ):
+        paying_desk(session, database).execute(PAYMENT, reply="r")
+    check_reported(raised.value, caplog, wording)
+
+
+@pytest.mark.anyio
+async def test_a_recording_error_leaves_the_asynchronous_block_of_a_session(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, wording: Wording
+) -> None:
+    """As that of a blocking one."""
+    database = tmp_path / "desk.db"
+    with pytest.raises(RecordingError) as raised, open_store(f"sqlite:///{database}") as opened:
+        async with await Session.open_async(opened, "s") as session:
+            await paying_desk(session, database).execute_async(PAYMENT, reply="r")
+    check_reported(raised.value, caplog, wording)
+
+
+def test_closing_that_fails_raises_at_the_end_of_a_block_that_nothing_has_left(tmp_path: Path) -> None:
+    """As `close` does."""
+    database = tmp_path / "desk.db"
+    with pytest.raises(StoreUnavailableError), open_store(f"sqlite:///{database}"):
+        database.unlink()
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_of_closing_is_raised(interrupt: type[BaseException]) -> None:
+    """It ends the program, whatever has left the block."""
+    with pytest.raises(interrupt), closing_after(SessionLostError("lost", session_id="s"), "a session"):
+        raise interrupt()

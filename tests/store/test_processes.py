@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -50,12 +49,12 @@ def test_nothing_is_proved_of_this_process() -> None:
     """Which of its claims live, its ledgers know."""
     assert KERNEL.lives(KERNEL.own(list)) is None
     KERNEL.close()
-    assert KERNEL.own(list) == str(own_name(os.getpid()))
+    assert KERNEL.own(list) == str(own_name())
 
 
 def test_pid_that_was_used_again_is_another_process() -> None:
     """The start time distinguishes the two: the pid of a live process does not keep a dead one alive."""
-    own = own_name(os.getpid())
+    own = own_name()
     assert KERNEL.lives(str(own._replace(started=str(int(own.started) - 1)))) is False
 
 
@@ -75,7 +74,7 @@ def test_nothing_is_proved_of_a_process_of_another_boot_or_namespace(field: str)
 def test_process_of_another_user_is_alive() -> None:
     """The first one of the machine belongs to the superuser."""
     (started,) = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19:20]
-    assert KERNEL.lives(str(own_name(os.getpid())._replace(pid=1, started=started))) is True
+    assert KERNEL.lives(str(own_name()._replace(pid=1, started=started))) is True
 
 
 @pytest.mark.parametrize("name", ["", "night/call_1", "a b c d", "a b 1", "- - 1 0"])
@@ -87,4 +86,4 @@ def test_name_that_no_process_has_written_proves_nothing(name: str) -> None:
 def test_pid_that_no_kernel_gives_proves_nothing() -> None:
     """A corrupt row must neither end a lease nor hold its key for ever."""
     for pid in (2**31, 2**70):
-        assert KERNEL.lives(str(own_name(os.getpid())._replace(pid=pid))) is None
+        assert KERNEL.lives(str(own_name()._replace(pid=pid))) is None

@@ -233,7 +233,7 @@ class StartedProgram:
 
 def _first_process(name: ProcessName | None) -> Process | None:
     """The first process of a namespace, if it runs."""
-    if name is None or name.boot != own_name(os.getpid()).boot or not name.started.isdecimal():
+    if name is None or name.boot != own_name().boot or not name.started.isdecimal():
         return None
     process = Process(name.pid, int(name.started))
     return process if look(name.pid) == process else None

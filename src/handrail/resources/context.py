@@ -12,13 +12,13 @@ to what ends with a call.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from handrail.errors import ResourceError, ResourceUseError
+from handrail.process_state import ASSIGNING
 from handrail.redaction import redacted_logger
 from handrail.resources.binding import MISSING, Binding, GivenInstance, Resolver, Scope, unbound_error
 from handrail.resources.lifetime import (
@@ -32,9 +32,6 @@ from handrail.transaction import Snapshotable, Transaction, view_for_call
 from handrail.turns import Turn, turn_of
 
 _log = redacted_logger("handrail.resources")
-
-# One for all call scopes: it is held only for an assignment, and a lock in each scope would cost every call.
-_FIRST_USE = threading.Lock()
 
 
 class ResourceContext(Resolver):
@@ -328,7 +325,7 @@ class CallScope(Resolver):
         return value
 
     def _begin(self) -> Lifetime:
-        with _FIRST_USE:
+        with ASSIGNING:
             self._lifetime = lifetime = self._lifetime or Lifetime()
         return lifetime
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SchemaError, SecondStoreError
@@ -48,11 +48,8 @@ MAX_ARGUMENT_BYTES = 1_048_576
 _USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
 """The slices of a session that each run uses by itself."""
 
+# Of the process: the sessions of a store share a ledger, with its thread. By the identity of store and clock.
 _OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
-"""The ledgers that sessions of a store share, by the identity of the store and of the clock."""
-
-_OF_SESSIONS: WeakKeyDictionary[Session, dict[int, EffectLedger]] = WeakKeyDictionary()
-"""The ledgers of sessions in memory, by the identity of the clock, which the ledger refers to."""
 
 
 def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
@@ -62,8 +59,8 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     """
     store: object = session.store
     if not isinstance(store, LedgerStore):
-        own = session.unbound if isinstance(session, BoundSession) else session
-        return _OF_SESSIONS.setdefault(own, {}).setdefault(id(clock), EffectLedger(clock=clock))
+        own: EffectLedger = session.attached.setdefault((EffectLedger, id(clock)), EffectLedger(clock=clock))
+        return own
     # A ledger refers to both, so their ids name no other objects while it is used.
     key = (id(store), id(clock))
     # Two threads may create one each: two ledgers of a store work beside each other.

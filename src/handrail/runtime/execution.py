@@ -450,5 +450,5 @@ async def _stop(task: asyncio.Future[Any], late: Late | None) -> None:
         await wait((task,), timeout=_CLEAN_UP_SECONDS)
 
 
+# Of the process: tasks that are being stopped, whose calls have ended; their loop has only weak references to them.
 _LEFT_BEHIND: set[asyncio.Future[Any]] = set()
-"""Tasks that are being stopped; an event loop keeps only weak references to its tasks."""

@@ -202,14 +202,15 @@ def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> No
             loop.call_exception_handler({"message": message, "exception": error, "task": task})
 
 
+# Of the process, which has so many descriptors: an item for each loop that may still be kept. Not a lock: a thread that
+# has it would not release it in a child.
 _FREE: deque[bool] = deque([True] * MOST_KEPT)
-"""An item for each loop that may still be kept. Not a lock: a thread that has it would not release it in a child."""
 
+# Of the process: a thread has one loop. `end` is what closes it, from the first call of an `async def` handler on.
 _THREAD = threading.local()
-"""Its `end` is what closes the loop of a thread, from the first call of an `async def` handler on."""
 
+# Of the process: loops of the one that it was forked off; they are never closed here.
 _OF_PARENT: list[asyncio.Runner] = []
-"""Loops of the process that this one was forked off; they are never closed here."""
 
 
 def _close_loop() -> None:

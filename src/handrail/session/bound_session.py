@@ -149,5 +149,8 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
     return made(itself, call)
 
 
+# Of the process, as classes are: those of the views of each class of the program.
 _CLASSES: Final[dict[type[Session], type[BoundSession]]] = {}
+
+
 """The classes of the views of sessions of the program's own classes."""

@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
 
-from handrail.closing import closing_after
 from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
 from handrail.events import Dispatcher
 from handrail.session.call_masking import CallMasking
@@ -44,7 +43,7 @@ from handrail.session.slices import (
 from handrail.session.state import LogSlices, OutsideWrites, StateSlices
 from handrail.transaction import Transaction, current, is_rolling_back
 from handrail.turns import Turn
-from handrail.waiting import asynchronous
+from handrail.waiting import asynchronous, closing_after
 
 if TYPE_CHECKING:
     from handrail.session.conversation import Conversation
@@ -66,6 +65,7 @@ class Session:
         turn: the turn that calls take on this session.
         call_masking: which arguments of its calls are secret, and so are not stored or exported.
         recorder: writes it to its store; `None` for one in memory.
+        attached: what layers above have for this session alone, as long as it lives, each by a key of its own.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Session:
         self._adopt({}, {}, SliceRules({}, {}))
         self._access: dict[type[Any], Slice[Any]] = {}
         self._records = CallRecords()
+        self.attached: dict[object, Any] = {}
         self.recorder: SessionRecorder | None = None
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent: Session | None = None if parent is None else parent.unbound
@@ -548,8 +549,7 @@ class Session:
         if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
             self.recorder.part_of(call.root)
 
-    def _snapshot_of_call(self) -> SessionSnapshot:
-        """What a call is rolled back to; unlike `snapshot`, it is dropped with the call."""
+    def _snapshot_of_call(self) -> SessionSnapshot:  # to roll back to; unlike `snapshot`, it is dropped with the call
         return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
 
     def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:

@@ -15,12 +15,11 @@ it: the name is removed when the claim is given up, or its store closed. A zombi
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from handrail.process_identity import ProcessName, is_running, own_name
+from handrail.process_state import in_forked_process
 
 
 class Processes(Protocol):
@@ -52,18 +51,21 @@ class Processes(Protocol):
 
 
 LIVE_CLAIMS: dict[tuple[str, int], float] = {}
-"""Until when ledgers of this process renew their claims, by effect and fence, on the monotonic clock of the ledger."""
+"""Of the process: two stores of one database have to know that the owner of a claim lives here. Until when its ledger
+renews it, by effect and fence, on the monotonic clock of the ledger.
+"""
 
 NEW_CLAIMS: dict[tuple[str, int], float] = {}
-"""Claims that are being written and not renewed yet: until when that may take, by `time.monotonic`."""
+"""Of the process, as `LIVE_CLAIMS`: claims that are being written and not renewed yet; until when that may take, by
+`time.monotonic`.
+"""
 
 RUNNING_HANDLERS: set[tuple[str, int]] = set()
-"""The effects, with their fences, whose `def` handlers run in this process, also after their calls have ended."""
+"""Of the process: an effect is not settled by another ledger while its `def` handler runs here, also after its call has
+ended. By effect and fence.
+"""
 
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(after_in_child=LIVE_CLAIMS.clear)
-    os.register_at_fork(after_in_child=NEW_CLAIMS.clear)
-    os.register_at_fork(after_in_child=RUNNING_HANDLERS.clear)
+in_forked_process(LIVE_CLAIMS.clear, NEW_CLAIMS.clear, RUNNING_HANDLERS.clear)
 
 
 class KernelProcesses:
@@ -76,11 +78,11 @@ class KernelProcesses:
 
     def own(self, in_use: Callable[[], Iterable[str]]) -> str:  # noqa: ARG002 - the interface's
         """The name of this process."""
-        return str(own_name(os.getpid()))
+        return str(own_name())
 
     def lives(self, process: str) -> bool | None:
         """Whether a process has its pid and start time; `None` if it ran in another boot or PID namespace."""
-        name, own = ProcessName.parse(process), own_name(os.getpid())
+        name, own = ProcessName.parse(process), own_name()
         if name is None or not name.boot or name.boot != own.boot or name == own:
             return None
         return is_running(name)

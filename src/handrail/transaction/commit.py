@@ -13,7 +13,6 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
@@ -77,7 +76,8 @@ async def commit_participants(
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
     """
     who = object()
-    queues = sorted((part.queue for part in parts if part.queue is not None), key=attrgetter("number"))
+    # In one order everywhere, so that no two commits wait for each other.
+    queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
         outcome = await _in_turn(_Writing(parts, apply), queues, who, attempts)
         if outcome.word != "rolled back":

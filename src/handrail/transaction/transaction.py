@@ -14,6 +14,7 @@ from types import MemberDescriptorType, TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
+from handrail.process_state import ASSIGNING
 from handrail.transaction.commit import (
     Apply,
     CommitOutcome,
@@ -48,9 +49,6 @@ NestedCalls: TypeAlias = dict[Ticket | str, NestedCall]
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
 _COMMITTED = CommitOutcome("committed")
-_NESTING = threading.Lock()
-"""Guards what a transaction makes when the first call is made inside it: its inner turn, and the undo lock."""
-
 _NO_LOCK = nullcontext()
 
 current: Callable[[], Transaction | None] = _CURRENT.get
@@ -199,7 +197,7 @@ class Transaction:
     @property
     def inner_turn(self) -> Turn:
         """The turn that calls made inside this one take among themselves."""
-        with _NESTING:
+        with ASSIGNING:
             self._inner_turn = self._inner_turn or Turn()
             return self._inner_turn
 
@@ -226,7 +224,7 @@ class Transaction:
         """
         self._check_not_suspended(f"call {inner.tool}")
         root = self.root
-        with _NESTING:
+        with ASSIGNING:
             root.undo_lock = root.undo_lock or threading.Lock()
         self._inner = inner
 

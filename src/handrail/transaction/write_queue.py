@@ -6,11 +6,8 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from itertools import count
 
 from handrail.waiting import block_until_done
-
-_NUMBERS = count()
 
 
 class WriteQueue:
@@ -19,7 +16,6 @@ class WriteQueue:
     A turn may be released by another thread than the one that has taken it.
 
     Attributes:
-        number: queues are entered in the order of their numbers, so that no two commits wait for each other.
         check_wait: called before a thread blocks until its turn comes; refuses what may not wait.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
             While one is written it has the turn, so who has the turn and finds this true asks the store first.
@@ -30,7 +26,6 @@ class WriteQueue:
     def __init__(self) -> None:
         """Make an empty queue."""
         self.check_wait: Callable[[], None] = lambda: None
-        self.number: int = next(_NUMBERS)
         self.unsure: bool = False
         self._lock = threading.Lock()
         self._waiting: dict[object, Future[None] | None] = {}

@@ -18,12 +18,13 @@ from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
 
+# Of the process: a ticket is in the queues of any turns, of sessions and resources that know nothing of each other.
 _LOCK = threading.Lock()
 
 _CIRCLE = "this call would wait for a call that waits for the one it was made in. Make the calls one after the other."
 
+# Of the process, as `_LOCK`: numbers the moments at which tickets are drawn and begin to run; called with it held.
 _next_number = count(1).__next__
-"""Numbers the moments at which tickets are drawn and begin to run; called with the lock held."""
 
 
 class Turn:
@@ -289,13 +290,13 @@ class Ticket:
             _WOKEN.append(waiter)
 
 
-# Weak, because a ticket may be abandoned together with its turns.
+# Of the process, as `_LOCK`: the tickets that have waited while others could wait for them, that is nested ones that
+# wait or ask to be first, those with nested ones that ask to be first, and those that wait on another one. Each circle
+# has one of them. Weak, because a ticket may be abandoned together with its turns.
 _TIED: WeakSet[Ticket] = WeakSet()
-"""The tickets that have waited while others could wait for them: nested ones that wait or ask to be first, those with
-nested ones that ask to be first, and those that wait on another one. Each circle has one of them.
-"""
+
+# Of the process, as `_LOCK`: the waiters to wake once it is released.
 _WOKEN: deque[Future[None]] = deque()
-"""The waiters to wake once the lock is released."""
 
 
 def _search(*tickets: Ticket, requests: bool = True, back: bool = False) -> dict[Ticket, list[Ticket]]:
@@ -385,8 +386,9 @@ class HasTurn(Protocol):
         ...
 
 
+# Of the process: all executors that have one object as a resource take turns on it. The turns of participants that have
+# none of their own, by identity, for as long as the participant lives.
 _LENT: dict[int, Turn] = {}
-"""The turns of participants that carry none, by identity, for as long as the participant lives."""
 
 
 def own_turn(participant: object) -> Turn | None:

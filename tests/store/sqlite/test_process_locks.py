@@ -168,7 +168,7 @@ def test_claims_are_read_after_the_locks(folder: Path) -> None:
 def test_name_that_is_none_proves_nothing(locks: ProcessLocks, folder: Path) -> None:
     """As in a row that was written by hand; nor does a name that stands in no file."""
     locks.own(list)
-    for name in ("", "host - 1 0", str(own_name(os.getpid())._replace(pid=1))):
+    for name in ("", "host - 1 0", str(own_name()._replace(pid=1))):
         assert locks.lives(name) is None
 
 
@@ -183,7 +183,7 @@ def test_lock_that_cannot_be_made_is_told(folder: Path, wording: Wording) -> Non
 def test_store_that_may_only_be_read_takes_no_lock(folder: Path) -> None:
     """It can claim nothing; but it can tell who is dead."""
     locks = ProcessLocks(folder, store="sqlite:///desk.db", read_only=True)
-    assert locks.own(list) == str(own_name(os.getpid()))
+    assert locks.own(list) == str(own_name())
     assert not folder.exists()
     with child(folder) as other:
         other.kill()
@@ -259,7 +259,7 @@ def test_process_waits_while_another_one_tests_its_lock(folder: Path, tested: in
     """A test takes a moment."""
     threading.Timer(0.01, fcntl.flock, (tested, fcntl.LOCK_UN)).start()
     locks = made(folder)
-    assert locks.own(list) == str(own_name(os.getpid()))
+    assert locks.own(list) == str(own_name())
     locks.close()
 
 

@@ -53,7 +53,7 @@ class AddingToolsets:
 
 
 ADDING_TOOLSETS = AddingToolsets()
-"""Those of all runs of this process."""
+"""Of the process: the toolsets of one run of PydanticAI may have been made apart, and its id is all that they share."""
 
 
 @dataclass(kw_only=True)

@@ -10,13 +10,11 @@ A session has one conversation of an agent, and one of each prompt. `one_at_a_ti
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from pydantic import ValidationError
 from pydantic_ai import (
@@ -54,10 +52,6 @@ Owner = Literal["agent", "prompt"]
 
 UserPrompt = str | Sequence[UserContent]
 """A user prompt, in any form that PydanticAI accepts."""
-
-_RUNNING: WeakKeyDictionary[Session, dict[tuple[Owner, str], str]] = WeakKeyDictionary()
-_LOCK = threading.Lock()
-"""Guards `_RUNNING`: the conversations of each session that have a run, by kind, and for prompts by name."""
 
 
 class StoredHistory:
@@ -413,19 +407,14 @@ def one_at_a_time(session: Session, name: str, *, of: Owner) -> Generator[None]:
         PromptEvaluationError: the prompt is being evaluated on this session.
     """
     conversation = (of, "" if of == "agent" else name)
-    # Checked and set under one lock: two threads could otherwise both find the conversation free.
-    with _LOCK:
-        # The key is weak, so an entry does not keep its session alive. The lock also protects the dictionary against
-        # concurrent insertions.
-        running = _RUNNING.setdefault(session, {})
-        if conversation in running:
-            raise _in_use(session.session_id, running[conversation], name, of)
-        running[conversation] = name
+    # `dict.setdefault` is atomic: of two threads one finds the conversation free.
+    running = session.attached.setdefault(conversation, own := [name])
+    if running is not own:
+        raise _in_use(session.session_id, running[0], name, of)
     try:
         yield
     finally:
-        with _LOCK:
-            del running[conversation]
+        del session.attached[conversation]
 
 
 def _in_use(session_id: str, running: str, name: str, of: Owner) -> HandrailError:

@@ -31,14 +31,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from pydantic_ai import ModelMessage, ModelResponse, RunContext, ToolCallPart
 from pydantic_ai.messages import ModelResponsePart
@@ -67,10 +65,6 @@ class _Names(NamedTuple):
     given: dict[str, datetime]
     open: dict[str, datetime]
 
-
-_NAMES: WeakKeyDictionary[Session, _Names] = WeakKeyDictionary()
-_LOCK = threading.Lock()
-"""Guards `_NAMES`."""
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -119,7 +113,7 @@ async def learn_replies(session: Session) -> None:
     A reply is named by them, if it has calls and an id of its provider. What cannot be read is read again then, and is
     reported if it is needed.
     """
-    if session.store is None or session in _NAMES:
+    if session.store is None or _Names in session.attached:
         return
     with suppress(StoreError, SessionError):
         await ASYNC.write_to(session.store, partial(_names_of, session))
@@ -265,15 +259,9 @@ def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
 
 
 def _names_of(session: Session) -> _Names:
-    # The store is read outside of the lock, because that may take long, and other sessions must not wait for it. Two
-    # threads may both read it; `setdefault` makes both use the first result.
-    with _LOCK:
-        found = _NAMES.get(session)
-    if found is None:
-        names = _Names({}, _open_replies(session))
-        with _LOCK:
-            found = _NAMES.setdefault(session, names)
-    return found
+    # Two threads may both read the store; `setdefault` makes both use the first result.
+    names: _Names | None = session.attached.get(_Names)
+    return names or session.attached.setdefault(_Names, _Names({}, _open_replies(session)))
 
 
 def _open_replies(session: Session) -> dict[str, datetime]:

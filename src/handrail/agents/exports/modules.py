@@ -81,7 +81,8 @@ from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_ty
 _INIT = "__init__.py"
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 _OURS = (Path(handrail.__file__).parent, Path(sysconfig.get_path("stdlib")))
-_ONE_AT_A_TIME = RLock()  # what an import has added is what was not there before
+# Of the process, as `sys.modules` is: what an import has added is what was not there before.
+_ONE_AT_A_TIME = RLock()
 
 
 @dataclass(frozen=True, slots=True)

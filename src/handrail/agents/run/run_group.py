@@ -360,7 +360,7 @@ def _opened(folder: Path, place: _Open, store: CommitRecordStore | None) -> Host
 
 
 OPEN_FOLDERS = OpenFolders()
-"""The folders of this process."""
+"""Of the process: runs on one folder share its filesystem, because the second would find it locked by the first."""
 
 
 def _check_journal(folder: Path) -> None:

@@ -42,10 +42,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import Context
 from datetime import datetime, timedelta
-from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from handrail.errors import LeaseLostError, RecordingError, TransactionClosedError
+from handrail.process_state import ASSIGNING
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
@@ -77,10 +77,6 @@ _NOT_STARTED = NotApplied("its handler was not started")
 _UNDONE = NotApplied("it was undone with its call")
 _INTERRUPTED = NotKnown("its call was interrupted while the handler ran")
 _EARLIER = NotKnown("the last attempt was not applied, but an earlier one may have been")
-
-
-# Held while a claim is handed over, or its handler is kept from starting: one of the two comes first.
-_STARTING = Lock()
 
 
 class EffectClaim(Claim):
@@ -166,7 +162,7 @@ class EffectClaim(Claim):
 
     def hand_over(self) -> None:
         """Hand the handler over to this thread; see `Claim.hand_over`."""
-        with _STARTING:
+        with ASSIGNING:
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
@@ -337,7 +333,7 @@ class EffectClaim(Claim):
                 if not self._stays:  # a part of a transaction that could not be committed as a whole
                     self._ledger.invalidate(self._claimed.key, partition=self._claimed.row.partition)
                 return "done" if self._stays else "failed"
-            with _STARTING:  # a body that has not been handed over by now never is
+            with ASSIGNING:  # a body that has not been handed over by now never is
                 if self.state == "claimed":
                     self._finding = _NOT_STARTED
             if self._retries and isinstance(self._finding, NotApplied):

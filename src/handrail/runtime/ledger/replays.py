@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from threading import Lock
 from typing import Any, TypeGuard
 
+from handrail.process_state import ASSIGNING, in_forked_process
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.effect import ApplyEffect
 from handrail.prompt.idempotency import DAY
@@ -37,9 +37,10 @@ from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket
 
 HOLDERS: dict[str, Ticket] = {}
-"""The tickets of the calls that have effects, by the effect's id; each claim has its own entry."""
-
-_TAKING = Lock()
+"""Of the process: two ledgers of one store answer no call with what belongs to a call of the other one that runs. The
+tickets of the calls that have effects, by the effect's id; each claim has its own entry.
+"""
+in_forked_process(HOLDERS.clear)
 
 
 class Claim:
@@ -250,7 +251,7 @@ def take_unread(row: EffectRow, ticket: Ticket) -> bool:
         row: the row of the effect.
         ticket: of the call.
     """
-    with _TAKING:
+    with ASSIGNING:
         if is_in_use(row):
             return False
         HOLDERS[row.effect_id] = ticket

@@ -34,14 +34,15 @@ PROJECT_PACKAGE = "handrail_project_"
 _STORED_AS = "__handrail_stored_as__"  # the attribute of a class that holds what `stored_as` says of it
 
 _NAME = re.compile(r"[\w.:<>/-]{1,200}")
-_NAMED: dict[str, type[Any]] = {}
-"""The classes that `stored_as` has named; a class is named when its module is imported, once."""
 
+# Of the process, as modules are: the classes that `stored_as` has named, each when its module is imported.
+_NAMED: dict[str, type[Any]] = {}
+
+# Of the process, as `_NAMED`: the modules of classes by these names, those of sessions and what `name_late` adds.
 _LATE: dict[str, str] = {
     **dict.fromkeys(("handrail.said", "handrail.requested_call"), "handrail.session.conversation"),
     "handrail.postponed_call": "handrail.session.open_calls",
 }
-"""The modules of classes by the names that `stored_as` gives them: those of sessions, and what `name_late` adds."""
 
 
 class StoredForm(Protocol):
@@ -267,6 +268,7 @@ def is_versioned(kind: object) -> bool:
     return isinstance(kind, type) and getattr(vars(kind).get(_STORED_AS), "version", 1) > 1
 
 
+# Of the process, as `_NAMED`: each class is looked at once.
 _TYPES: dict[type[Any], StoredType] = {}
 
 
@@ -276,10 +278,7 @@ def stored_type(kind: type[Any]) -> StoredType:
     Raises:
         SessionUseError: it has no form in JSON.
     """
-    stored = _TYPES.get(kind)
-    if stored is None:
-        stored = _TYPES[kind] = StoredType(kind)
-    return stored
+    return _TYPES.get(kind) or _TYPES.setdefault(kind, StoredType(kind))
 
 
 def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
@@ -297,9 +296,7 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
             return kind
     if name in _LATE:
         import_module(_LATE[name])
-    if name in _NAMED:
-        return _NAMED[name]
-    found = _type_at(name)
+    found = _NAMED.get(name) or _type_at(name)
     place = _place_in_project(name)
     if found is not None or place is None:
         return found

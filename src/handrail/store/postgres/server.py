@@ -18,13 +18,11 @@ import math
 import os
 import re
 import select
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
 from weakref import WeakSet
@@ -38,6 +36,7 @@ from psycopg_pool import PoolTimeout
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process_identity import current_pid
+from handrail.process_state import FORKING, forks, in_forked_process
 from handrail.store.sql.driver import CONNECTIONS, Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
@@ -58,16 +57,8 @@ _DUE_SECONDS = 0.95  # less, so that who finds that it is not due has the time t
 
 _Opened = TypeVar("_Opened", bound=psycopg.Connection[Any])
 
+# Of the process: a forked one lets the connections of all stores go. Some of them may have been closed.
 _OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
-"""The connections of this process; some of them may have been closed."""
-
-_UNDISTURBED: set[int] = set()
-"""The attempts to connect that no fork has come in between."""
-
-_ATTEMPTS = count()
-
-_guard = threading.RLock()
-"""Guards both, and is held while this process forks; never while something is waited for."""
 
 
 def places_of_calls(connections: int) -> int:
@@ -270,44 +261,27 @@ def known_to_forks(connect: Callable[[], _Opened]) -> _Opened:
         connect: opens it; called again if this process has forked meanwhile.
     """
     while True:
-        with _guard:
-            attempt = next(_ATTEMPTS)
-            _UNDISTURBED.add(attempt)
-        try:
-            connection = connect()
-            with _guard:
-                _OPEN.add(connection)
-                if attempt in _UNDISTURBED:
-                    return connection
-        finally:
-            _UNDISTURBED.discard(attempt)
+        with FORKING:
+            before = forks()
+        connection = connect()
+        with FORKING:
+            _OPEN.add(connection)
+            if forks() == before:
+                return connection
         connection.close()
-
-
-def _before_fork() -> None:
-    _guard.acquire()
-    _UNDISTURBED.clear()
-
-
-def _after_fork() -> None:
-    _guard.release()
 
 
 def _leave_to_parent() -> None:
     """Let the sockets go, and keep their descriptors taken."""
-    try:
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for connection in _OPEN:
-            with suppress(psycopg.Error):  # it has been closed
-                os.dup2(null, connection.fileno(), inheritable=False)
-        os.close(null)
-        _OPEN.clear()
-    finally:
-        _guard.release()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for connection in _OPEN:
+        with suppress(psycopg.Error):  # it has been closed
+            os.dup2(null, connection.fileno(), inheritable=False)
+    os.close(null)
+    _OPEN.clear()
 
 
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_leave_to_parent)
+in_forked_process(_leave_to_parent)
 
 
 _HARMLESS = frozenset(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -54,8 +55,6 @@ from handrail.store.sql.unit_writer import may_group
 _ROWS_AT_ONCE = 1000
 
 _CANCEL_SECONDS = 2.0
-
-_SERIAL = count(1)
 
 # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
 _HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?"
@@ -413,7 +412,7 @@ class PostgresConnection:
         self.rollback()
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
-            self.connection.execute(f"DISCARD ALL -- {next(_SERIAL)}".encode())
+            self.connection.execute(f"DISCARD ALL -- {time.monotonic_ns()}".encode())
             with self.connection.pipeline():  # one round trip for all settings
                 self._server.set_up(self.connection)
         except psycopg.Error:

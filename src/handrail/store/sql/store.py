@@ -11,7 +11,6 @@ from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.closing import closing_after
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session import Session
@@ -66,7 +65,7 @@ from handrail.store.sql.unit_writer import holder
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import outlast, run_in_thread_or_here
+from handrail.waiting import closing_after, outlast, run_in_thread_or_here
 
 _LAST = 2**62
 

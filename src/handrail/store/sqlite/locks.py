@@ -19,7 +19,6 @@ import os
 import sqlite3
 import struct
 import sys
-import threading
 import weakref
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -29,13 +28,13 @@ from pathlib import Path
 
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.posix import HAS_FILE_LOCKS, fcntl
+from handrail.process_state import FORKING, in_forked_process
 
 _FLOCK = "hhqqi0q"
 """`struct flock`: kind, from where the start counts, start, length, process."""
 
+# Of the process: a forked one closes the files of all stores.
 _OPEN: weakref.WeakSet[ByteLocks] = weakref.WeakSet()
-_guard = threading.RLock()
-"""Keeps this process from forking while a file is open that the fork would not know of."""
 
 
 class ByteLocks:
@@ -51,7 +50,7 @@ class ByteLocks:
         self.path: Path = path
         self._file: int | None = None
         self._held: dict[int, bool] = {}
-        with _guard:
+        with FORKING:
             _OPEN.add(self)
 
     def lock(self, byte: int, *, shared: bool = False) -> bool:
@@ -64,7 +63,7 @@ class ByteLocks:
         Raises:
             OSError: the file cannot be made, opened or locked.
         """
-        with _guard:
+        with FORKING:
             file = self._opened()
             if not _set(file, byte, fcntl.F_RDLCK if shared else fcntl.F_WRLCK):
                 return False
@@ -83,7 +82,7 @@ class ByteLocks:
         Raises:
             OSError: the system does not say.
         """
-        with _guard:
+        with FORKING:
             file = self._file
             if file is not None and is_at(self.path, file):
                 return _has_lock(file, start, length)
@@ -102,13 +101,13 @@ class ByteLocks:
         Raises:
             OSError: it cannot be made.
         """
-        with _guard:
+        with FORKING:
             if self._file is not None:
                 self._opened()
 
     def close(self) -> None:
         """Release all locks, and close the file; idempotent."""
-        with _guard:
+        with FORKING:
             self.forget()
 
     def forget(self) -> None:
@@ -175,30 +174,18 @@ def _has_lock(file: int, start: int, length: int) -> bool:
     return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
 
-def _before_fork() -> None:
-    _guard.acquire()
-
-
-def _after_fork() -> None:
-    _guard.release()
-
-
 def _forget_all() -> None:
     for locks in list(_OPEN):
         locks.forget()
-    _guard.release()
 
 
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget_all)
+in_forked_process(_forget_all)
 
 
 FIRST_OF_FILES = 1 << 62
 """The bytes below are those of sessions; the others those of opened files (`handrail.store.sqlite.file`)."""
 
 _DIGITS = 40
-_making = threading.Lock()
-"""Keeps two threads of this process from making one lock file."""
 
 
 def file_of_byte_locks(folder: Path) -> ByteLocks | None:
@@ -306,7 +293,7 @@ class SessionFileLocks:
         if session_id in self._files:
             return False
         try:
-            with _making:
+            with FORKING:
                 return self._lock(session_id, self._path(session_id))
         except OSError as error:
             raise _refusal(error, self._folder, self._store) from error
@@ -316,7 +303,7 @@ class SessionFileLocks:
         if session_id in self._files:
             file, named = self._files.pop(session_id)
             path = self._path(session_id)
-            with _making:
+            with FORKING:
                 with suppress(OSError):  # a file that stays does no harm
                     if _names(path, named):
                         path.unlink()

@@ -17,8 +17,6 @@ it closes what it inherits, and nothing is opened while this process forks.
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -29,6 +27,7 @@ from pathlib import Path
 from handrail.errors import StoreError, StoreReadOnlyError
 from handrail.posix import fcntl
 from handrail.process_identity import own_name
+from handrail.process_state import FORKING, in_forked_process
 from handrail.store.sqlite.locks import forbids_writing, is_at
 
 _PREFIX = "process-"
@@ -36,12 +35,10 @@ _DIGITS = 32
 _MOST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 
+# Of the process: a file is locked once for all stores, or they would exclude each other. By its path.
 _HELD: dict[Path, int] = {}
-"""The locked files of this process, by their paths."""
+# Of the process, as `_HELD`: how many open stores rely on each of them.
 _USERS: Counter[Path] = Counter()
-"""How many open stores rely on each of them."""
-_guard = threading.RLock()
-"""Guards both, and keeps this process from forking while a file is open that the fork could not close."""
 
 
 class ProcessLocks:
@@ -77,11 +74,11 @@ class ProcessLocks:
             StoreError: the file cannot be made or locked.
         """
         if self.own_waits:
-            name = str(own_name(os.getpid()))
+            name = str(own_name())
             if self._read_only:
                 return name
             path = self._path(name)
-            with _guard:
+            with FORKING:
                 self._hold(path)
                 self._own, self._name = path, name
                 _USERS[path] += 1
@@ -100,7 +97,7 @@ class ProcessLocks:
 
     def close(self) -> None:
         """Release the lock with the last store of the file."""
-        with _guard:
+        with FORKING:
             path, self._own = self._own, None
             if path is None or path not in _HELD:
                 return  # nothing was claimed, or by the process that this one was forked from
@@ -178,7 +175,7 @@ def _is_locked(path: Path) -> bool | None:
     Raises:
         OSError: it cannot be opened.
     """
-    with _guard:
+    with FORKING:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -190,7 +187,7 @@ def _is_locked(path: Path) -> bool | None:
 
 
 def _remove_free(path: Path) -> None:
-    with _guard, suppress(OSError):  # one that stays is harmless
+    with FORKING, suppress(OSError):  # one that stays is harmless
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -210,21 +207,10 @@ def _removed(path: Path, file: int) -> bool:
 
 
 def _close_inherited() -> None:
-    """Leave the locks to the parent, and use what no thread of the parent holds."""
-    global _guard  # noqa: PLW0603 - it is held by the thread that forked
-    _guard = threading.RLock()
+    """Leave the locks to the parent."""
     _USERS.clear()
     while _HELD:
         os.close(_HELD.popitem()[1])
 
 
-def _before_fork() -> None:
-    _guard.acquire()
-
-
-def _after_fork() -> None:
-    _guard.release()
-
-
-if sys.platform != "win32":  # pragma: no branch - Windows has no fork
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_close_inherited)
+in_forked_process(_close_inherited)

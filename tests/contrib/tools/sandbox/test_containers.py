@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from tests.wording import Wording
 
 def own() -> ProcessName:
     """This process."""
-    return own_name(os.getpid())
+    return own_name()
 
 
 def test_owner_is_dead_if_it_does_not_run_or_its_boot_is_over() -> None:

@@ -233,7 +233,7 @@ class RunningPodman:
     def _options(self, engine: Podman, workspace: SandboxWorkspace) -> Iterator[str]:
         limits = workspace.limits
         yield from ("--rm", "--interactive", "--name", self.name, "--pidfile", os.fspath(self._folder / "pid"))
-        yield from ("--label", f"{OWNER_LABEL}={own_name(os.getpid())}", "--pull", "never", "--log-driver", "none")
+        yield from ("--label", f"{OWNER_LABEL}={own_name()}", "--pull", "never", "--log-driver", "none")
         yield from ("--network", engine.network, "--hostname", "sandbox", "--http-proxy=false", "--no-healthcheck")
         yield from ("--pid", "private", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all")
         yield from ("--security-opt", "no-new-privileges", "--security-opt", "label=disable")
@@ -335,7 +335,7 @@ def remove_left_over(command: Sequence[str]) -> tuple[str, ...]:
 
 def is_dead(owner: ProcessName) -> bool:
     """Whether the owner of a container has ended; false where that is not known."""
-    own = own_name(os.getpid())
+    own = own_name()
     if not own.boot or not owner.boot:
         return False
     if own.boot == owner.boot:
