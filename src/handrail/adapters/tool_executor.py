@@ -8,13 +8,13 @@ Every call goes through `handrail.runtime.invoke`; this module only sets up what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
@@ -36,11 +36,14 @@ from handrail.runtime.messages import expansion_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
+from handrail.waiting import run_blocking
 
 if TYPE_CHECKING:
     import asyncio
 
     from handrail.adapters.settlement import SettledCall
+
+T = TypeVar("T")
 
 _EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
     "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
@@ -245,24 +248,7 @@ class ToolExecutor:
             VisibilityExpansionRequired: a `RunAbortedError`: the call has opened sections, its `opened`.
             BaseException: what a handler raises that is not an `Exception`, as for `RunAbortedError`.
         """
-        return self._execute(call, reply, self.environment)
-
-    @synchronous_entry
-    def _execute(self, call: ToolCall, reply: str | None, environment: Environment) -> ToolMessage:
-        try:
-            if type(call.id) is not str:
-                _check_call("ToolExecutor.execute", call)
-            name = None if reply is None else checked_reply(reply)
-            if (recorder := environment.session.recorder) is not None and current() is None:
-                recorder.check_wait()
-            if environment.within is None:
-                return run_to_completion(invoke(call, name, environment, BLOCKING))
-            with environment.in_call():
-                return run_to_completion(invoke(call, name, environment, BLOCKING))
-        # The pipeline converts those of handlers: `call` is not a `ToolCall`, or the library is at fault.
-        except (AttributeError, TypeError):  # only on failure, because every call passes here
-            _check_call("ToolExecutor.execute", call)
-            raise
+        return _run_here(_made, call, reply, self.environment)
 
     @asynchronous_entry
     async def execute_async(self, call: ToolCall, *, reply: str | None = None) -> ToolMessage:
@@ -271,20 +257,7 @@ class ToolExecutor:
         Raises:
             BaseException: as for `execute`; a cancellation rolls the call back. One that has not begun has no record.
         """
-        return await self._execute_async(call, reply, self.environment)
-
-    async def _execute_async(
-        self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode = ASYNC
-    ) -> ToolMessage:
-        try:
-            if type(call.id) is not str:
-                _check_call("ToolExecutor.execute_async", call)
-            name = None if reply is None else checked_reply(reply)
-            with environment.in_call():
-                return await invoke(call, name, environment, mode)
-        except (AttributeError, TypeError):  # as in `execute`
-            _check_call("ToolExecutor.execute_async", call)
-            raise
+        return await _made(call, reply, self.environment, ASYNC)
 
     def answer(self, calls: Iterable[ToolCall] | None = None, *, reply: str | None = None) -> Answered | Waiting:
         """Answer the calls of a reply, also of one that was interrupted: a message for each, in the order asked.
@@ -339,12 +312,7 @@ class ToolExecutor:
             RunAbortedError: as for `execute`; those that ran beside the call that ended the run have ended, and the
                 calls after them have not been run.
         """
-        _check_calls("ToolExecutor.execute_all", calls)
-        asked = tuple(calls)
-        if reply is None and self.environment.session.store is not None:
-            from handrail.runtime.waiting_calls import check_made_once  # noqa: PLC0415
-
-            check_made_once(self.environment.session, asked)
+        asked = run_blocking(self._asked_once("ToolExecutor.execute_all", calls, reply, BLOCKING))
         return tuple(map(_message, asked, self._run_each(asked, reply)))
 
     @asynchronous_entry
@@ -359,15 +327,22 @@ class ToolExecutor:
             DeveloperMistake: as for `execute_all`.
             RunAbortedError: as for `execute`; the calls that had not ended by then are cancelled and rolled back.
         """
-        _check_calls("ToolExecutor.execute_all_async", calls)
-        # Before the first task: an iterable that raises must not leave a call without an owner.
+        asked = await self._asked_once("ToolExecutor.execute_all_async", calls, reply, ASYNC)
+        return tuple(map(_message, asked, await self._run_together(asked, reply)))
+
+    async def _asked_once(
+        self, function: str, calls: Iterable[ToolCall], reply: str | None, mode: ExecutionMode
+    ) -> tuple[ToolCall, ...]:
+        """The calls of a reply; raises `CallIdReusedError` if it has no name, and they wait already."""
+        _check_calls(function, calls)
+        # Before the first of them: an iterable that raises must not leave a call without an owner.
         asked, session = tuple(calls), self.environment.session
         if reply is None and session.store is not None:
             from handrail.runtime.waiting_calls import check_made_once, has_pending  # noqa: PLC0415
 
             if has_pending(session):
-                await ASYNC.write_to(session.store, partial(check_made_once, session, asked))
-        return tuple(map(_message, asked, await self._run_together(asked, reply)))
+                await mode.write_to(session.store, partial(check_made_once, session, asked))
+        return asked
 
     @synchronous_entry
     def settle_open(self) -> tuple[SettledCall, ...]:
@@ -468,15 +443,10 @@ class ToolExecutor:
     def _run_each(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
         """Run calls in the order asked; a postponed one does not end the reply."""
         outcomes: list[ToolMessage | CallPostponed] = []
-        environment = self._of_reply(reply)
         mistakes: list[BaseException] = []
-        for call, outcome in zip(calls, self._each(calls, reply, environment), strict=True):
+        for call, outcome in zip(calls, self._each(calls, reply, self._of_reply(reply)), strict=True):
             try:
                 outcomes.append(_as_asked(outcome(), call))
-            except VisibilityExpansionRequired as error:
-                outcomes.append(expansion_message(call, error, environment.rendering))
-            except CallPostponed as postponed:
-                outcomes.append(postponed)
             except BaseException as error:
                 # A mistake of the developer ends one call, so that the others still run; any other exception ends the
                 # run. Mistakes that were deferred so far are attached to it as notes, or they would be lost.
@@ -490,7 +460,7 @@ class ToolExecutor:
 
     def _each(
         self, calls: Sequence[ToolCall], reply: str | None, run: Environment
-    ) -> Iterator[Callable[[], ToolMessage]]:
+    ) -> Iterator[Callable[[], ToolMessage | CallPostponed]]:
         """For each call what runs it, or returns or raises what it has ended with beside its neighbours."""
         taken = set[str]()
         named = [identified(call, reply, taken) for call in calls]
@@ -501,10 +471,9 @@ class ToolExecutor:
                 from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
 
                 shared = run.for_neighbours(reply)
-                asked = [partial(self._execute_async, each, reply, shared, BESIDE) for each in neighbours]
-                yield from run_beside(asked)
+                yield from run_beside([partial(_outcome, each, reply, shared, BESIDE) for each in neighbours])
             else:
-                yield from (partial(self._execute, call, reply, run) for call in neighbours)
+                yield from (partial(_run_here, _outcome, call, reply, run) for call in neighbours)
 
     async def _run_together(self, calls: Sequence[ToolCall], reply: str | None) -> list[ToolMessage | CallPostponed]:
         """Run calls concurrently; a postponed one does not end the reply."""
@@ -514,9 +483,9 @@ class ToolExecutor:
 
         # Tasks start as they are made, and `invoke` draws its ticket before its first wait: they queue as asked.
         environment = self._of_reply(reply).for_reply(reply)
-        run = partial(self._outcome_of, reply=reply, environment=environment)
         taken = set[str]()
-        tasks = [ensure_future(run(identified(call, reply, taken))) for call in calls]
+        named = (identified(call, reply, taken) for call in calls)
+        tasks = [ensure_future(_outcome(call, reply, environment, ASYNC)) for call in named]
         try:
             errors = await _errors_of(tasks)
         finally:
@@ -533,15 +502,43 @@ class ToolExecutor:
         # A call that was cancelled from outside raises `CancelledError` here.
         return [_as_asked(task.result(), call) for task, call in zip(tasks, calls, strict=True)]
 
-    async def _outcome_of(
-        self, call: ToolCall, *, reply: str | None, environment: Environment
-    ) -> ToolMessage | CallPostponed:
-        try:
-            return await self._execute_async(call, reply, environment)
-        except VisibilityExpansionRequired as error:
-            return expansion_message(call, error, environment.rendering)
-        except CallPostponed as postponed:
-            return postponed
+
+_Make: TypeAlias = Callable[[ToolCall, str | None, Environment, ExecutionMode], Coroutine[Any, Any, T]]
+
+
+async def _made(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
+    try:
+        if type(call.id) is not str:
+            _check_call(mode, call)
+        name = None if reply is None else checked_reply(reply)
+        if environment.within is None:
+            return await invoke(call, name, environment, mode)
+        with environment.in_call():
+            return await invoke(call, name, environment, mode)
+    # The pipeline converts those of handlers: `call` is not a `ToolCall`, or the library is at fault.
+    except (AttributeError, TypeError):  # only on failure, because every call passes here
+        _check_call(mode, call)
+        raise
+
+
+async def _outcome(
+    call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode
+) -> ToolMessage | CallPostponed:
+    """The same for one call of several: that its question is left open, or it has opened sections, ends no reply."""
+    try:
+        return await _made(call, reply, environment, mode)
+    except VisibilityExpansionRequired as error:
+        return expansion_message(call, error, environment.rendering)
+    except CallPostponed as postponed:
+        return postponed
+
+
+@synchronous_entry
+def _run_here(make: _Make[T], call: ToolCall, reply: str | None, environment: Environment) -> T:
+    # Refused before it begins, and out of `run_to_completion`, in which all waits are allowed.
+    if (recorder := environment.session.recorder) is not None and current() is None:
+        recorder.check_wait()
+    return run_to_completion(make(call, reply, environment, BLOCKING))
 
 
 def _message(call: ToolCall, outcome: ToolMessage | CallPostponed) -> ToolMessage:
@@ -579,9 +576,10 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]
 _TEXT: type[object] = str
 
 
-def _check_call(function: str, call: object) -> None:
+def _check_call(mode: ExecutionMode, call: object) -> None:
     if type(call) is ToolCall and _TEXT is type(call.id) is type(call.name) is type(call.arguments):
         return  # as nearly all are
+    function = "ToolExecutor.execute" if mode.inline else "ToolExecutor.execute_async"
     check_argument(function, "call", call, ToolCall, "a ToolCall: ToolCall(id, name, arguments)")
     if isinstance(call, ToolCall):
         check_argument(function, "call.id", call.id, str, "text: ToolCall(str(id), name, arguments)")

@@ -6,9 +6,10 @@ interrupted is resumed (`handrail.adapters.pydantic_ai.stored_evaluation`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
 from types import NoneType
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
 from pydantic_ai.agent import AgentRunResult
@@ -50,9 +51,31 @@ from handrail.session import Session
 from handrail.waiting import run_on_new_loop
 
 Out = TypeVar("Out")
+T = TypeVar("T")
+S = TypeVar("S")
+P = ParamSpec("P")
 
 BEGIN = "Begin."
 """The default user prompt: some providers refuse a conversation without a user message."""
+
+
+def _blocking(method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[S, P], T]:
+    """The form of a method that waits for it, on a new loop: a model that is opened by name is closed with that."""
+    name = method.__name__.removesuffix("_async")
+
+    @wraps(method)
+    def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if loop_is_running():
+            raise PromptEvaluationError(
+                f"{name} would stop the event loop of this thread; on an event loop, use `await adapter.{name}_async"
+                "(...)`",
+                phase="request",
+            )
+        return run_on_new_loop(method(self, *args, **kwargs))
+
+    run.__name__, run.__qualname__ = name, method.__qualname__.removesuffix("_async")
+    run.__doc__ = f"As `{name}_async`, and wait for it; refused by a `PromptEvaluationError` on an event loop."
+    return run
 
 
 class PydanticAIAdapter:
@@ -98,40 +121,6 @@ class PydanticAIAdapter:
         self._approver = approver
         self._capabilities = tuple(capabilities)
         self._output_retries = output_retries
-
-    def evaluate(  # noqa: PLR0913 - what `evaluate_async` takes
-        self,
-        prompt: Prompt[Out],
-        *,
-        session: Session,
-        user_prompt: UserPrompt | None = None,
-        deadline: Deadline | None = None,
-        budget: Budget | None = None,
-        heartbeat: Heartbeat | None = None,
-        run_context: RunContext | None = None,
-        unfinished: Unfinished = "resume",
-        finished: WhenFinished = "repeat",
-    ) -> PromptResponse[Out]:
-        """Run a prompt to its answer, and wait for it; see `evaluate_async`.
-
-        Raises:
-            PromptEvaluationError: as for `evaluate_async`, or this thread runs an event loop, which would be blocked.
-        """
-        _refuse_event_loop("evaluate")
-        # A new loop for each evaluation: a model that is opened by name belongs to one loop, and is closed with it.
-        return run_on_new_loop(
-            self.evaluate_async(
-                prompt,
-                session=session,
-                user_prompt=user_prompt,
-                deadline=deadline,
-                budget=budget,
-                heartbeat=heartbeat,
-                run_context=run_context,
-                unfinished=unfinished,
-                finished=finished,
-            )
-        )
 
     @asynchronous_entry
     async def evaluate_async(  # noqa: PLR0913 - the options of one evaluation
@@ -199,31 +188,6 @@ class PydanticAIAdapter:
         response = await self.run_async(executor, user_prompt=user_prompt, unfinished=unfinished, finished=finished)
         return cast("PromptResponse[Out]", response)  # the executor's prompt is `prompt`
 
-    def run(
-        self,
-        executor: ToolExecutor,
-        *,
-        user_prompt: UserPrompt | None = None,
-        message_history: Sequence[ModelMessage] = (),
-        unfinished: Unfinished = "resume",
-        finished: WhenFinished = "repeat",
-    ) -> PromptResponse[Any]:
-        """Run the prompt of an executor to its answer, and wait for it; see `run_async`.
-
-        Raises:
-            PromptEvaluationError: as for `evaluate`.
-        """
-        _refuse_event_loop("run")
-        return run_on_new_loop(
-            self.run_async(
-                executor,
-                user_prompt=user_prompt,
-                message_history=message_history,
-                unfinished=unfinished,
-                finished=finished,
-            )
-        )
-
     @asynchronous_entry
     async def run_async(
         self,
@@ -267,6 +231,9 @@ class PydanticAIAdapter:
         if isinstance(result.output, DeferredToolRequests):
             raise _postponed(result.output, executor)
         return _response(result, executor)
+
+    evaluate: Final = _blocking(evaluate_async)
+    run: Final = _blocking(run_async)
 
     async def _run(
         self,
@@ -362,12 +329,3 @@ def _tokens(usage: UsageBase) -> TokenUsage:
 def _earlier(one: Deadline | None, other: Deadline | None) -> Deadline | None:
     deadlines = [deadline for deadline in (one, other) if deadline is not None]
     return min(deadlines, key=lambda deadline: deadline.expires_at, default=None)
-
-
-def _refuse_event_loop(method: str) -> None:
-    if loop_is_running():
-        raise PromptEvaluationError(
-            f"{method} would stop the event loop of this thread; on an event loop, use "
-            f"`await adapter.{method}_async(...)`",
-            phase="request",
-        )
