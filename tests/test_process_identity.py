@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from handrail.process_identity import ProcessName, is_running, own_name, process_in_words
+from handrail.process_state import ASSIGNING, FORKING, forks
+from handrail.waiting import run_in_thread
 
 
 def test_name_is_read_back() -> None:
@@ -33,3 +36,24 @@ def test_a_process_that_cannot_be_looked_for_is_taken_to_run() -> None:
 def test_a_name_with_a_pid_that_no_system_gives_is_not_a_name() -> None:
     """It was written by hand, and proves nothing."""
     assert ProcessName.parse(str(own_name()._replace(pid=10**30))) is None
+
+
+def test_a_forked_process_has_its_own_name_and_free_locks() -> None:
+    """Whatever another thread of its parent was doing with them at that moment."""
+    ended = threading.Event()
+
+    def use_locks() -> None:
+        while not ended.is_set():
+            with FORKING, ASSIGNING:
+                pass
+
+    using, before = run_in_thread(use_locks), forks()
+    for _ in range(5):
+        child = os.fork()
+        if child == 0:
+            are_free = FORKING.acquire(timeout=10) and ASSIGNING.acquire(timeout=10)
+            os._exit(0 if are_free and own_name().pid == os.getpid() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    ended.set()
+    using.result()
+    assert forks() == before + 5

@@ -30,7 +30,7 @@ class _Database(NamedTuple):
 
 
 _NONE = _Database(0, None, frozenset(), frozenset())
-# Of the process: the system counts the descriptors and POSIX locks of a file by processes, whoever has opened it.
+# Of the process: the system counts descriptors and POSIX locks of a file by processes, and not by what has opened it.
 _open: dict[Path, _Database] = {}
 
 

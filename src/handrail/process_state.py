@@ -42,7 +42,7 @@ def forks() -> int:
 
 
 def in_forked_process(*acts: Callable[[], object]) -> None:
-    """Have a forked process call some functions before it goes on, in their order; it has one thread then."""
+    """Have a forked process call some functions as it begins, in their order; it has one thread then."""
     for act in acts:
         _at_fork(after_in_child=act)
 

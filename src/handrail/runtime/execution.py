@@ -151,14 +151,14 @@ class ExecutionMode:
     async def in_thread(self, body: Callable[[], T]) -> T:
         """Run something that may wait for a disk or a server, and never for long.
 
-        On a thread of its own; on this one if there can be no other, because it has to be done. A cancellation of the
-        task, or an interrupt of the thread, is raised when it has ended.
+        On a thread of its own; on this one if there can be no other, because it has to be done, and under `BLOCKING`. A
+        cancellation of the task, or an interrupt of the thread, is raised when it has ended.
         """
-        return await outlast(run_in_thread_or_here(body))
+        return body() if self.inline else await outlast(run_in_thread_or_here(body))
 
     async def write_to(self, store: UnitStore | None, body: Callable[[], T]) -> T:
         """Run something that writes to a store; as `in_thread`, if writing there waits."""
-        return body() if self.inline or store is None or not store.waits else await self.in_thread(body)
+        return body() if store is None or not store.waits else await self.in_thread(body)
 
     def apply_to(self, store: UnitStore) -> Apply | None:
         """How units of work are written to a store; `None` for by the calling thread.
@@ -229,10 +229,6 @@ class Blocking(ExecutionMode):
             return run_on_handler_loop(coroutine)
         finally:
             drop_unawaited(coroutine)
-
-    async def in_thread(self, body: Callable[[], T]) -> T:
-        """Run it on this thread."""
-        return body()
 
 
 class Beside(ExecutionMode):
