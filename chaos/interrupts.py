@@ -212,7 +212,7 @@ def paying(
 def _is_last(frame: FrameType) -> bool:
     """Whether a line returns the message: what interrupts the call from here on interrupts its caller, who has it."""
     code = frame.f_code
-    is_step = code.co_name == "message_with_feedback" and frame.f_locals["run"].call.name == "pay"
+    is_step = code.co_name == "invoke" and frame.f_locals["call"].name == "pay"
     return is_step and linecache.getline(code.co_filename, frame.f_lineno).strip() == "return message"
 
 
