@@ -353,10 +353,7 @@ class CallState:
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
-            if transaction.waits:
-                await self.mode.commit(transaction)
-            else:
-                transaction.commit()
+            await self.mode.commit(transaction)
         except STORE_GONE as error:
             claim.not_recorded(error)
             raise self.undone(error) from error
