@@ -365,8 +365,9 @@ async def apply_result(
         noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
             raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
-    if hasattr(type(result.value), "__dataclass_fields__"):  # it is an event
-        session.dispatch(result.value)
+    value: object = result.value
+    if hasattr(type(value), "__dataclass_fields__"):  # it is an event
+        session.dispatch(value)
     if tool.sanitizes:
         from handrail.taint.policy import note_sanitized  # noqa: PLC0415
 
