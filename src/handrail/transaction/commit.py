@@ -19,7 +19,6 @@ from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError,
 from handrail.redaction import redacted_logger
 from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
-from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait, run_in_thread_or_here
 
 _log = redacted_logger("handrail.transaction")
@@ -50,6 +49,10 @@ class CommitOutcome(NamedTuple):
     error: BaseException | None = None
 
 
+COMMITTED = CommitOutcome("committed")
+"""Nothing was raised."""
+
+
 async def commit_participants(
     parts: Sequence[CommitParticipant],
     *,
@@ -75,11 +78,23 @@ async def commit_participants(
         apply: how the unit is written; `None` for in this thread.
         attempts: how often to try; where it is in doubt whether it is kept, it is tried `ATTEMPTS` times all the same.
     """
-    who = object()
+    who, writing = object(), _Writing(parts, apply)
     # In one order everywhere, so that no two commits wait for each other.
     queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
-        outcome = await _in_turn(_Writing(parts, apply), queues, who, attempts)
+        outcome = COMMITTED
+        try:
+            for queue in queues:
+                turn = queue.enter(who)
+                if turn is not None:
+                    if apply is None:
+                        queue.check_wait()
+                    await Wait(turn)
+            for part in parts:
+                await prepare_in_turn(part, apply)
+            await writing.run(attempts)
+        except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
+            outcome = await writing.outcome_after(error)
         if outcome.word != "rolled back":
             if settle is not None:
                 settle(outcome)
@@ -90,39 +105,12 @@ async def commit_participants(
             queue.leave(who)
 
 
-async def _in_turn(writing: _Writing, queues: Sequence[WriteQueue], who: object, attempts: int) -> CommitOutcome:
-    try:
-        for queue in queues:
-            turn = queue.enter(who)
-            if turn is not None:
-                if writing.apply is None:
-                    queue.check_wait()
-                await Wait(turn)
-        await writing.run(attempts)
-    except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
-        # An interrupt that came before the store was asked to commit has its unit rolled back.
-        if not writing.may_be_kept:
-            return CommitOutcome("rolled back", error)
-        if not isinstance(error, Exception):
-            with suppress(BaseException):  # the interrupt propagates
-                # What is kept is written once more, which changes nothing.
-                await writing.run(ATTEMPTS)
-                return CommitOutcome("committed", error)
-        return CommitOutcome("in doubt", error)
-    return CommitOutcome("committed")
-
-
 class _Writing:
-    """The unit of some participants while it is being written; each attempt writes the same.
-
-    Attributes:
-        apply: how it is written; `None` for in this thread.
-        may_be_kept: whether the store has been asked to commit, and has not answered that it did not.
-    """
+    """The unit of some participants while it is being written; each attempt writes the same."""
 
     def __init__(self, parts: Sequence[CommitParticipant], apply: Apply | None) -> None:
-        self.apply = apply
-        self.may_be_kept = False
+        self._apply = apply
+        self._may_be_kept = False  # the store has been asked to commit, and has not answered that it did not
         self._parts = parts
         self._store = next((part.store for part in parts if part.store is not None), None)
         self._unit: UnitOfWork | None = None
@@ -130,13 +118,20 @@ class _Writing:
 
     async def run(self, attempts: int) -> None:
         """Have every part write, in one unit of the store that they name."""
-        # The parts of an interrupted run are prepared already.
-        if self._unit is None:
-            for part in self._parts:
-                await prepare_in_turn(part, self.apply)
         for attempt in count(1):
             try:
-                await self._attempt()
+                if self._unit is None:
+                    self._unit = UnitOfWork(tuple(write for part in self._parts for write in part.write()))
+                store = self._store
+                if store is None or not self._unit.writes:
+                    return
+                # An interrupt before this line leaves nothing written. One in `apply` may come before or after the
+                # commit.
+                self._may_be_kept = True
+                refusal = store.apply(self._unit) if self._apply is None else await self._apply(store, self._unit)
+                if refusal is None:
+                    return
+                raise refusal.error()  # noqa: TRY301 - decided below, as what the store raises
             except Exception as error:
                 if not self._may_try_again(error, attempt, attempts):
                     if self._doubt is None:
@@ -149,20 +144,18 @@ class _Writing:
                 # A later attempt mostly fails at the same place.
                 text = "a unit of work is tried again: it could not be committed: %s"
                 _log.warning(text, error, exc_info=attempt == 1)
-            else:
-                return
 
-    async def _attempt(self) -> None:
-        if self._unit is None:
-            self._unit = UnitOfWork(tuple(write for part in self._parts for write in part.write()))
-        store = self._store
-        if store is None or not self._unit.writes:
-            return
-        # An interrupt before this line leaves nothing written. One in `apply` may come before or after the commit.
-        self.may_be_kept = True
-        refusal = store.apply(self._unit) if self.apply is None else await self.apply(store, self._unit)
-        if refusal is not None:
-            raise refusal.error()
+    async def outcome_after(self, error: BaseException) -> CommitOutcome:
+        """What has come of the unit, once something has been raised."""
+        # An interrupt that came before the store was asked to commit has its unit rolled back.
+        if not self._may_be_kept:
+            return CommitOutcome("rolled back", error)
+        if not isinstance(error, Exception):
+            with suppress(BaseException):  # the interrupt propagates
+                # What is kept is written once more, which changes nothing.
+                await self.run(ATTEMPTS)
+                return CommitOutcome("committed", error)
+        return CommitOutcome("in doubt", error)
 
     def _may_try_again(self, error: Exception, attempt: int, attempts: int) -> bool:
         """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
@@ -170,7 +163,7 @@ class _Writing:
         # The first doubt remains: that a later attempt was not committed does not prove that the first one was not.
         if lost is not None and lost.in_doubt:
             self._doubt = self._doubt or lost
-        self.may_be_kept = self._doubt is not None
+        self._may_be_kept = self._doubt is not None
         # In doubt, only another attempt can determine the outcome, so a smaller limit of the caller does not count.
         return lost is not None and attempt < (ATTEMPTS if self._doubt else 1 if lost.waited else attempts)
 
@@ -219,12 +212,16 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
     Raises:
         BaseException: what is not an `Exception` (Ctrl-C) propagates when all were notified.
     """
-    failures = _Failures()
-    failures.collect((part, part.after_commit if kept else part.in_doubt) for part in parts)
-    for who, error in failures.errors:  # what the store has done stays done
-        _log.error("%s failed to note its outcome", type(who).__name__, exc_info=error)
-    if failures.interrupts:
-        raise failures.interrupts[-1][1]
+    interrupt: BaseException | None = None
+    for part in parts:
+        try:
+            part.after_commit() if kept else part.in_doubt()
+        except Exception:  # noqa: BLE001 - logged: what the store has done stays done
+            _log.exception("%s failed to note its outcome", type(part).__name__)
+        except BaseException as error:  # noqa: BLE001 - raised when all were notified
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)

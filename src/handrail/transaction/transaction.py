@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar,
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
 from handrail.process_state import ASSIGNING
 from handrail.transaction.commit import (
+    COMMITTED,
     Apply,
     CommitOutcome,
     InThread,
@@ -48,7 +49,6 @@ NestedCalls: TypeAlias = dict[Ticket | str, NestedCall]
 """The calls that are made inside another one, by their tickets; one that was refused, by the effect that it repeats."""
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
-_COMMITTED = CommitOutcome("committed")
 _NO_LOCK = nullcontext()
 
 current: Callable[[], Transaction | None] = _CURRENT.get
@@ -435,7 +435,7 @@ class Transaction:
         else:
             for part in self.enlisted:
                 self.parent.enlist(part)
-        self._end(_COMMITTED)
+        self._end(COMMITTED)
         return ()
 
     async def _commit(self, parts: tuple[CommitParticipant, ...], apply: Apply | None) -> None:
