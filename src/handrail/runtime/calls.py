@@ -136,8 +136,7 @@ def _tagged(value: object) -> bytes:
         if is_dataclass(value):
             with suppress(SessionError):  # it holds a value that JSON does not restore exactly
                 stored = stored_type(type(value))
-                item = stored.dump((value,))[1:-1]
-                return b'{"type":"%s","version":%d,"value":%s}' % (stored.name.encode(), stored.version, item)
+                return b"%s%s}" % (stored.tag, stored.dump_item(value))
         return b'{"value":%s}' % to_json(dump(value))
     except Exception as error:  # noqa: BLE001 - logged; whatever the value is, the call is recorded
         partial_value = partial_json(value)
@@ -184,79 +183,79 @@ class _Column(NamedTuple):
     Attributes:
         name: its name in JSON.
         path: the field that it is: of the event, or of its call or result.
-        write: makes of it what JSON can represent; `_tagged`, the JSON itself. Not called for `None`.
-        read: makes the value of what JSON has; not called for null.
-        may_lack: whether it is left out where it would be null.
+        write: makes of it what JSON can represent; `_tagged`, the JSON itself. `None` for what JSON represents.
+        read: makes the value of what JSON has; `None` for what that is.
     """
 
     name: str
     path: str
-    write: Callable[[Any], Any] = lambda value: value
-    read: Callable[[Any], Any] = lambda value: value
-    may_lack: bool = False
+    write: Callable[[Any], Any] | None = None
+    read: Callable[[Any], Any] | None = None
 
 
 _COLUMNS = (
     _Column("id", "call.id"),
     _Column("name", "call.name"),
     _Column("arguments", "call.arguments", as_recorded),
-    _Column("written", "call.written", as_recorded, may_lack=True),
+    _Column("written", "call.written", as_recorded),
     _Column("params", "params", _tagged, _untagged),
     _Column("message", "result.message"),
     _Column("value", "result.value", _tagged, _untagged),
     _Column("success", "result.success"),
     _Column("exclude_value", "result.exclude_value_from_context"),
-    _Column("parts", "result.parts", _dump_any_parts, load_parts, may_lack=True),
+    _Column("parts", "result.parts", _dump_any_parts, load_parts),
     _Column("session_id", "session_id"),
     _Column("run_context", "run_context", dump, partial(parse, RunContext)),
     _Column("at", "at", read=datetime.fromisoformat),
-    _Column("reply", "reply", may_lack=True),
+    _Column("reply", "reply"),
     _Column("refused_at", "refused_at", read=Step),
     _Column("handler_seconds", "handler_seconds"),
     _Column("total_seconds", "total_seconds"),
     _Column("effect_key", "effect_key"),
     _Column("replayed", "replayed"),
     _Column("final", "final"),
-    _Column("arguments_digest", "arguments_digest", may_lack=True),
+    _Column("arguments_digest", "arguments_digest"),
 )
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
 
 
 class _Form:
-    """How a `ToolInvoked` is stored: a JSON object with a name for each column; see `handrail.runtime.calls`."""
+    """How a `ToolInvoked` is stored: a JSON object with a name for each column that is not `None`; see this module."""
 
     @staticmethod
     def dump(event: Any, /) -> bytes:  # noqa: ANN401 - a `ToolInvoked`, which is declared with this
         """The event as JSON; does not fail for any value of a call."""
         plain: dict[str, Any] = {}
-        members: dict[str, bytes] = {}  # what is JSON already, and is appended in place of the closing brace
-        for column, value in zip(_COLUMNS, _VALUES(event), strict=True):
-            written = None if value is None else column.write(value)
-            if written is not None and column.write is _tagged:
-                members[column.name] = written
-            elif written is not None or not column.may_lack:
-                plain[column.name] = written
-        if "params" in members:
-            members["params"] = _without_arguments(members["params"], plain["arguments"])
+        members: list[bytes] = []  # what is JSON already, and is appended in place of the closing brace
+        for (name, _, write, _), value in zip(_COLUMNS, _VALUES(event), strict=True):
+            written = value if value is None or write is None else write(value)
+            if written is None:
+                continue
+            if write is not _tagged:
+                plain[name] = written
+            else:
+                text = _without_arguments(written, plain["arguments"]) if name == "params" else written
+                members.append(b',"%s":%s' % (name.encode(), text))
         try:
             head = to_json(plain)
         except Exception:  # noqa: BLE001 - a model may send text that is not Unicode; every call is recorded
             head = json.dumps(plain, default=str).encode()
-        return b"%s%s}" % (head[:-1], b"".join(b',"%s":%s' % (name.encode(), text) for name, text in members.items()))
+        return b"%s%s}" % (head[:-1], b"".join(members))
 
     @staticmethod
     def load(data: Mapping[str, Any], /) -> ToolInvoked:
         """The event that `dump` wrote; raises `ValueError` if it is something else."""
-        fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
+        own: dict[str, Any] = {"params": None, "run_context": None}  # what has no default, and may be `None`
+        fields: dict[str, dict[str, Any]] = {"call": {}, "result": {"value": None}, "": own}
         try:
-            data = {**data, "params": _with_arguments(data["params"], data["arguments"])}
-            for column in _COLUMNS:
-                if column.name in data or not column.may_lack:
-                    written, (owner, _, field) = data[column.name], column.path.rpartition(".")
-                    fields[owner][field] = None if written is None else column.read(written)
-            value, call, result = data["value"], ToolCall(**fields["call"]), ToolResult(**fields["result"])
+            data = {**data, "params": _with_arguments(data.get("params"), data["arguments"])}
+            for name, path, _, read in _COLUMNS:
+                if (written := data.get(name)) is not None:
+                    owner, _, field = path.rpartition(".")
+                    fields[owner][field] = written if read is None else read(written)
+            value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
             value_read = None if value is None or "type" in value else value.get("value")
-            return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
+            return ToolInvoked(call=call, result=result, value_read=value_read, **own)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is not a record of a call: {error!r}") from error
 

@@ -46,13 +46,13 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
     """
     result = ToolResult(
         item["message"],
-        _value(item["value"]),
+        _value(item.get("value")),
         success=bool(item["success"]),
         exclude_value_from_context=bool(item["exclude_value"]),
         parts=load_parts(item.get("parts", ())),
     )
     written, replayed = item.get("written"), bool(item["replayed"])
-    has_run = item["handler_seconds"] is not None
+    has_run = item.get("handler_seconds") is not None
     call = TranscriptCall(
         call=CallRef(item.get("reply"), item["id"]),
         tool=item["name"],
@@ -61,10 +61,10 @@ def call_report(item: Mapping[str, Any]) -> CallReport:
         content=result.render(),
         seconds=float(item["total_seconds"]),
         replayed=replayed,
-        has_effect=item["effect_key"] is not None,
+        has_effect=item.get("effect_key") is not None,
         at=datetime.fromisoformat(item["at"]),
     )
-    return CallReport(call, bool(item["final"]), item["refused_at"] == Step.APPROVAL)
+    return CallReport(call, bool(item["final"]), item.get("refused_at") == Step.APPROVAL)
 
 
 def _value(recorded: Any) -> Any:  # noqa: ANN401 - decoded JSON

@@ -143,9 +143,10 @@ class StoredType:
         kind: the class.
         name: its stable name.
         version: its present version.
+        tag: what a value with the name and version of its class begins with; the value and a closing brace follow.
     """
 
-    __slots__ = ("_dump", "_form", "_items", "_upgrades", "kind", "name", "version")
+    __slots__ = ("_dump", "_form", "_items", "_upgrades", "kind", "name", "tag", "version")
 
     def __init__(self, kind: type[Any], name: str | None = None) -> None:
         """Determine how the values of a class are stored.
@@ -164,6 +165,7 @@ class StoredType:
         self.kind: type[Any] = kind
         self.name: str = name or mark.name
         self.version: int = mark.version
+        self.tag: bytes = f'{{"type":"{self.name}","version":{self.version},"value":'.encode()
         self._upgrades = mark.upgrades
         self._form = mark.form
         self._items: Codec[list[Any]] | None = None
@@ -178,25 +180,26 @@ class StoredType:
         return self._form is not None
 
     def dump(self, items: Sequence[object]) -> bytes:
-        """Items as a JSON array in UTF-8.
+        """Items as a JSON array in UTF-8; raises as `dump_item`."""
+        return b"[%s]" % b",".join(map(self.dump_item, items))
+
+    def dump_item(self, item: object) -> bytes:
+        """An item as JSON in UTF-8.
 
         Raises:
-            SessionError: one cannot be said in JSON, or would not come back as what it is; the message names it. It is
+            SessionError: it cannot be said in JSON, or would not come back as what it is; the message names it. It is
                 a `SessionUseError`, the developer's mistake, if its type is at fault.
         """
-        parts: list[bytes] = []
-        for item in items:
-            if type(item) is not self.kind:
-                raise SessionUseError(
-                    f"a {type(item).__name__} cannot be stored among values of {self.name}, because it would come back "
-                    f"as a {self.kind.__name__}; give {type(item).__name__} a slice of its own"
-                )
-            try:
-                parts.append(self._dump(item))
-            except DumpError as error:
-                kind = SessionUseError if error.is_mistyped else SessionError
-                raise kind(f"a value of {self.name} cannot be stored: {error}") from error
-        return b"[" + b",".join(parts) + b"]"
+        if type(item) is not self.kind:
+            raise SessionUseError(
+                f"a {type(item).__name__} cannot be stored among values of {self.name}, because it would come back "
+                f"as a {self.kind.__name__}; give {type(item).__name__} a slice of its own"
+            )
+        try:
+            return self._dump(item)
+        except DumpError as error:
+            kind = SessionUseError if error.is_mistyped else SessionError
+            raise kind(f"a value of {self.name} cannot be stored: {error}") from error
 
     def load(self, data: bytes, version: int) -> list[Any]:
         """What `dump` wrote, in this version or an older one.

@@ -16,26 +16,38 @@ from contextlib import suppress
 from handrail.errors import SessionUseError
 
 
-class Place(Future[None]):
-    """A place that was asked for; done when it is given, and withdrawn by `cancel` before that.
+class Place:
+    """A place that was asked for; withdrawn by `cancel` before it is given.
 
-    Args:
+    Attributes:
         for_call: whether a call has asked for it, not a unit of work.
+        turn: done when it is given; `None` if it was free.
     """
 
-    def __init__(self, *, for_call: bool) -> None:
-        super().__init__()
-        self.for_call = for_call
+    __slots__ = ("for_call", "turn")
+
+    def __init__(self, turn: Future[None] | None, *, for_call: bool) -> None:
+        self.for_call: bool = for_call
+        self.turn: Future[None] | None = turn
+
+    def done(self) -> bool:
+        """Whether it is given or withdrawn."""
+        return self.turn is None or self.turn.done()
+
+    def cancel(self) -> bool:
+        """Withdraw it, unless it is given; returns whether it is withdrawn."""
+        return self.turn is not None and self.turn.cancel()
 
     def wait(self, seconds: float) -> None:
         """Block this thread until it is given or withdrawn, or the time is over; `cancel` says which."""
-        with suppress(TimeoutError, CancelledError):
-            self.result(seconds)
+        if self.turn is not None:
+            with suppress(TimeoutError, CancelledError):
+                self.turn.result(seconds)
 
     async def wait_async(self, seconds: float) -> None:
         """As `wait`; the task is suspended meanwhile."""
-        if not self.done():
-            await asyncio.wait((asyncio.wrap_future(self),), timeout=seconds)
+        if self.turn is not None and not self.turn.done():
+            await asyncio.wait((asyncio.wrap_future(self.turn),), timeout=seconds)
 
 
 class CallPlaces:
@@ -68,13 +80,13 @@ class CallPlaces:
 
     def ask(self, *, for_call: bool = False) -> Place:
         """A place, which is given as soon as there is one; to be released in any case."""
-        place = Place(for_call=for_call)
         with self._lock:
+            if self._free:  # nobody waits
+                self._free -= 1
+                self._held_by_calls += for_call
+                return Place(None, for_call=for_call)
+            place = Place(Future(), for_call=for_call)
             (self._calls if for_call else self._units).append(place)
-            following = self._next() if self._free else None
-            self._free -= following is not None
-        if following is not None:
-            following.set_result(None)
         return place
 
     def release(self, place: Place) -> None:
@@ -88,14 +100,14 @@ class CallPlaces:
         if following is not None:
             following.set_result(None)
 
-    def _next(self) -> Place | None:
+    def _next(self) -> Future[None] | None:
         """Choose who has the place now, under the lock; from then on it cannot be withdrawn."""
         for queue in (self._units, self._calls):
             while queue:
                 place = queue.popleft()
-                if place.set_running_or_notify_cancel():
+                if place.turn is not None and place.turn.set_running_or_notify_cancel():
                     self._held_by_calls += place.for_call
-                    return place
+                    return place.turn
         return None
 
 
