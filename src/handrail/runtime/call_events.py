@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
-from uuid import UUID
 
 from handrail.session import stored_as
 from handrail.session.call_ref import CallRef
@@ -113,4 +112,4 @@ class EffectApplied:
     survives_reset: ClassVar[bool] = True
 
     key: str
-    effect_id: UUID
+    effect_id: str

@@ -130,19 +130,20 @@ async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     Raises:
         CallRefusedError: the call has no id that would name its slot.
     """
+    if not tool.masking.hides:
+        return _key_of(run, tool, None)
     # The event loop is not held while the store is read for the key of its hashes.
-    reads = run.environment.effect_ledger.units if tool.masking.hides else None
-    return await run.mode.write_to(reads, partial(_key_of, run, tool))
+    ledger = run.environment.effect_ledger
+    return _key_of(run, tool, await run.mode.write_to(ledger.units, ledger.store.hash_key))
 
 
-def _key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
+def _key_of(run: CallState, tool: Tool[Any, Any], hash_key: bytes | None) -> EffectKey:
     session_id = run.environment.session.session_id
     config = tool.idempotency
     if config is None and not run.call.id:
         raise CallRefusedError(
             f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
         )
-    hash_key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
     declared: EffectKey | None = None
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any, Never, cast
-from uuid import UUID
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -402,7 +401,7 @@ async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
-    session, applied = run.environment.session, EffectApplied(effect.key, UUID(effect.effect_id))
+    session, applied = run.environment.session, EffectApplied(effect.key, effect.effect_id)
 
     def has_applied() -> bool:
         """Look at the items, which a session that was resumed reads from the store."""

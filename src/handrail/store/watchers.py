@@ -75,7 +75,9 @@ class UnresolvedSlots:
 
     def note(self, partition: str, key: str, row: EffectRow | None) -> None:
         """Take note of a row as a committed change has left it; `None` if it was removed."""
-        is_left = row is not None and row.is_unresolved_slot and row.status != "running"
+        if row is not None and row.status == "running":
+            return
+        is_left = row is not None and row.is_unresolved_slot
         if is_left:
             self._newest = next(self._counter)  # before the slots are looked at: see `find`
         for root in _roots(partition):
@@ -84,7 +86,7 @@ class UnresolvedSlots:
                 continue
             if row is not None and is_left:
                 tools[partition, key] = row.tool
-            elif row is None or row.status != "running":
+            else:
                 tools.pop((partition, key), None)
 
     def find(self, root: str, tool: str, load: Callable[[], Iterable[EffectRow]]) -> list[_Identity]:

@@ -150,7 +150,7 @@ class EffectClaim(Claim):
 
     def stands_for(self, row: EffectRow) -> bool:
         """Whether this is the claim under which the effect of a row runs."""
-        return self._claimed.row.claim == row.claim
+        return self._claimed.name == row.claim
 
     def finished(self) -> ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
@@ -166,11 +166,11 @@ class EffectClaim(Claim):
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
-        RUNNING_HANDLERS.add(self._claimed.row.claim)
+        RUNNING_HANDLERS.add(self._claimed.name)
 
     def left(self) -> None:
         """Note that the handler has ended; see `Claim.left`."""
-        RUNNING_HANDLERS.discard(self._claimed.row.claim)
+        RUNNING_HANDLERS.discard(self._claimed.name)
 
     def raised(self, error: BaseException, *, unknown: str = "") -> None:
         """Take what the handler raised; see `Claim.raised`."""
@@ -301,8 +301,9 @@ class EffectClaim(Claim):
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
+        if self.state != "recorded":
+            self._ledger.leases.drop(self._claimed)
         self.state, self.outcome = "recorded", "done"
-        self._ledger.leases.drop(self._claimed)
         drop_holder(self._claimed.row, self._ticket)
 
     def in_doubt(self) -> None:

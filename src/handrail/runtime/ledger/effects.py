@@ -100,15 +100,17 @@ class Claimed:
         lease: how long each renewal is valid.
         beat_until: when the ledger stops renewing the lease; `None` for never.
         retried: whether an earlier owner has started the effect and its outcome is unknown.
+        name: what names the claim among those of all effects; see `EffectRow.claim`.
     """
 
-    __slots__ = ("beat_until", "lease", "retried", "row")
+    __slots__ = ("beat_until", "lease", "name", "retried", "row")
 
     def __init__(self, row: EffectRow, lease: timedelta, beat_until: datetime | None, *, retried: bool = False) -> None:
         self.row: EffectRow = row
         self.lease: timedelta = lease
         self.beat_until: datetime | None = beat_until
         self.retried: bool = retried
+        self.name: tuple[str, int] = row.claim
 
     @property
     def key(self) -> str:

@@ -75,13 +75,13 @@ class LeaseRenewer:
         """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
         left = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
         # By the monotonic clock: that the other one is set forward ends no claim.
-        LIVE_CLAIMS[claim.row.claim] = self._clock.monotonic() + left
-        NEW_CLAIMS.pop(claim.row.claim, None)
+        LIVE_CLAIMS[claim.name] = self._clock.monotonic() + left
+        NEW_CLAIMS.pop(claim.name, None)
         self.schedule(claim, _beat_seconds(claim), partial(self._beat, claim))
 
     def drop(self, claim: Claimed) -> None:
         """Stop renewing a claim that has ended; does nothing if it was not renewed."""
-        LIVE_CLAIMS.pop(claim.row.claim, None)
+        LIVE_CLAIMS.pop(claim.name, None)
         self.unschedule(claim)
 
     def abandon(self, claim: Claimed, *, at_once: bool = False) -> None:
@@ -172,7 +172,7 @@ class LeaseRenewer:
         self._bell.put(None)
 
     def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
-        if LIVE_CLAIMS.get(claim.row.claim, -math.inf) <= self._clock.monotonic():
+        if LIVE_CLAIMS.get(claim.name, -math.inf) <= self._clock.monotonic():
             return partial(self._disown, claim)
         # Submitted, because the store writes renewals that wait together in one transaction.
         answer = self._store.submit(UnitOfWork((self.renewal(claim),)))
@@ -180,7 +180,7 @@ class LeaseRenewer:
 
     def _disown(self, claim: Claimed) -> None:
         """Remove the name of this process from the row: it would prove to others that the owner lives."""
-        LIVE_CLAIMS.pop(claim.row.claim, None)
+        LIVE_CLAIMS.pop(claim.name, None)
         claim.row = disowned(claim.row)  # which its owner may still renew
         with suppress(StoreClosedError):  # which has disowned what it had claimed
             row = self._store.get(claim.row.partition, claim.row.key)
