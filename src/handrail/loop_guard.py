@@ -107,7 +107,6 @@ def allow_waiting(body: Callable[[], T]) -> T:
 
 def loop_is_running() -> bool:
     """Whether this thread runs an event loop."""
-    try:
-        return bool(sys.modules["asyncio"].get_running_loop())
-    except (RuntimeError, KeyError, AttributeError):  # there is none; or asyncio is not loaded, or only in part
-        return False
+    # Not by `get_running_loop`, which raises if there is none; asyncio may not be loaded, or only in part.
+    running: Callable[[], object] | None = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    return running is not None and running() is not None

@@ -274,12 +274,6 @@ class CallState:
         asked = None if store is recorder.store else recorder.store
         self.claim_conditions = await self.mode.write_to(asked, partial(recorder.claim_conditions, store))
 
-    @property
-    def has_deferred(self) -> bool:
-        """Whether the reply of the call is to be stored, before a handler starts."""
-        recorder = self.environment.session.recorder
-        return recorder is not None and recorder.deferred
-
     async def store_deferred(self) -> Claim:
         """Step 7, for a call without a claim: store its reply, if that was deferred until now.
 
@@ -289,7 +283,7 @@ class CallState:
             CommitInDoubtError: it is unknown whether it was stored.
         """
         recorder = self.environment.session.recorder
-        if recorder is not None:
+        if recorder is not None and recorder.deferred:
             await self.mode.write(recorder.store, recorder.write_noted)
         return NO_CLAIM
 

@@ -76,13 +76,13 @@ _Wait: TypeAlias = tuple[str, int, datetime | None]
 
 
 async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
-    """Claim the effect of a call, or find its result; a call without a claim has its reply stored.
+    """Claim the effect of a call, or find its result.
 
     Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
 
     Args:
         run: the call.
-        tool: its tool.
+        tool: its tool, which has such effects.
         is_decided: whether policies and approver have decided that it may run. They were passed over if its effect had
             been started; if that is found not to have happened, nothing is claimed, and `None` is returned.
 
@@ -95,8 +95,6 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         StoreError: a store is unavailable.
         SessionError: the session has passed to another process.
     """
-    if not tool.claims:
-        return await run.store_deferred()
     reached("before-claim")
     ledger = run.environment.effect_ledger
     if run.environment.settles is not None:
@@ -111,7 +109,13 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         answer = Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
         stored: ReplayedResult | None = None
         if isinstance(answer, Claimed):
-            return await _granted(run, tool, answer, is_decided=is_decided)
+            reached("after-claim")
+            if is_decided:
+                return _granted(run, tool, answer)
+            # Released, because a person may take long to answer.
+            why = "it has not happened, and is asked again whether it may run"
+            await run.mode.write_to(ledger.units, partial(ledger.fail, answer, why))
+            return None
         if isinstance(answer, Conflict):
             raise _conflict(run, tool, answer)
         if isinstance(answer, Unknown):
@@ -285,13 +289,8 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     return mode.apply_to(ledger.store)
 
 
-async def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed, *, is_decided: bool) -> Claim | None:
-    reached("after-claim")
+def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed) -> Claim:
     ledger = run.environment.effect_ledger
-    if not is_decided:  # released, because a person may take long to answer
-        why = "it has not happened, and is asked again whether it may run"
-        await run.mode.write_to(ledger.units, partial(ledger.fail, claimed, why))
-        return None
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
     shares = run.shares_store  # where session and ledger are in one store, session and effect are committed together

@@ -134,8 +134,7 @@ async def _decide(run: CallState) -> Ended:
             step = DEADLINE
             await run.check_ready(tool)
             step = CLAIM
-            needs_claim = tool.claims or run.has_deferred
-            claim = await claim_effect(run, tool, is_decided=is_decided) if needs_claim else NO_CLAIM
+            claim = await (claim_effect(run, tool, is_decided=is_decided) if tool.claims else run.store_deferred())
     except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
         return await settle_failure(run, error, step)
     return await _carry_out(run, tool, claim)

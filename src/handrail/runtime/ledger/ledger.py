@@ -118,7 +118,10 @@ class EffectLedger:
         this is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
         while True:
-            fresh = await _asked(in_thread if self.store.claim_waits else None, partial(self._fresh, request))
+            if in_thread is None or not self.store.claim_waits:
+                fresh = self._fresh(request)
+            else:
+                fresh = cast("EffectRow", await in_thread(partial(self._fresh, request)))
             now = fresh.created_at
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
             refused = await self._written(apply, EffectInsert(fresh), request, now)
@@ -128,7 +131,8 @@ class EffectLedger:
             if standing is None:  # removed meanwhile
                 continue
             if standing.status == "running":
-                standing = await _asked(in_thread, partial(proved, self.store, standing, now))
+                look = partial(proved, self.store, standing, now)
+                standing = look() if in_thread is None else cast("EffectRow", await in_thread(look))
             refusal, row = states.claimed(standing, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
@@ -146,9 +150,9 @@ class EffectLedger:
         if isinstance(write, EffectInsert):  # before others can read it, and find no owner
             NEW_CLAIMS[write.row.claim] = time.monotonic() + request.lease.total_seconds()
         try:
-            refused = await self._apply(apply, unit)
+            refused = self.store.apply(unit) if apply is None else await apply(self.store, unit)
             is_granted = refused is None
-            return refused
+            return cast("RefusedWrite | None", refused)
         except BaseException as interrupt:
             if not isinstance(interrupt, Exception):  # Ctrl-C, a cancellation: it may have been written
                 # A coroutine that is being closed with its loop cannot await anything.
@@ -167,13 +171,11 @@ class EffectLedger:
         if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
             undone = states.unknown_row(row, "a later attempt was cancelled before it started")
         try:
-            await self._apply(apply, UnitOfWork((EffectChange(row, undone),)))
+            unit = UnitOfWork((EffectChange(row, undone),))
+            self.store.apply(unit) if apply is None else await apply(self.store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
             self.leases.abandon(Claimed(row, MINUTE, None))
             _log.exception("the claim of a cancelled call of %s could not be withdrawn", row.tool)
-
-    async def _apply(self, apply: Apply | None, unit: UnitOfWork) -> RefusedWrite | None:
-        return self.store.apply(unit) if apply is None else cast("RefusedWrite | None", await apply(self.store, unit))
 
     def renew(self, claim: Claimed) -> None:
         """Renew the lease from now on.
@@ -465,10 +467,6 @@ class EffectLedger:
 
     def _remove(self, wanted: Callable[[EffectRow], bool]) -> int:
         return sum(self._change(row, None) for row in self.store.rows() if wanted(row))
-
-
-async def _asked(in_thread: InThread | None, ask: Callable[[], T]) -> T:
-    return ask() if in_thread is None else cast("T", await in_thread(ask))
 
 
 def _is_owned(row: EffectRow) -> bool:
