@@ -34,9 +34,6 @@ class Decisions:
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         return run_in_thread(partial(self.apply, unit))
 
-    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
-        return self.apply(unit)
-
     def apply(self, unit: UnitOfWork) -> Refusal | None:
         self._answer()
         journals = {write.journal_id for write in unit.writes if isinstance(write, RecordCommit)}

@@ -26,7 +26,7 @@ from handrail.store import Store
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import outlast, run_in_thread
+from handrail.waiting import run_in_thread
 from tests.store.stores import STORES
 
 Point = Literal["begin", "begun", "check", "insert", "replace", "append", "commit", "committed", "read"]
@@ -127,6 +127,7 @@ class FaultyStore(Store):
     process = _passed(Store.process)
     owner_lives = _passed(Store.owner_lives)
     unresolved_slots = _passed(Store.unresolved_slots)
+    has_no_slots = _passed(Store.has_no_slots)
     effects_below = _passed(Store.effects_below)
     get = _passed(Store.get)
     rows = _passed(Store.rows)
@@ -154,9 +155,6 @@ class FaultyStore(Store):
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         answer: Future[Refusal | None] = run_in_thread(partial(self.apply, unit))
         return answer
-
-    async def apply_async(self, unit: UnitOfWork) -> Refusal | None:
-        return await outlast(self.submit(unit))
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         points: list[Point | None] = [

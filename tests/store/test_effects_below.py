@@ -9,11 +9,12 @@ import psycopg
 import pytest
 
 from handrail.store import EffectRow, Store
-from handrail.store.protocol import ClaimOwner, change_effect, insert_effect
+from handrail.store.protocol import ClaimOwner, change_effect
 from handrail.store.watchers import UnresolvedSlots
 from handrail.testing import FakeClock
 from tests.store.postgres_server import server_url
 from tests.store.stores import STORES
+from tests.store.units import insert
 
 BELOW = ("s", "s/1", "s/1/2", "s/é", "s/\U0010ffff")
 BESIDE = ("", "/s", "S/1", "r", "s!", "s-1", "s.1", "s0", "s0/1", "s1", "t/s", "ß/1", "s ", "\U0010ffff")
@@ -28,7 +29,7 @@ def unknown(partition: str, key: str = "call:r/c", tool: str = "pay") -> EffectR
 def test_sessions_that_are_named_after_another_are_below_it(store: Store) -> None:
     """And no others, however a database sorts their ids."""
     for partition in (*BESIDE, *BELOW):
-        assert insert_effect(store, unknown(partition)) is None
+        assert insert(store, unknown(partition)) is None
     assert {row.partition for row in store.effects_below("s")} == set(BELOW)
     assert {row.partition for row in store.unresolved_slots("s", "pay")} == set(BELOW)
     assert {row.partition for row in store.unresolved_slots("s/1", "pay")} == {"s/1", "s/1/2"}
@@ -50,7 +51,7 @@ def test_what_is_written_below_a_session_is_noted(store: Store) -> None:
     """Also after the session has been asked for."""
     assert store.unresolved_slots("s", "pay") == ()
     row = unknown("s/1")
-    assert insert_effect(store, row) is None
+    assert insert(store, row) is None
     assert store.unresolved_slots("s", "pay") == (row,)
     now = store.now()
     done = row._replace(status="done", completed_at=now)
@@ -64,7 +65,7 @@ def test_all_effects_are_listed_whatever_their_state(store: Store) -> None:
     """Those with declared keys too."""
     rows = [unknown("s", "declared"), unknown("s/1")._replace(status="done", completed_at=store.now())]
     for row in rows:
-        assert insert_effect(store, row) is None
+        assert insert(store, row) is None
     assert set(store.effects_below("s")) == set(rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 import pytest
@@ -163,18 +162,13 @@ def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point:
     append(store, hold, 0, entries(1, 1), None)
 
 
-@pytest.mark.parametrize("way", ["apply", "submit", "apply_async"])
+@pytest.mark.parametrize("way", ["apply", "submit"])
 def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
     """Written, refused, and the error of a session that has been lost."""
 
     def written(*writes: object) -> object:
         unit = UnitOfWork(writes)
-        if way == "apply_async":
-            return asyncio.run(awaited(unit))
         return store.apply(unit) if way == "apply" else store.submit(unit).result()
-
-    async def awaited(unit: UnitOfWork) -> object:
-        return await store.apply_async(unit)
 
     row, hold = running_row(clock), held(store, clock)
     insertion = EffectInsert(row)

@@ -9,14 +9,14 @@ from operator import attrgetter
 from handrail import crash_points
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
 from handrail.store import EffectRow, LedgerStore, MemoryStore
-from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite, change_effect, insert_effect
+from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite, change_effect
 from handrail.store.sql.committer import Committer
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
 
 def insert(store: LedgerStore, row: EffectRow) -> EffectRow | None:
     """Add a row; returns the one that stands there already."""
-    refused = insert_effect(store, row)
+    refused = store.apply(UnitOfWork((EffectInsert(row),)))
     return None if refused is None else refused.standing
 
 

@@ -204,10 +204,11 @@ async def _repeated_effect(
     external = tool.external
     if external is None:
         return None
+    ledger, root = run.environment.effect_ledger, _outermost_id(run.environment.session)
+    if ledger.has_no_slots(root, tool.name):
+        return None
     repeats = external.repeat_unknown == "allow" or external.on_orphan == "retry"
-    ledger = run.environment.effect_ledger
-    session = run.environment.session
-    rows = await run.mode.write_to(ledger.units, lambda: ledger.unresolved_slots(_outermost_id(session), tool.name))
+    rows = await run.mode.write_to(ledger.units, partial(ledger.unresolved_slots, root, tool.name))
     others = [row for row in rows if not (_is_meant(run, row) if row.status == "done" else repeats)]
     equal = [row for row in others if row[:2] != slot[:2] and _is_equal(row, slot, arguments, tool)]
     # A slot that is unknown, running or done is answered from its row.
@@ -400,7 +401,7 @@ def _held_by_caller(busy: Busy) -> ReplayedResult | None:
         CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
     """
     for claim in claims_above():
-        if isinstance(claim, EffectClaim) and claim.stands_for(busy.row):
+        if isinstance(claim, EffectClaim) and claim.name == busy.row.claim:
             if (stored := claim.finished()) is None:
                 raise CallRefusedError(busy.message)
             return stored

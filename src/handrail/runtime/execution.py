@@ -165,7 +165,7 @@ class ExecutionMode:
 
         A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
         """
-        return None if self.inline or not store.waits else lambda units, unit: units.apply_async(unit)
+        return None if self.inline or not store.waits else lambda units, unit: outlast(units.submit(unit))
 
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).

@@ -200,7 +200,7 @@ class MemoryStore:
             return refused
         for write in writes:
             if isinstance(write, EFFECT_WRITES):
-                self._notify(write.seen[:2], write.row)
+                self._watchers.notify(*write.seen[:2], write.row)
         return None
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
@@ -211,10 +211,6 @@ class MemoryStore:
         except Exception as error:  # noqa: BLE001 - raised where the answer is read
             answer.set_exception(error)
         return answer
-
-    async def apply_async(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """As `apply`, which waits for nothing."""
-        return self.apply(unit)
 
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows, or those of a key, as they stand at this moment, in the order in which they were first claimed."""
@@ -242,6 +238,10 @@ class MemoryStore:
         """The running, unknown and unread slots of a tool, or all, of a session and those below it."""
         slots = self._watchers.unresolved.find(root, tool, lambda: self.effects_below(root))
         return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
+
+    def has_no_slots(self, root: str, tool: str) -> bool:
+        """Whether they have been read, and there are none."""
+        return self._watchers.unresolved.has_none(root, tool)
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
@@ -316,9 +316,7 @@ class MemoryStore:
         """
         session_id = lock.session_id
         with self._lock:
-            kept = self._sessions.get(session_id)
-            if kept is None or kept.token != lock.token:
-                raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
+            self._valid(lock)
             del self._sessions[session_id]
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
@@ -456,7 +454,7 @@ class MemoryStore:
             if standing is not None:
                 return RefusedWrite(insert, standing)
             self._rows[identity] = row
-        self._notify(identity, row)
+        self._watchers.notify(*identity, row)
         return None
 
     def _apply_change(self, change: EffectChange) -> RefusedWrite | None:
@@ -467,7 +465,7 @@ class MemoryStore:
             if standing is not seen and not change.fits(standing):
                 return RefusedWrite(change, standing)
             self._change(seen, row)
-        self._notify(identity, row)
+        self._watchers.notify(*identity, row)
         return None
 
     def _apply_together(self, writes: Sequence[object]) -> RefusedWrite | None:
@@ -509,9 +507,7 @@ class MemoryStore:
                 session_locks.newest_number(lock.session_id, head, entries)
                 self._valid(lock, head)
             case SessionHeld(lock):
-                kept = self._sessions.get(lock.session_id)
-                if kept is None or kept.token != lock.token:
-                    raise session_locks.session_lost(lock, 0, None if kept is None else (kept.token, kept.row.head))
+                self._valid(lock)
             case MarkApplied(seen):
                 standing = self._rows.get(seen[:2])
                 return None if write.fits(standing) else RefusedWrite(write, standing)
@@ -558,9 +554,6 @@ class MemoryStore:
             case _:
                 return isinstance(write, RecordCommit) and write.journal_id in self._decided
 
-    def _notify(self, identity: _Identity, row: EffectRow | None) -> None:
-        self._watchers.notify(*identity, row)
-
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)
         return iter(()) if kept is None else kept.records()
@@ -578,12 +571,11 @@ class MemoryStore:
             raise session_locks.session_not_found(session_id, self.url)
         return kept
 
-    def _valid(self, lock: SessionLock, head: int) -> _Session:
+    def _valid(self, lock: SessionLock, head: int | None = None) -> None:
         kept = self._sessions.get(lock.session_id)
-        if kept is None or kept.token != lock.token or kept.row.head != head:
+        if kept is None or kept.token != lock.token or head not in {None, kept.row.head}:
             found = None if kept is None else (kept.token, kept.row.head)
-            raise session_locks.session_lost(lock, head, found)
-        return kept
+            raise session_locks.session_lost(lock, head or 0, found)
 
 
 def _bytes_of(row: EffectRow) -> int:

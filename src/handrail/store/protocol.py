@@ -395,6 +395,10 @@ class LedgerStore(UnitStore, Protocol):
         """
         ...
 
+    def has_no_slots(self, root: str, tool: str) -> bool:
+        """Whether it is known without reading that `unresolved_slots` would find none."""
+        ...
+
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it; expired ones included."""
         ...
@@ -407,15 +411,6 @@ class LedgerStore(UnitStore, Protocol):
         once.
         """
         ...
-
-
-def insert_effect(store: LedgerStore, row: EffectRow, *conditions: SessionHeld) -> RefusedWrite | None:
-    """Add a row of the ledger if its key has none, in a unit of its own.
-
-    Raises:
-        SessionLostError: a lock of the conditions is not valid.
-    """
-    return store.apply(UnitOfWork((EffectInsert(row), *conditions)))
 
 
 def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None, *conditions: SessionHeld) -> bool:

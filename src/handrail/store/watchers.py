@@ -106,6 +106,11 @@ class UnresolvedSlots:
             tools = loaded if newest == self._newest else None
         return [identity for identity, name in tuple(tools.items()) if name == tool or not tool]
 
+    def has_none(self, root: str, tool: str) -> bool:
+        """Whether `find` would read nothing, and give nothing."""
+        tools = self._tools.get(root)
+        return tools is not None and tool not in tools.values()
+
     def forget(self, partition: str) -> None:
         """Load a session, and those above it, anew when they are asked for next: another process may have written."""
         for root in _roots(partition):

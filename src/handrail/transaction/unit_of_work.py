@@ -6,7 +6,6 @@ its answer was lost is known again by what it wrote.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -67,13 +66,5 @@ class UnitStore(Protocol):
         """Begin to write a unit; what is returned is completed, in any thread, with what `apply` would return or raise.
 
         It cannot be cancelled. Units that are submitted one after the other may be written in any order.
-        """
-        ...
-
-    def apply_async(self, unit: UnitOfWork) -> Awaitable[Refusal | None]:
-        """As `apply`, without holding the event loop meanwhile; to be awaited.
-
-        Raises:
-            CancelledError: the task was cancelled. The unit has been written or refused by then.
         """
         ...

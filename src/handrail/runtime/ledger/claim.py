@@ -83,6 +83,7 @@ class EffectClaim(Claim):
     """The right to run an effect. It is enlisted in the call's transaction, which settles it.
 
     Attributes:
+        name: what names it among the claims of all effects.
         state: how far the call has come; see this module.
         outcome: what the row has become; `None` while the call runs.
     """
@@ -125,6 +126,7 @@ class EffectClaim(Claim):
         self.apply: ApplyEffect[Any, Any] | None = tool.apply
         self.effect: EffectRow | None = claimed.row
         self.fence: int | None = claimed.fence
+        self.name: tuple[str, int] = claimed.name
         self._ticket = HOLDERS[claimed.row.effect_id] = ticket
 
     @property
@@ -148,10 +150,6 @@ class EffectClaim(Claim):
         """Whether the effect is recorded as done, and stays so if the call fails."""
         return self._stays and self.state == "recorded"
 
-    def stands_for(self, row: EffectRow) -> bool:
-        """Whether this is the claim under which the effect of a row runs."""
-        return self._claimed.name == row.claim
-
     def finished(self) -> ReplayedResult | None:
         """The result, if the call of this claim has succeeded and its parent has not ended."""
         return None if self._result is None else ReplayedResult(self._claimed.row, self._result)
@@ -166,11 +164,11 @@ class EffectClaim(Claim):
             if self._finding is _NOT_STARTED:
                 raise TransactionClosedError(self._tool.name, "start its handler")
             self.state = "handed over"
-        RUNNING_HANDLERS.add(self._claimed.name)
+        RUNNING_HANDLERS.add(self.name)
 
     def left(self) -> None:
         """Note that the handler has ended; see `Claim.left`."""
-        RUNNING_HANDLERS.discard(self._claimed.name)
+        RUNNING_HANDLERS.discard(self.name)
 
     def raised(self, error: BaseException, *, unknown: str = "") -> None:
         """Take what the handler raised; see `Claim.raised`."""

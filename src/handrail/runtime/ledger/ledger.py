@@ -351,6 +351,10 @@ class EffectLedger:
         now = self.store.now() if unowned else None
         return tuple(proved(self.store, row, now) for row in unowned) if now else ()
 
+    def has_no_slots(self, partition: str, tool: str) -> bool:
+        """Whether it is known without reading that `unresolved_slots` would find none."""
+        return not self._given_up and self.store.has_no_slots(partition, tool)
+
     def rows(self) -> Iterator[EffectRow]:
         """All entries, in any state."""
         return self.store.rows()

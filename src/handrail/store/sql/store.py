@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -236,14 +236,6 @@ class SqlStore:
         """Have a unit written by another thread; see `UnitStore.submit`."""
         return self._units.submit(unit)
 
-    def apply_async(self, unit: UnitOfWork) -> Coroutine[Any, Any, Refusal | None]:
-        """As `apply`, without holding the event loop meanwhile; to be awaited.
-
-        Raises:
-            CancelledError: the task was cancelled. The unit has been written or refused by then.
-        """
-        return outlast(self._units.submit(unit))
-
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
@@ -273,6 +265,10 @@ class SqlStore:
         """
         slots = self._watchers.unresolved.find(root, tool, lambda: self._below(statements.UNRESOLVED_SLOTS, root))
         return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
+
+    def has_no_slots(self, root: str, tool: str) -> bool:
+        """Whether they have been read, and there are none."""
+        return self._watchers.unresolved.has_none(root, tool)
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""

@@ -171,24 +171,21 @@ class UnitApplier:
 
     def _written_once(self, unit: UnitOfWork) -> RefusedWrite | None:
         try:
-            refused = self._write_alone(unit)
-            if refused is not None and not _says_why(refused):
-                check_version(self._database, self._database.url)
-            return refused
+            match unit.writes:
+                case (EffectInsert() as insert,):
+                    refused = insert_row(self._database, insert)
+                case (EffectInsert() as insert, SessionHeld() as held):
+                    refused = insert_row(self._database, insert, held)
+                case (EffectChange() as change,):
+                    refused = self._change(change)
+                case _:
+                    refused = None if self._written_at_once(unit) else self._write_together(unit)
         except SessionLostError:
             check_version(self._database, self._database.url)
             raise
-
-    def _write_alone(self, unit: UnitOfWork) -> RefusedWrite | None:
-        match unit.writes:
-            case (EffectInsert() as insert,):
-                return insert_row(self._database, insert)
-            case (EffectInsert() as insert, SessionHeld() as held):
-                return insert_row(self._database, insert, held)
-            case (EffectChange() as change,):
-                return self._change(change)
-            case _:
-                return None if self._written_at_once(unit) else self._write_together(unit)
+        if refused is not None and not _says_why(refused):
+            check_version(self._database, self._database.url)
+        return refused
 
     def _change(self, change: EffectChange) -> RefusedWrite | None:
         """Write a change in one statement, which is a transaction of its own."""
