@@ -173,10 +173,6 @@ def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decod
     return params if params is None or "from" not in params else {**params, "value": from_json(arguments)}
 
 
-def _dump_any_parts(parts: tuple[ContentPart, ...]) -> list[dict[str, str]] | None:
-    return dump_parts(parts) if parts else None
-
-
 class _Column(NamedTuple):
     """A value of a `ToolInvoked` in its record.
 
@@ -203,7 +199,7 @@ _COLUMNS = (
     _Column("value", "result.value", _tagged, _untagged),
     _Column("success", "result.success"),
     _Column("exclude_value", "result.exclude_value_from_context"),
-    _Column("parts", "result.parts", _dump_any_parts, load_parts),
+    _Column("parts", "result.parts", lambda parts: dump_parts(parts) if parts else [], load_parts),
     _Column("session_id", "session_id"),
     _Column("run_context", "run_context", dump, partial(parse, RunContext)),
     _Column("at", "at", read=datetime.fromisoformat),
@@ -234,7 +230,7 @@ class _Form:
             if write is not _tagged:
                 plain[name] = written
             else:
-                text = _without_arguments(written, plain["arguments"]) if name == "params" else written
+                text = _without_arguments(written, plain.get("arguments")) if name == "params" else written
                 members.append(b',"%s":%s' % (name.encode(), text))
         try:
             head = to_json(plain)
@@ -245,17 +241,16 @@ class _Form:
     @staticmethod
     def load(data: Mapping[str, Any], /) -> ToolInvoked:
         """The event that `dump` wrote; raises `ValueError` if it is something else."""
-        own: dict[str, Any] = {"params": None, "run_context": None}  # what has no default, and may be `None`
-        fields: dict[str, dict[str, Any]] = {"call": {}, "result": {"value": None}, "": own}
+        fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
         try:
-            data = {**data, "params": _with_arguments(data.get("params"), data["arguments"])}
+            params = _with_arguments(data.get("params"), data.get("arguments"))
+            data = {**data, "params": params, "at": data["at"]}  # which each record has
             for name, path, _, read in _COLUMNS:
-                if (written := data.get(name)) is not None:
-                    owner, _, field = path.rpartition(".")
-                    fields[owner][field] = written if read is None else read(written)
+                written, (owner, _, field) = data.get(name), path.rpartition(".")
+                fields[owner][field] = written if written is None or read is None else read(written)
             value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
             value_read = None if value is None or "type" in value else value.get("value")
-            return ToolInvoked(call=call, result=result, value_read=value_read, **own)
+            return ToolInvoked(call=call, result=result, value_read=value_read, **fields[""])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"it is not a record of a call: {error!r}") from error
 

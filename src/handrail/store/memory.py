@@ -497,9 +497,9 @@ class MemoryStore:
             case EffectInsert(row):
                 standing = self._rows.get(row[:2])
                 return None if standing is None else RefusedWrite(write, standing)
-            case EffectChange(seen):
+            case EffectChange(seen) | MarkApplied(seen):
                 standing = self._rows.get(seen[:2])
-                return None if standing is seen or write.fits(standing) else RefusedWrite(write, standing)
+                return None if write.fits(standing) else RefusedWrite(write, standing)
             case AnswerChange(seen, row):
                 kept = self._sessions.get(row.session_id)
                 return RefusedWrite(write) if kept is None or kept.answers.get(row.call) != seen else None
@@ -508,9 +508,6 @@ class MemoryStore:
                 self._valid(lock, head)
             case SessionHeld(lock):
                 self._valid(lock)
-            case MarkApplied(seen):
-                standing = self._rows.get(seen[:2])
-                return None if write.fits(standing) else RefusedWrite(write, standing)
             case _:
                 pass
         return None
@@ -519,7 +516,7 @@ class MemoryStore:
         match write:
             case EffectInsert(row):
                 self._rows[row[:2]] = row
-            case EffectChange(seen, row):
+            case EffectChange(seen, row) | MarkApplied(seen, row):
                 self._change(seen, row)
             case SessionAppend(lock):
                 self._sessions[lock.session_id].append(write)
@@ -527,8 +524,6 @@ class MemoryStore:
                 self._kept(row.session_id).answers[row.call] = row
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
-            case MarkApplied(seen, row):
-                self._change(seen, row)
             case _:  # a condition, or what belongs to another kind of store
                 pass
 
