@@ -245,8 +245,10 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         run.end_handler(now() - started)
         run.note_taint()
     # Before the result is checked: an effect that has happened is recorded, however invalid its result is.
-    store = run.environment.effect_ledger.units if claim.records_at_once else None
-    await run.mode.write_to(store, partial(claim.returned, returned))
+    if claim.records_at_once:
+        await run.mode.write_to(run.environment.effect_ledger.units, partial(claim.returned, returned))
+    else:
+        claim.returned(returned)
     return _checked_result(tool, returned, stored=run.plan.is_stored)
 
 
@@ -401,16 +403,13 @@ async def _note_applied(run: CallState, claim: Claim, effect: EffectRow) -> bool
     """Record that the session applies an effect; returns `False` if it has applied it before."""
     from handrail.runtime.call_events import EffectApplied  # noqa: PLC0415
 
-    session, applied = run.environment.session, EffectApplied(effect.key, effect.effect_id)
-
-    def has_applied() -> bool:
-        """Look at the items, which a session that was resumed reads from the store."""
-        # From the end: a replay mostly repeats a recent effect.
-        return any(one.effect_id == applied.effect_id for one in reversed(session[EffectApplied]))
-
-    if claim.stored is not None and await run.mode.write_to(session.store, has_applied):
+    session, effect_id = run.environment.session, effect.effect_id
+    # From the end: a replay mostly repeats a recent effect. A session that was resumed reads them from its store.
+    if claim.stored is not None and await run.mode.write_to(
+        session.store, lambda: any(one.effect_id == effect_id for one in reversed(session[EffectApplied]))
+    ):
         return False
-    session[EffectApplied].append(applied)
+    session[EffectApplied].append(EffectApplied(effect.key, effect_id))
     return True
 
 

@@ -283,17 +283,7 @@ class SqliteDriver:
         until = time.monotonic() + self._busy
         place = self.call_places.ask()
         try:
-            behind_call = not may_wait_for_calls() and self.call_places.is_used_by_calls()
-            place.wait(0.0 if behind_call else self._busy)
-        except BaseException:
-            self.call_places.release(place)
-            raise
-        if place.cancel():
-            if behind_call:
-                raise loop_would_wait(self.url)
-            msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
-            raise StoreUnavailableError(msg, store=self.url, waited=True)
-        try:
+            self._await_place(place)
             self._lock.acquire()  # a read in another thread has it at most for a moment
             try:
                 self._files.check()
@@ -305,6 +295,18 @@ class SqliteDriver:
             self.call_places.release(place)
             raise
         self._place = place
+
+    def _await_place(self, place: Place) -> None:
+        if place.done():
+            return
+        behind_call = not may_wait_for_calls() and self.call_places.is_used_by_calls()
+        place.wait(0.0 if behind_call else self._busy)
+        if not place.cancel():
+            return
+        if behind_call:
+            raise loop_would_wait(self.url)
+        msg = f"{self.url} cannot be used now: a unit of work in another thread does not come to its end"
+        raise StoreUnavailableError(msg, store=self.url, waited=True)
 
     def _leave(self) -> None:
         place, self._place = self._place, None
