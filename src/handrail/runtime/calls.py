@@ -173,6 +173,10 @@ def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decod
     return params if params is None or "from" not in params else {**params, "value": from_json(arguments)}
 
 
+def _dump_any_parts(parts: tuple[ContentPart, ...]) -> list[dict[str, str]]:
+    return dump_parts(parts) if parts else []
+
+
 class _Column(NamedTuple):
     """A value of a `ToolInvoked` in its record.
 
@@ -199,7 +203,7 @@ _COLUMNS = (
     _Column("value", "result.value", _tagged, _untagged),
     _Column("success", "result.success"),
     _Column("exclude_value", "result.exclude_value_from_context"),
-    _Column("parts", "result.parts", lambda parts: dump_parts(parts) if parts else [], load_parts),
+    _Column("parts", "result.parts", _dump_any_parts, load_parts),
     _Column("session_id", "session_id"),
     _Column("run_context", "run_context", dump, partial(parse, RunContext)),
     _Column("at", "at", read=datetime.fromisoformat),

@@ -146,7 +146,7 @@ class _Writing:
                 _log.warning(text, error, exc_info=attempt == 1)
 
     async def outcome_after(self, error: BaseException) -> CommitOutcome:
-        """What has come of the unit, once something has been raised."""
+        """The outcome of the unit, once something has been raised."""
         # An interrupt that came before the store was asked to commit has its unit rolled back.
         if not self._may_be_kept:
             return CommitOutcome("rolled back", error)

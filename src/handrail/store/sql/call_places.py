@@ -81,7 +81,7 @@ class CallPlaces:
     def ask(self, *, for_call: bool = False) -> Place:
         """A place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
-            if self._free:  # nobody waits
+            if self._free:  # no one waits
                 self._free -= 1
                 self._held_by_calls += for_call
                 return Place(None, for_call=for_call)
