@@ -134,16 +134,10 @@ async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
     Raises:
         CallRefusedError: the call has no id that would name its slot.
     """
-    if not tool.masking.hides:
-        return _key_of(run, tool, None)
-    # The event loop is not held while the store is read for the key of its hashes.
-    ledger = run.environment.effect_ledger
-    return _key_of(run, tool, await run.mode.write_to(ledger.units, ledger.store.hash_key))
-
-
-def _key_of(run: CallState, tool: Tool[Any, Any], hash_key: bytes | None) -> EffectKey:
-    session_id = run.environment.session.session_id
-    config = tool.idempotency
+    session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
+    config, hash_key = tool.idempotency, None
+    if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
+        hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
     if config is None and not run.call.id:
         raise CallRefusedError(
             f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."

@@ -197,12 +197,9 @@ class OpenCall(NamedTuple):
             owner = f" by {self.owner}" if self.owner else ""
             if self.lease_until is None:
                 return f"{what} was claimed{owner}, which has ended"
-            return f"{what} is claimed{owner}; its lease is waited for until {_to_seconds(self.lease_until)}"
+            until = self.lease_until.isoformat(timespec="seconds")
+            return f"{what} is claimed{owner}; its lease is waited for until {until}"
         return f"{what} {_STATES_IN_WORDS[self.state]}"
-
-
-def _to_seconds(time: datetime) -> str:
-    return time.isoformat(timespec="seconds")
 
 
 @runtime_checkable

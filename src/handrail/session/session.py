@@ -467,17 +467,19 @@ class Session:
 
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
-        self.change(kind, Append(item), self._rules.route(kind).append)
+        check_change(Append(item), kind)
+        route = self._rules.route(kind)
+        if route.logged:
+            self.log_item(kind, item)
+        else:
+            self._write(route.append, partial(self._state.append, kind, item), current())
 
     def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
-        """Change one slice past all reducers; the `Slice` methods are made of it. `what` names the act in errors."""
+        """Change a STATE slice past all reducers in another way than by `append`; `what` names the act in errors."""
         check_change(change, kind)
         if self._rules.policy(kind) is SlicePolicy.LOG:
-            if not isinstance(change, Append):
-                raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-            self.log_item(kind, change.added_items[0])
-        else:
-            self._write(what, partial(self._state.apply, ((kind, change),)), current())
+            raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+        self._write(what, partial(self._state.apply, ((kind, change),)), current())
 
     def reset(self, *, with_open_calls: bool = False) -> None:
         """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
