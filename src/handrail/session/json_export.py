@@ -146,7 +146,7 @@ def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ..
 
 
 class _Form(NamedTuple):
-    dump: Callable[[Any], Any]
+    dump: Callable[[object], Any]
     parse: Callable[[Any], Any]
 
 
