@@ -115,7 +115,8 @@ class CallRecords:
 
     def _look_up(self, ref: CallRef, stored: StoredRecords) -> None:
         """Take note of the record of a call in the store; mostly with those of other calls. Idempotent."""
-        if not self._is_loaded and self._is_worth_loading(stored):
+        most = MANY_ENTRIES if len(self._looked_up) >= MOST_LOOKUPS else FEW_ENTRIES
+        if not self._is_loaded and stored.at_most <= most:
             loaded = stored.newest(MOST_LOADED)
             self._note(loaded)
             # Fewer than were asked for are all that there are: an unknown call needs no query.
@@ -133,11 +134,6 @@ class CallRecords:
             number = stored.number_of(ref)
             self._note(() if number is None else ((ref, number),))
             self._looked_up[ref] = True
-
-    def _is_worth_loading(self, stored: StoredRecords) -> bool:
-        return stored.at_most <= FEW_ENTRIES or (
-            len(self._looked_up) >= MOST_LOOKUPS and stored.at_most <= MANY_ENTRIES
-        )
 
     def _note(self, found: Iterable[tuple[CallRef, int]]) -> None:
         for call, number in found:

@@ -146,7 +146,7 @@ def _parsed_items(kind: type[Any], items: list[dict[str, Any]]) -> tuple[Any, ..
 
 
 class _Form(NamedTuple):
-    dump: Callable[[object], Any]
+    dump: Callable[[Any], Any]
     parse: Callable[[Any], Any]
 
 
@@ -155,11 +155,15 @@ def _form_of(kind: type[Any]) -> _Form:
     try:
         stored = stored_type(kind)
         if stored.has_form:
-            return _Form(lambda item: from_json(stored.dump_item(item)), partial(_parsed_by_form, stored))
+            return _Form(partial(_dumped_by_form, stored), partial(_parsed_by_form, stored))
         by_fields = stored_codec(kind)
     except (SchemaError, SessionUseError) as error:
         raise SnapshotError(f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}") from error
     return _Form(by_fields.dump, by_fields.parse)
+
+
+def _dumped_by_form(stored: StoredType, item: object) -> Any:  # noqa: ANN401 - decoded JSON
+    return from_json(stored.dump_item(item))
 
 
 def _parsed_by_form(stored: StoredType, item: object) -> object:
