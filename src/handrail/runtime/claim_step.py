@@ -60,6 +60,7 @@ from handrail.store.protocol import ClaimOwner, EffectRow
 from handrail.transaction.commit import Apply
 from handrail.transaction.transaction import NestedCall
 from handrail.turns import Ticket
+from handrail.waiting import outlast
 
 _log = redacted_logger("handrail.runtime")
 
@@ -281,7 +282,7 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
         if ledger.units is recorder.store:
             return lambda store, unit: mode.write(store, lambda apply: recorder.write_claim(apply, store, unit))
         await run.store_deferred()
-    return mode.apply_to(ledger.store)
+    return None if mode.inline or not ledger.store.waits else lambda store, unit: outlast(store.submit(unit))
 
 
 def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed) -> Claim:

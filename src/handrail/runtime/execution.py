@@ -160,13 +160,6 @@ class ExecutionMode:
         """Run something that writes to a store; as `in_thread`, if writing there waits."""
         return body() if store is None or not store.waits else await self.in_thread(body)
 
-    def apply_to(self, store: UnitStore) -> Apply | None:
-        """How units of work are written to a store; `None` for by the calling thread.
-
-        A cancellation of the task, or an interrupt of the thread, is raised when the unit has been written or refused.
-        """
-        return None if self.inline or not store.waits else lambda units, unit: outlast(units.submit(unit))
-
     async def write(self, store: UnitStore, write: Callable[[Apply | None], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine that writes to a store and waits for nothing else (`handrail.waiting`).
 
