@@ -468,11 +468,8 @@ class Session:
     def append(self, kind: type[T], item: T) -> None:
         """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
         check_change(Append(item), kind)
-        route = self._rules.route(kind)
-        if route.logged:
-            self.log_item(kind, item)
-        else:
-            self._write(route.append, partial(self._state.append, kind, item), current())
+        route, add = self._rules.route(kind), partial(self._state.append, kind, item)
+        self.log_item(kind, item) if route.logged else self._write(route.append, add, current())
 
     def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
         """Change a STATE slice past all reducers in another way than by `append`; `what` names the act in errors."""
