@@ -216,6 +216,7 @@ _COLUMNS = (
     _Column("final", "final"),
     _Column("arguments_digest", "arguments_digest"),
 )
+_IN_EACH = ("id", "name", "message", "success", "session_id", "at", "final")
 _VALUES = attrgetter(*(column.path for column in _COLUMNS))
 
 
@@ -248,7 +249,7 @@ class _Form:
         fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
         try:
             params = _with_arguments(data.get("params"), data.get("arguments"))
-            data = {**data, "params": params, "at": data["at"]}  # which each record has
+            data = {**data, "params": params, **{name: data[name] for name in _IN_EACH}}
             for name, path, _, read in _COLUMNS:
                 written, (owner, _, field) = data.get(name), path.rpartition(".")
                 fields[owner][field] = written if written is None or read is None else read(written)
