@@ -16,14 +16,15 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], ob
 
     Args:
         package: the name of the package.
-        modules: the names that each module of it has, with blanks between them.
+        modules: the names that each module of it has, with blanks between them. A module with a dot before it is one
+            of the package above.
     """
 
     def export(name: str) -> object:
         module = next((module for module, names in modules.items() if name in names.split()), None)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(f"{package}.{module}"), name)
+        value: object = getattr(import_module(f".{module}", package), name)
         setattr(sys.modules[package], name, value)  # so that it is asked for once
         return value
 

@@ -66,17 +66,18 @@ def test_importing_the_core_loads_no_extra() -> None:
 
 NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
-    *("handrail.filesystem", "handrail.prompt.hooks", "handrail.prompt.known_files", "handrail.prompt.overrides"),
-    *("handrail.session.open_calls", "handrail.session.persistence.loading", "handrail.session.persistence.recorder"),
-    *("handrail.store.postgres", "handrail.store.sql", "handrail.store.sqlite", "sqlite3"),
-    *("asyncio", "handrail.runtime.handler_loop", "difflib", "hashlib", "hmac", "random", "secrets"),
-    *("handrail.adapters.hooks", "handrail.adapters.settlement", "handrail.serde.unions", "handrail.taint.policy"),
-    *(
-        "base64",
-        "handrail.runtime.call_events",
-        "handrail.runtime.ledger.tool_effect",
-        "handrail.runtime.waiting_calls",
-    ),
+    *("handrail.adapters.hooks", "handrail.adapters.settlement"),
+    *("handrail.filesystem", "handrail.limits", "handrail.process_identity", "handrail.store", "handrail.taint.state"),
+    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.known_files"),
+    *("handrail.prompt.overrides", "handrail.prompt.policies.policy"),
+    *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
+    *("handrail.runtime.handler_loop", "handrail.runtime.long_results", "handrail.runtime.waiting_calls"),
+    *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
+    *("handrail.runtime.ledger.ledger", "handrail.runtime.ledger.states", "handrail.runtime.ledger.tool_effect"),
+    *("handrail.serde.unions", "handrail.session.bound_session", "handrail.session.open_calls"),
+    *("handrail.session.persistence.loading", "handrail.session.persistence.protocol"),
+    *("handrail.session.persistence.recorder", "handrail.session.relatives", "handrail.taint.policy"),
+    *("asyncio", "base64", "difflib", "hashlib", "hmac", "random", "secrets", "sqlite3"),
 )
 """What a synchronous call in memory, of a prompt with nothing but tools, does not use."""
 

@@ -16,6 +16,8 @@ result cannot be applied by the program. A person applies it by hand, and record
 
 An effect of a nested call is left to its parent, in whose transaction its result is applied, unless the parent has a
 final record: then it is not made again.
+
+What a reply leaves open is a `Waiting`, with an `OpenQuestion` for each call that waits.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any, cast
 
 from handrail.errors import ParseError
 from handrail.errors.developer import first_mistake, mistakes_in, note_mistakes
-from handrail.prompt import Tool, ToolResult
+from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage
@@ -66,6 +68,36 @@ class SettledCall:
     call: CallRef
     tool: str
     message: ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A call that waits for an answer of a person.
+
+    Attributes:
+        call: the call.
+        request: what the approver was asked; `None` if the call waits for something else.
+        reason: why it was postponed, as the approver says.
+    """
+
+    call: ToolCall
+    request: ApprovalRequest | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The answer to a reply some of whose calls wait for a person. Answered again, the reply continues with these.
+
+    Attributes:
+        messages: of the calls that have been answered, in the order asked.
+        questions: the calls that wait, in the order asked; at least one.
+        prompt_changed: whether `executor.text` or `executor.tools` have changed meanwhile.
+    """
+
+    messages: tuple[ToolMessage, ...]
+    questions: tuple[OpenQuestion, ...]
+    prompt_changed: bool = False
 
 
 async def settle_before_run(environment: Environment, mode: ExecutionMode) -> None:

@@ -10,25 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
+from handrail import runtime
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
-from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+from handrail.lazy_exports import lazy_exports
 from handrail.loop_guard import asynchronous_entry, loop_is_running, synchronous_entry
-from handrail.prompt import ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool
+from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import PromptRendering
-from handrail.prompt.policies.policy import check_approver
 from handrail.prompt.prompt import prompt_over
 from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
-from handrail.runtime import EffectLedger, ToolCall, ToolMessage
-from handrail.runtime.approval import pending_message
+from handrail.runtime import ToolCall, ToolMessage
 from handrail.runtime.environment import Environment, check_tool, session_ledger
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
@@ -41,48 +40,26 @@ from handrail.waiting import run_blocking
 if TYPE_CHECKING:
     import asyncio
 
-    from handrail.adapters.settlement import SettledCall
+    from handrail.adapters.settlement import OpenQuestion, SettledCall, Waiting
+    from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+    from handrail.prompt import Approver
+    from handrail.runtime import EffectLedger
+else:
+    __getattr__ = lazy_exports(__name__, {".settlement": "OpenQuestion Waiting"})
+
+__all__ = ["Answered", "OpenQuestion", "ToolExecutor", "Waiting"]
 
 T = TypeVar("T")
 
-_EXPECTED: Mapping[str, tuple[tuple[type[object], ...], str]] = {
-    "effect_ledger": ((EffectLedger,), "an EffectLedger: EffectLedger(store), or None"),
-    "deadline": ((Deadline, NoneType), "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
-    "heartbeat": ((Heartbeat, NoneType), "a Heartbeat, or None"),
-    "run_context": ((RunContext, NoneType), "a RunContext, or None"),
-    "budget_tracker": ((BudgetTracker, NoneType), "a BudgetTracker: BudgetTracker(budget), or None"),
+_EXPECTED: Mapping[str, tuple[str, str]] = {
+    "effect_ledger": ("EffectLedger", "an EffectLedger: EffectLedger(store), or None"),
+    "deadline": ("Deadline", "a Deadline: Deadline.after(timedelta(minutes=5)), or None"),
+    "heartbeat": ("Heartbeat", "a Heartbeat, or None"),
+    "run_context": ("RunContext", "a RunContext, or None"),
+    "budget_tracker": ("BudgetTracker", "a BudgetTracker: BudgetTracker(budget), or None"),
 }
-"""The optional arguments of an executor, as types and as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenQuestion:
-    """A call that waits for an answer of a person.
-
-    Attributes:
-        call: the call.
-        request: what the approver was asked; `None` if the call waits for something else.
-        reason: why it was postponed, as the approver says.
-    """
-
-    call: ToolCall
-    request: ApprovalRequest | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """The answer to a reply some of whose calls wait for a person. Answered again, the reply continues with these.
-
-    Attributes:
-        messages: of the calls that have been answered, in the order asked.
-        questions: the calls that wait, in the order asked; at least one.
-        prompt_changed: whether `executor.text` or `executor.tools` have changed meanwhile.
-    """
-
-    messages: tuple[ToolMessage, ...]
-    questions: tuple[OpenQuestion, ...]
-    prompt_changed: bool = False
+"""The optional arguments of an executor: their classes in `handrail.runtime`, which are loaded with the first such
+argument, and what is expected as text."""
 
 
 class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attribute
@@ -163,12 +140,13 @@ class ToolExecutor:
         check_argument("ToolExecutor", "session", session, Session, "a Session")
         expected = "what Prompt.render returned, or None"
         check_argument("ToolExecutor", "rendered_prompt", rendered_prompt, (RenderedPrompt, NoneType), expected)
+        ledger = effect_ledger if effect_ledger or session.store is None else session_ledger(session, clock=clock)
         self.environment: Environment = Environment.begin(
             prompt,
             PromptRendering(prompt, session.unbound, rendered_prompt),
             session,
             adapter=adapter,
-            effect_ledger=session_ledger(session, clock=clock) if effect_ledger is None else effect_ledger,
+            own_ledger=ledger,
             deadline=deadline,
             heartbeat=heartbeat,
             run_context=run_context,
@@ -180,12 +158,10 @@ class ToolExecutor:
             from handrail.adapters.hooks import feedback_hook  # noqa: PLC0415
 
             self.environment = replace(self.environment, feedback=feedback_hook(self.environment))
-        for name, (kinds, expected) in _EXPECTED.items():
-            check_argument("ToolExecutor", name, getattr(self.environment, name), kinds, expected)
-        check_approver("ToolExecutor", approver)
+        _check_options((effect_ledger, deadline, heartbeat, run_context, budget_tracker), approver)
         for tool, _ in prompt.template.placed_tools():  # also those of closed sections
             session.call_masking.add(tool.name, tool.masking)
-            check_tool(tool, session, self.environment.effect_ledger)
+            check_tool(tool, self.environment)
         rendered = self.environment.rendered_prompt
         offered = {tool.name for tool in rendered.tools}.union(*(section.tools for section in rendered.sections))
         check_bound(prompt.template, offered, self.environment.resources)
@@ -541,7 +517,18 @@ def _run_here(make: _Make[T], call: ToolCall, reply: str | None, environment: En
     return run_to_completion(make(call, reply, environment, BLOCKING))
 
 
+def _check_options(options: tuple[object, ...], approver: object) -> None:
+    for value, (name, (kind, expected)) in zip(options, _EXPECTED.items(), strict=True):
+        check_argument("ToolExecutor", name, value, getattr(runtime, kind) if value else NoneType, expected)
+    if approver is not None:
+        from handrail.prompt.policies.policy import check_approver  # noqa: PLC0415
+
+        check_approver("ToolExecutor", approver)
+
+
 def _message(call: ToolCall, outcome: ToolMessage | CallPostponed) -> ToolMessage:
+    from handrail.runtime.approval import pending_message  # noqa: PLC0415
+
     return outcome if isinstance(outcome, ToolMessage) else pending_message(call, outcome)
 
 
@@ -549,14 +536,17 @@ def _answered(
     calls: Sequence[ToolCall], outcomes: Sequence[ToolMessage | CallPostponed], *, prompt_changed: bool
 ) -> Answered | Waiting:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
+    if len(messages) == len(outcomes):
+        return Answered.of(messages, prompt_changed=prompt_changed)
+    from handrail.adapters.settlement import OpenQuestion, Waiting  # noqa: PLC0415
+    from handrail.prompt import ApprovalRequest  # noqa: PLC0415
+
     questions = tuple(
         OpenQuestion(call, outcome.question if isinstance(outcome.question, ApprovalRequest) else None, str(outcome))
         for call, outcome in zip(calls, outcomes, strict=True)
         if isinstance(outcome, CallPostponed)
     )
-    if questions:
-        return Waiting(messages, questions, prompt_changed)
-    return Answered.of(messages, prompt_changed=prompt_changed)
+    return Waiting(messages, questions, prompt_changed)
 
 
 async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]]) -> list[BaseException]:
@@ -569,8 +559,7 @@ async def _errors_of(tasks: Sequence[asyncio.Future[ToolMessage | CallPostponed]
         done, pending = await wait(pending, return_when=FIRST_EXCEPTION)
         if any(task.cancelled() or ((error := task.exception()) and not mistakes_in(error)) for task in done):
             break
-    ended = [task for task in tasks if task.done() and not task.cancelled()]
-    return [error for task in ended if (error := task.exception()) is not None]
+    return [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception()) is not None]
 
 
 _TEXT: type[object] = str

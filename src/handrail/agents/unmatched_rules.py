@@ -29,7 +29,8 @@ from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError
 from handrail.prompt.disclosure import SECTION_REQUESTS
-from handrail.runtime.long_results import READER, result_reader
+from handrail.runtime.calls import READER
+from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
 from handrail.serde.document import join_names
 from handrail.serde.formatting import enumerated, nearest, shorten

@@ -14,17 +14,7 @@ from handrail.errors import PromptRenderError, PromptValidationError, Visibility
 from handrail.lazy_exports import lazy_exports
 from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import Effect, External
-from handrail.prompt.idempotency import IdempotencyConfig
-from handrail.prompt.policies.policy import (
-    Approval,
-    ApprovalRequest,
-    Approver,
-    MayBlock,
-    PolicyDecision,
-    PolicyQuestion,
-    ToolPolicy,
-)
+from handrail.prompt.effect import Effect
 from handrail.prompt.prompt import Prompt, RenderedPrompt
 from handrail.prompt.section import MarkdownSection, Section, ToolsSection
 from handrail.prompt.template import PromptTemplate
@@ -45,8 +35,18 @@ if TYPE_CHECKING:
         FeedbackTrigger,
         FilesExist,
     )
+    from handrail.prompt.idempotency import External, IdempotencyConfig
     from handrail.prompt.known_files import FileShown, TextReplaced
     from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
+    from handrail.prompt.policies.policy import (
+        Approval,
+        ApprovalRequest,
+        Approver,
+        MayBlock,
+        PolicyDecision,
+        PolicyQuestion,
+        ToolPolicy,
+    )
     from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
     from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
     from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
@@ -57,8 +57,10 @@ else:
             "function_tools": "FunctionTool tool",
             "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
             "FeedbackProvider FeedbackTrigger FilesExist",
+            "idempotency": "External IdempotencyConfig",
             "known_files": "FileShown TextReplaced",
             "overrides": "OverridesReport PromptText template_texts",
+            "policies.policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion ToolPolicy",
             "policies.read_before_write": "ReadBeforeWritePolicy",
             "policies.sequential_dependency": "SequentialDependencyPolicy",
             "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",

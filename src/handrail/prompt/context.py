@@ -12,16 +12,16 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.resources.context import BoundCallScope
-from handrail.session import DatabaseConnection, Session
-from handrail.session.bound_session import bound_session
+from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.transaction import Transaction, view_for_call
 
 if TYPE_CHECKING:
     from handrail.filesystem import Filesystem
+    from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+    from handrail.session import DatabaseConnection
 
 
 # Properties in these protocols, and not attributes, which would have to be assignable; implementations such as `Tool`
@@ -276,6 +276,8 @@ class ToolContext:
         if session is None:
             session, transaction = self._environment.session, self._transaction
             if transaction is not None:
+                from handrail.session.bound_session import bound_session  # noqa: PLC0415
+
                 session = bound_session(session, transaction)
             self._bound_session = session
         return session
@@ -324,6 +326,8 @@ class ToolContext:
     def budget_tracker(self) -> BudgetTracker | None:
         """The bound `BudgetTracker`, or else that of the run, if there is one."""
         # A bound tracker counts for one prompt only, so it precedes the tracker that the whole run shares.
+        from handrail.limits import BudgetTracker  # noqa: PLC0415
+
         return self._resources.get(BudgetTracker, self._environment.budget_tracker)
 
     def beat(self) -> None:
@@ -359,7 +363,11 @@ def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
 
 def resource_for_call(resource: object, call: Transaction) -> object:
     """A resource as a call gets it: a view that is bound to the call, or the resource itself if it has none."""
-    return bound_session(resource, call) if isinstance(resource, Session) else view_for_call(resource, call)
+    if not isinstance(resource, Session):
+        return view_for_call(resource, call)
+    from handrail.session.bound_session import bound_session  # noqa: PLC0415
+
+    return bound_session(resource, call)
 
 
 class _NoRun:

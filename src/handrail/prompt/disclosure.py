@@ -25,24 +25,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handrail.errors import ToolValidationError, VisibilityExpansionRequired
 from handrail.prompt.context import ToolContext
-from handrail.prompt.prompt import (
-    Prompt,
-    RenderedPrompt,
-    SectionTools,
-    SummarizedSection,
-    closed_above,
-    section_hint,
-    with_ancestors,
-)
+from handrail.prompt.prompt import SectionTools, closed_above, section_hint, with_ancestors
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as
 from handrail.session.call_ref import CallRef
+
+if TYPE_CHECKING:
+    from handrail.prompt.prompt import Prompt, RenderedPrompt, SummarizedSection
 
 MAX_SECTION_PATHS = 100
 """The most sections that one call opens or closes."""

@@ -17,17 +17,34 @@ A default that is made up for each call counts as `None` in keys and hashes if t
 
 Where the parameters have secrets (`handrail.serde.is_secret`), every hash is an HMAC with the random key of the store,
 over the values of the secrets: a reader of the store can neither guess a secret nor look for it in another store.
+
+`External` declares which failures prove that an external effect did not happen, and how the others are treated:
+
+    @tool(effect=External(not_applied_on=(httpx.ConnectError,), on_orphan="reconcile", reconcile=ask_the_bank))
+    def pay(order: str) -> Receipt: ...
+
+`effect="external"` means `External()`. The documents' `Tool.reconcile`, and `on_orphan` and `lease` of an
+`IdempotencyConfig`, are short forms for the same fields: `handrail.prompt.tool_declaration` combines them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, cast, get_args
+from functools import lru_cache, partial
+from typing import Any, Literal, NamedTuple, Never, cast, get_args
 
-from handrail.errors import DumpError, InvalidReturnError, ModelVisibleError, PromptValidationError, ToolValidationError
+from handrail.errors import (
+    DumpError,
+    HandrailError,
+    InvalidReturnError,
+    ModelVisibleError,
+    PromptValidationError,
+    RunAbortedError,
+    ToolValidationError,
+)
+from handrail.prompt.effect import DAY, MINUTE, ApplyEffect, Effect, Reconcile
 from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of
 from handrail.serde.annotations import is_record
@@ -47,12 +64,6 @@ OnBusy = Literal["wait", "reject"]
 OnOtherArguments = Literal["replay", "refuse"]
 """What a call does whose key has a result of other arguments: it is answered with that result, or refused."""
 
-DAY = timedelta(hours=24)
-"""The default time for which a result is replayed."""
-
-MINUTE = timedelta(minutes=1)
-"""The default lease of a claim."""
-
 _OWN = "IdempotencyConfig"
 # Added to the time of the store, which must stay below the year 9999 of `datetime`.
 _LONGEST = timedelta(days=36_500)
@@ -62,6 +73,20 @@ _KEY_DIGITS = 12
 _LONGEST_KEY = 512
 _KEY_PART = f"a string of 1 to {_LONGEST_KEY} characters"
 _SLOT = "call"
+
+
+OnRepeat = Literal["refuse", "allow"]
+"""How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
+
+_TOO_BROAD = (BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup)
+"""Exceptions that may be raised before or after an effect, so that they prove nothing."""
+
+_OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
+"""Bases of the exceptions that the runtime raises in a call, whatever the handler has done; besides
+`RunAbortedError` and its subclasses."""
+
+_NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
+"""The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
 
 
 class EffectKey(NamedTuple):
@@ -322,8 +347,11 @@ def _digest(caller: str, params: object, hash_key: bytes | None) -> str:
         ) from error
 
 
-def _refuse(fault: str, owner: str = _OWN) -> None:
+def _refuse(fault: str, owner: str = _OWN) -> Never:
     raise PromptValidationError(f"{owner}: {fault}")
+
+
+_reject = partial(_refuse, owner="External")
 
 
 def check_setting(owner: str, name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -377,3 +405,146 @@ def _fault_of_part(part: str) -> str:
     except UnicodeEncodeError:
         return "text that is not valid Unicode"
     return "text with a zero character" if "\0" in part else ""  # PostgreSQL cannot store one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class External:
+    """The declaration of an external effect.
+
+    An effect was certainly *not applied* if the handler was not entered; if it returned `ToolResult.error(...)`; and if
+    it raised `ToolValidationError`, `EffectNotApplied`, control flow of Handrail or PydanticAI, or a type in
+    `not_applied_on`. After anything else the effect is *unknown*: it may have happened.
+
+    Attributes:
+        not_applied_on: types of exceptions that prove that nothing happened, such as a refused connection. Every member
+            of an exception group must match. Types that prove nothing are refused: `Exception`, `OSError`,
+            `TimeoutError` and their bases; `HandrailError`, `ModelVisibleError`, and `RunAbortedError` with its
+            subclasses.
+        on_orphan: what the next call of an effect does that is unknown, or whose owner's lease has expired.
+        reconcile: determines whether the effect happened, bounded as the handler is; without it,
+            `on_orphan="reconcile"` is refused, and with it `on_orphan="retry"`, which never asks it.
+        reconcile_proves_absence: whether `None` of the reconciler counts also right after an answer was lost: the other
+            side knows every request that was sent, or refuses one that arrives later. Otherwise the effect stays
+            unknown until the reconciler is asked again.
+        apply: writes what belongs to an effect that has happened, once for each effect, however its result was found:
+            by the handler, from the ledger, by the reconciler or by a person. It is committed with the call, bounded as
+            the handler is, and repeated by the next call of the effect if it fails. Session and ledger must be in one
+            store.
+        repeat_unknown: for calls without a declared key: how a call with equal arguments under another id is treated
+            while the effect is unknown. `"allow"` is refused for a tool with a key.
+        accept_late_result: whether a handler that learns what happened after its lease has expired, or after its
+            timeout, settles its effect, if no other owner has claimed or settled it since.
+        lease: how long a claim is valid without a renewal; the ledger renews it.
+
+    Raises:
+        PromptValidationError: a value is out of its range, or two contradict each other.
+    """
+
+    not_applied_on: tuple[type[Exception], ...] = ()
+    on_orphan: OnOrphan = _NOT_GIVEN
+    reconcile: Reconcile[Any, Any] | None = None
+    reconcile_proves_absence: bool = False
+    apply: ApplyEffect[Any, Any] | None = None
+    repeat_unknown: OnRepeat = "refuse"
+    accept_late_result: bool = False
+    lease: timedelta = MINUTE
+
+    def __post_init__(self) -> None:
+        _check_types(self.not_applied_on)
+        object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
+        check_setting("External", "on_orphan", self.on_orphan, get_args(OnOrphan))
+        check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
+        if self.on_orphan == "retry" and self.reconcile is not None:
+            _reject(never_asked())
+        for name in ("reconcile_proves_absence", "accept_late_result"):
+            if not isinstance(getattr(self, name), bool):
+                _reject(f"{name} is {getattr(self, name)!r}; it must be True or False.")
+        check_span("External", "lease", self.lease, "It is how long a claim is valid without a renewal.")
+
+    def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
+        """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
+
+        Raises:
+            PromptValidationError: a field is set in both places, with different values, or two contradict each other.
+        """
+        given = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
+        on_orphan = None if config is None else config.on_orphan
+        lease = MINUTE if config is None else config.lease
+        self._check_agreement("on_orphan", given, None, on_orphan)
+        self._check_agreement("lease", self.lease, MINUTE, lease)
+        self._check_agreement("reconcile", self.reconcile, None, reconcile)
+        if self.repeat_unknown == "allow" and config is not None and config.has_key:
+            _reject(
+                "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
+                "same effect. Leave one of the two out."
+            )
+        reconcile = self.reconcile or reconcile
+        if self.reconcile_proves_absence and reconcile is None:
+            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
+        return replace(
+            self,
+            on_orphan=given or on_orphan or self.on_orphan,
+            lease=lease if self.lease == MINUTE else self.lease,
+            reconcile=reconcile,
+        )
+
+    def _check_agreement(self, name: str, said: object, default: object, short: object) -> None:
+        # A value that equals the default counts as not given, because a dataclass does not record which fields were
+        # given.
+        if default not in (said, short) and said != short:
+            _reject(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; set it in one place.")
+
+
+def _check_types(kinds: object) -> None:
+    if not isinstance(kinds, tuple | list):
+        _reject(f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).")
+    for kind in cast("tuple[object, ...]", kinds):
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            _reject(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
+        # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
+        # sent.
+        if kind in _TOO_BROAD:
+            _reject(
+                f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
+                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
+            )
+        # The two bases are compared by equality, because programs derive their own exceptions from them.
+        # `RunAbortedError` is compared with its subclasses: each of them can end a handler after the effect.
+        if kind in _OF_THE_RUNTIME or issubclass(kind, RunAbortedError):
+            _reject(
+                f"not_applied_on has {kind.__name__}, which Handrail itself raises when a deadline passes, a lease is "
+                "lost or a run ends, also after the effect has happened. Name exceptions of your own, or raise "
+                "EffectNotApplied."
+            )
+
+
+def _shown(value: object) -> str:
+    name = getattr(value, "__qualname__", None)
+    return name if isinstance(name, str) else repr(value)
+
+
+def never_asked(*, by_default: bool = False) -> str:
+    """The fault of a reconciler beside `on_orphan="retry"`."""
+    default = ", which is the default with effect='state'," if by_default else ""
+    return (
+        f"reconcile is never asked with on_orphan='retry'{default} because the handler is run again; write "
+        "on_orphan='reconcile', or leave reconcile out."
+    )
+
+
+def effect_hints(effect: Effect, *, declares_effect: bool, idempotency: IdempotencyConfig | None) -> tuple[str, ...]:
+    """Likely mistakes in the declaration of an effect, as sentences for `handrail check`."""
+    if idempotency is None or not idempotency.has_key or effect != "state":
+        return ()
+    hints: list[str] = []
+    if not declares_effect:
+        hints.append(
+            "it has an idempotency key and does not declare its effect: write effect='external' if its calls act "
+            "outside, or effect='state' if all their changes are rolled back"
+        )
+    if idempotency.strategy == "auto":
+        hints.append(
+            "its key is computed from all arguments, so a change that is made, reverted and requested again is "
+            "answered from the ledger and not made. A state call does not need a key to run once"
+        )
+    return tuple(hints)

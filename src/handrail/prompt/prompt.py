@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.prompt.policies.policy import ToolPolicy
 from handrail.prompt.section import ToolsSection, section_registry
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
@@ -37,6 +36,7 @@ from handrail.serde.formatting import enumerated, nearest, shorten
 
 if TYPE_CHECKING:
     from handrail.prompt.overrides import OverridesReport
+    from handrail.prompt.policies.policy import ToolPolicy
 
 _LONGEST_LIST = 400
 """Bytes of the names of tools, and of sections, in one sentence."""

@@ -18,12 +18,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.policies.policy import ToolPolicy, check_policy
+from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, is_async
 from handrail.prompt.tool_definition import Tool
+from handrail.prompt.tool_result import ToolResult
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import dump
+
+if TYPE_CHECKING:
+    from handrail.prompt.policies.policy import ToolPolicy
 
 ParamsT = TypeVar("ParamsT", default=None)
 
@@ -205,6 +209,33 @@ class Section(Generic[ParamsT]):
                 section_path=(self.key,),
                 dataclass=self.params_type,
             )
+
+
+def check_policy(policy: object) -> ToolPolicy:
+    """The policy, if it is one.
+
+    Raises:
+        PromptValidationError: it has no name, or lacks a method, or has one with a wrong signature.
+    """
+    kind = type(policy).__name__
+    name = getattr(policy, "name", None)
+    # A class may have all three attributes, but its `check` would take the tool as `self`.
+    if isinstance(policy, type) or not isinstance(name, str) or not name.strip():
+        raise PromptValidationError(
+            f"{policy!r} is not a policy, because it has no name: a policy is an object with a `name` (a string), "
+            "`check(tool, params, *, context)` and `on_result(tool, params, result, *, context)`."
+        )
+    for method, positional in (("check", (Tool, Any)), ("on_result", (Tool, Any, ToolResult))):
+        function = getattr(policy, method, None)
+        if not callable(function):
+            raise PromptValidationError(f"policy {name} ({kind}) has no method {method}; see ToolPolicy.")
+        fault = calling_fault(function, positional, {"context": ToolContext})
+        # Nothing awaits a policy, so its coroutine would be taken for a decision that is invalid.
+        if fault is None and is_async(function):
+            fault = "is asynchronous, but policies are synchronous; await in the handler"
+        if fault is not None:
+            raise PromptValidationError(f"policy {name} ({kind}): {method} {fault}. See ToolPolicy.")
+    return cast("ToolPolicy", policy)  # checked above
 
 
 def section_registry(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:

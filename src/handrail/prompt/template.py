@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_args, get_
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.policies.policy import ChecksScope, ChecksTools, NeedsResources, ToolPolicy, check_policy
-from handrail.prompt.section import Section, section_registry
+from handrail.prompt.section import Section, check_policy, section_registry
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
@@ -28,7 +27,10 @@ from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import type_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from handrail.prompt.hooks import CompletionCheck, CompletionChecker, CompletionFunction, FeedbackProvider
+    from handrail.prompt.policies.policy import ToolPolicy
 
 PlacedTool = tuple[Tool[Any, Any], tuple[str, ...]]
 """A tool, and the path of its section."""
@@ -87,7 +89,7 @@ def check_bound(template: PromptTemplate[Any], offered: Container[str], bound: C
 def unbound_resources(template: PromptTemplate[Any], bound: Container[object]) -> Iterator[tuple[str, type[Any], str]]:
     """The types that must be bound and are not, each after the name of a tool that needs it, and before the reason."""
     for placed in template.placed_sections():
-        judges = [policy for policy in placed.policies if isinstance(policy, NeedsResources)]
+        judges: list[Any] = [policy for policy in placed.policies if hasattr(policy, "needs")]
         for tool in placed.section.tools:
             needs = [(each.kind, each.origin) for each in tool.injected if each.must_be_bound]
             needs += [(kind, f"the policy {policy.name} needs it") for policy in judges for kind in policy.needs(tool)]
@@ -388,10 +390,9 @@ def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_p
 
 def _check_tools_of_policies(placed: PlacedSection) -> None:
     for policy in placed.policies:
-        if not isinstance(policy, ChecksTools):
-            continue
+        fault_of_tool: Callable[[Tool[Any, Any]], str | None] = getattr(policy, "fault_of_tool", lambda _: None)
         for tool in placed.section.tools:
-            fault = policy.fault_of_tool(tool)
+            fault = fault_of_tool(tool)
             if fault is not None:
                 raise PromptValidationError(
                     f"policy {policy.name} cannot judge its calls: {fault}",
@@ -402,6 +403,7 @@ def _check_tools_of_policies(placed: PlacedSection) -> None:
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:
-    fault = policy.scope_fault(tool_names) if isinstance(policy, ChecksScope) else None
+    scope_fault: Callable[[frozenset[str]], str | None] = getattr(policy, "scope_fault", lambda _: None)
+    fault = scope_fault(tool_names)
     if fault is not None:
         raise PromptValidationError(f"policy {policy.name}: {fault}", section_path=path)

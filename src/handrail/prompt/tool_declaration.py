@@ -9,17 +9,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, NoReturn, cast, get_origin
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_args, get_origin
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
-from handrail.prompt.effect import DeclaredEffect, Effect, External, Reconcile
-from handrail.prompt.idempotency import IdempotencyConfig
+from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
 from handrail.prompt.signature import HandlerContract, apply_fault, handler_fault, reconcile_fault
 from handrail.prompt.tool_result import check_value
 from handrail.prompt.type_parameters import annotation_name
+from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
 from handrail.serde.json_values import escape_surrogates
+
+if TYPE_CHECKING:
+    from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
+
+_log = redacted_logger("handrail.prompt")
 
 # What the APIs of OpenAI and Anthropic take.
 _NAME: Final = r"[A-Za-z0-9_-]{1,64}"
@@ -105,6 +111,72 @@ class Arguments:
 
 def _fields_of(arguments: object) -> Sequence[Any]:
     return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
+
+
+class DeclaredEffect(NamedTuple):
+    """The effect declared by a tool; the names are those of the fields of `Tool`.
+
+    Attributes:
+        effect: what a call does to the world.
+        declares_effect: whether that was given.
+        external: the declaration of an external effect; `None` for any other effect.
+        on_orphan: what the next call of an effect does that may have happened.
+        reconcile: determines whether an effect happened.
+        apply: writes what belongs to an effect that has happened.
+    """
+
+    effect: Effect
+    declares_effect: bool
+    external: External | None
+    on_orphan: OnOrphan
+    reconcile: Reconcile[Any, Any] | None
+    apply: ApplyEffect[Any, Any] | None
+
+    @classmethod
+    def plain(cls, effect: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
+        """That of a tool that has no effect outside and no key; `effect` is `None` if it was not given."""
+        return cls(_own_word(effect or "state"), effect is not None, None, _default_on_orphan(effect), reconcile, None)
+
+
+def _own_word(word: object) -> Effect:
+    """The word for an effect as a new object: `GivenEffect.of_copy` distinguishes it from an equal string."""
+    return cast("Effect", "".join(cast("str", word)))
+
+
+def _default_on_orphan(effect: object) -> OnOrphan:
+    """How an orphaned effect is treated where nothing else is declared; `effect` is what was given.
+
+    For a tool that declares that it changes only state, it has certainly not happened: its writes were rolled back. A
+    tool that declares nothing may act outside, so its orphans are not retried.
+    """
+    return "retry" if effect == "state" else "unknown"
+
+
+class GivenEffect(NamedTuple):
+    """The arguments of a tool for its effect, and their result; passed to copies of the tool.
+
+    Attributes:
+        effect: `effect` as it was given; `None` if it was not.
+        reconcile: `reconcile` as it was given.
+        settled: the result of the two.
+    """
+
+    effect: object
+    reconcile: Reconcile[Any, Any] | None
+    settled: DeclaredEffect
+
+    def of_copy(
+        self, effect: object, reconcile: Reconcile[Any, Any] | None
+    ) -> tuple[object, Reconcile[Any, Any] | None]:
+        """The arguments of a copy of the tool with these field values: the same, unless one was replaced.
+
+        The string in a field that was not replaced is the same object as in `settled`: see `_own_word`. A given
+        string is another object, so `replace(tool, effect="external")` means only `"external"`.
+        """
+        # By identity: `replace` passes the settled `reconcile`, which may come from an `External`. Taken as a short
+        # form, it would contradict another `External` that is given to the copy.
+        same = reconcile is self.settled.reconcile
+        return self.effect if effect is self.settled.effect else effect, self.reconcile if same else reconcile
 
 
 class Declaration(NamedTuple):
@@ -198,9 +270,11 @@ class Declaration(NamedTuple):
 
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
         """Combine the fields of `Tool` that declare the effect."""
+        if effect in (None, "read", "state") and idempotency is None:  # as of most tools
+            return DeclaredEffect.plain(effect, reconcile)
         try:
             # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
-            return DeclaredEffect.of(self.name, effect, idempotency, reconcile)
+            return _settled_effect(self.name, effect, idempotency, reconcile)
         except PromptValidationError as error:
             self.refuse(str(error), cause=error)
 
@@ -294,3 +368,44 @@ def _check_description(declaration: Declaration, what: str, text: object) -> Non
 
 def _instance_of(kind: object) -> str:
     return "None" if kind is None else f"an instance of {annotation_name(kind)}"
+
+
+def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
+    """Combine the fields of a tool; `effect` is `None` if it was not given.
+
+    For a tool with a key and no declared effect, a warning is logged once: it may have external effects.
+
+    Raises:
+        PromptValidationError: a field has a wrong type, or two contradict each other.
+    """
+    from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
+
+    said = effect if isinstance(effect, External) else None
+    word = "external" if isinstance(effect, External) else effect or "state"
+    if not isinstance(word, str) or word not in get_args(Effect):
+        words = ", ".join(map(repr, get_args(Effect)))
+        raise PromptValidationError(f"effect is {effect!r}; it must be one of {words}, or External(...).")
+    if config is not None and not isinstance(config, IdempotencyConfig):
+        raise PromptValidationError(f"idempotency is {config!r}; write idempotency=True, or IdempotencyConfig(...).")
+    if word == "external":
+        # For other effects the short forms are used unchanged.
+        said = (said or External()).with_short_forms(config, reconcile)
+        reconcile = said.reconcile
+    own = None if config is None else config.on_orphan
+    # A config with its own `on_orphan` states what an orphan means; the effect would only have given its default.
+    if effect is None and config is not None and own is None and config.has_key:
+        _warn_of_silence(tool)
+    on_orphan = said.on_orphan if said is not None else own or _default_on_orphan(effect)
+    if reconcile is not None and config is not None and on_orphan == "retry":
+        raise PromptValidationError(never_asked(by_default=own is None))
+    apply = None if said is None else said.apply
+    return DeclaredEffect(_own_word(word), effect is not None, said, on_orphan, reconcile, apply)
+
+
+@lru_cache(maxsize=1024)
+def _warn_of_silence(tool: str) -> None:
+    _log.warning(
+        "tool %s has an idempotency key and does not declare its effect; write effect='external' if its calls act "
+        "outside, or effect='state' if all their changes are rolled back",
+        tool,
+    )

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.effect import ApplyEffect, Effect, External, GivenEffect, Reconcile
-from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
+from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
 from handrail.prompt.signature import handler_types, is_async
-from handrail.prompt.tool_declaration import Declaration, NoParams
+from handrail.prompt.tool_declaration import Declaration, GivenEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
 from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
@@ -28,6 +27,7 @@ from handrail.serde.json_values import stated_arguments
 
 if TYPE_CHECKING:
     from handrail.prompt.function_signature import InjectedParameter
+    from handrail.prompt.idempotency import External, IdempotencyConfig, OnOrphan
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -226,6 +226,8 @@ class Tool(Generic[P, R]):
         set_field(self, "value_codec", declaration.value_codec())
         declared = cast("IdempotencyConfig | bool | None", self.idempotency)
         if isinstance(declared, bool):
+            from handrail.prompt.idempotency import IdempotencyConfig  # noqa: PLC0415
+
             set_field(self, "idempotency", IdempotencyConfig() if declared else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
         self.settle_effect(declaration)

@@ -14,20 +14,22 @@ from handrail.errors import (
 )
 from handrail.events import Dispatcher
 from handrail.lazy_exports import lazy_exports
-from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
-from handrail.prompt import IdempotencyConfig
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
-from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
 from handrail.session.call_ref import ToolCall
 from handrail.transaction import Transaction
 
 if TYPE_CHECKING:
+    from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
+    from handrail.prompt import IdempotencyConfig
     from handrail.runtime.call_events import EffectApplied, EffectAwaited, EffectUnsettled, ToolRaised
+    from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.runtime.ledger.tool_effect import ToolEffect
 else:
-    _EVENTS = "EffectApplied EffectAwaited EffectUnsettled ToolRaised"
-    __getattr__ = lazy_exports(__name__, {"call_events": _EVENTS, "ledger.tool_effect": "ToolEffect"})
+    _LIMITS = {".limits": "Budget BudgetTracker Deadline Heartbeat RunContext TokenUsage"}
+    _EVENTS = {"call_events": "EffectApplied EffectAwaited EffectUnsettled ToolRaised"}
+    _LEDGER = {"ledger.ledger": "EffectLedger", "ledger.tool_effect": "ToolEffect"}
+    __getattr__ = lazy_exports(__name__, {**_LIMITS, **_EVENTS, **_LEDGER, ".prompt.idempotency": "IdempotencyConfig"})
 
 __all__ = [
     "Budget",

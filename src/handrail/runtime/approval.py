@@ -27,10 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from handrail.errors import (
-    CallIdReusedError,
     CallPostponed,
     DeadlineExceededError,
     InvalidReturnError,
@@ -40,29 +39,23 @@ from handrail.errors import (
 )
 from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
-from handrail.prompt import (
-    Approval,
-    ApprovalRequest,
-    Approver,
-    PolicyDecision,
-    PolicyQuestion,
-    Tool,
-    ToolContext,
-    ToolPolicy,
-    ToolResult,
-)
+from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, PolicyQuestion, ToolPolicy, ToolResult
 from handrail.prompt.signature import is_async
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.call import CallState
-from handrail.runtime.calls import Step, ToolMessage
+from handrail.runtime.calls import ToolMessage
 from handrail.runtime.claim_step import has_started
 from handrail.runtime.execution import ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, Denial, describe_error
 from handrail.session.call_ref import ToolCall
 
+if TYPE_CHECKING:
+    from handrail.prompt import Approver, Tool, ToolContext
+
 _log = redacted_logger("handrail.runtime")
 
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
+
 
 ByPolicy = Callable[[ToolPolicy, Callable[[], PolicyDecision]], Awaitable[PolicyDecision]]
 """Calls a method of a policy, off the event loop if that may block it."""
@@ -232,12 +225,3 @@ def invalid_answer(function: str, tool: Tool[Any, Any], returned: object, expect
     """The error for a function of the program that returned something else than it must."""
     drop_unawaited(returned)
     return InvalidReturnError(function=function, tool=tool.name, returned=returned, expected=expected)
-
-
-def is_unrecorded(run: CallState, raised: BaseException) -> bool:
-    """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
-    if isinstance(raised, CallPostponed | CallIdReusedError):
-        return True
-    # Nothing of it has run by then, so that it was interrupted is not its outcome.
-    is_held_back = run.refused_at is Step.TURN and run.environment.is_held_back(run.reply, run.reply_end)
-    return not isinstance(raised, Exception) and (run.open_question is not None or is_held_back)

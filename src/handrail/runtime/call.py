@@ -6,14 +6,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
-from handrail.errors import DeadlineExceededError, RecordingError, ToolValidationError
+from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
 from handrail.interrupts import allow_interrupts
-from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolPolicy, ToolResult
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.policies.policy import policy_may_block
 from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
 from handrail.resources.context import CallScope
 from handrail.runtime.call_turn import CallTurn
@@ -27,10 +26,12 @@ from handrail.runtime.masked_records import masked_record, masked_result, secret
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.persistence.protocol import SessionHeld
-from handrail.taint.state import Provenance, shown_arguments, taint
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls
+
+if TYPE_CHECKING:
+    from handrail.prompt import ApprovalRequest, ToolPolicy
+    from handrail.session.persistence.protocol import SessionHeld
 
 T = TypeVar("T")
 
@@ -155,14 +156,16 @@ class CallState:
             SessionError: it cannot be recorded, so the message must not leave.
         """
         tool, environment = self.tool, self.environment
-        if tool is None or not self.plan.is_untrusted or self.taint_place is not None:
+        if tool is None or self.plan.taints is None or self.taint_place is not None:
             return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
+        from handrail.taint.state import Provenance, shown_arguments, taint  # noqa: PLC0415
+
         arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
         provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
         # Without a reply, and inside of another call, several calls may have one name.
         is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
         after = None if is_one else len(environment.session[ToolInvoked])
-        self.taint_place = taint(environment.taints, provenance, after=after)
+        self.taint_place = taint(self.plan.taints, provenance, after=after)
 
     def end_run(self, error: BaseException | None, *, is_final: bool = True) -> None:
         """Have the run end with an exception, once the call is recorded; or not, with `None`.
@@ -246,6 +249,8 @@ class CallState:
         """Call a method of a policy; off the event loop if that may block it."""
         if self.mode.inline:
             return allow_interrupts(act)
+        from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
+
         tool, session = self.tool, self.environment.session
         if tool is None or not policy_may_block(policy, tool, session):
             return act()
@@ -291,6 +296,14 @@ class CallState:
         """The end of the run; `what` says how far the call came. See `handrail.runtime.failures`."""
         session_id, tool = self.environment.session.session_id, self.call.name
         return RecordingError(f"{tool} {what}", error, session_id=session_id, tool=tool)
+
+    def is_unrecorded(self, raised: BaseException) -> bool:
+        """Whether a call that raises has no record: it is still open, or its identity belongs to another call."""
+        if isinstance(raised, CallPostponed | CallIdReusedError):
+            return True
+        # Nothing of it has run by then, so that it was interrupted is not its outcome.
+        is_held_back = self.refused_at is Step.TURN and self.environment.is_held_back(self.reply, self.reply_end)
+        return not isinstance(raised, Exception) and (self.open_question is not None or is_held_back)
 
     def begin(self, tool: Tool[Any, Any], claim: Claim) -> Transaction:
         """Step 8: the transaction of this call, to be entered; a savepoint for a nested call.

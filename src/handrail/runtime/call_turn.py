@@ -14,18 +14,21 @@ an agent used as a tool does, or inside one that has called an agent in a stored
 from __future__ import annotations
 
 from collections.abc import Generator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from handrail.errors import DeadlineExceededError, TransactionClosedError, TurnConflictError
-from handrail.limits import Deadline, seconds_left
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.transaction import Transaction, current
 from handrail.turns import Ticket, Turn, draw_ticket
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from handrail.limits import Deadline
 
 _JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
 """The ticket of the call that policies or an approver are judging in this context. A call that they make is nested in
@@ -128,6 +131,6 @@ class CallTurn:
 async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:
     try:
         if waiter is not None:
-            await mode.wait(waiter, seconds=seconds_left(deadline))
+            await mode.wait(waiter, seconds=None if deadline is None else deadline.remaining().total_seconds())
     except ExecutionTimeoutError:
         raise DeadlineExceededError("the deadline passed while the call waited for its turn; it was not run") from None

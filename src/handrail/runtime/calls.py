@@ -25,14 +25,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum, auto
-from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from pydantic_core import from_json, to_json
 
 from handrail.errors import ParseError, SessionError, ToolValidationError
-from handrail.limits import RunContext
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
@@ -43,9 +41,16 @@ from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.stored_types import find_type, stored_type
-from handrail.taint.state import ContentMarks
+
+if TYPE_CHECKING:
+    from handrail.limits import RunContext
+    from handrail.taint.state import ContentMarks
 
 _log = redacted_logger("handrail.runtime")
+
+
+READER = "read_result"
+"""The name of the tool that reads what was left out of a message, unless a tool of the prompt has it."""
 
 
 class ToolMessage(NamedTuple):
@@ -177,6 +182,12 @@ def _dump_any_parts(parts: tuple[ContentPart, ...]) -> list[dict[str, str]]:
     return dump_parts(parts) if parts else []
 
 
+def _run_context(data: Mapping[str, object]) -> RunContext:
+    from handrail.limits import RunContext  # noqa: PLC0415
+
+    return parse(RunContext, data)
+
+
 class _Column(NamedTuple):
     """A value of a `ToolInvoked` in its record.
 
@@ -205,7 +216,7 @@ _COLUMNS = (
     _Column("exclude_value", "result.exclude_value_from_context"),
     _Column("parts", "result.parts", _dump_any_parts, load_parts),
     _Column("session_id", "session_id"),
-    _Column("run_context", "run_context", dump, partial(parse, RunContext)),
+    _Column("run_context", "run_context", dump, _run_context),
     _Column("at", "at", read=datetime.fromisoformat),
     _Column("reply", "reply"),
     _Column("refused_at", "refused_at", read=Step),

@@ -6,47 +6,45 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import SchemaError, SecondStoreError
-from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-from handrail.prompt import Approval, ApprovalRequest, Approver, Prompt, RenderedPrompt, Tool, ToolPolicy
+from handrail.prompt import Prompt, RenderedPrompt, Tool
 from handrail.prompt.disclosure import OpenSections, PromptRendering
 from handrail.prompt.prompt import free_name
 from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
+from handrail.runtime.calls import READER
 from handrail.runtime.execution import ASYNC, ExecutionMode
-from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.long_results import READER, CutResult, result_reader
 from handrail.serde import stored_codec
 from handrail.session import Session
-from handrail.session.bound_session import BoundSession
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.persistence.protocol import ForkedFrom
-from handrail.session.persistence.stored_types import name_late
-from handrail.store.protocol import EffectRow, LedgerStore
-from handrail.taint.state import DelimiterSecret, Tainted, TaintIndex
+from handrail.session.persistence.stored_types import loaded_type, name_late
 from handrail.transaction import InCall, Transaction
 
 if TYPE_CHECKING:
+    from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
+    from handrail.prompt import Approval, ApprovalRequest, Approver, ToolPolicy
     from handrail.runtime.calls import ToolMessage
+    from handrail.runtime.ledger.ledger import EffectLedger
+    from handrail.store.protocol import EffectRow
+    from handrail.taint.state import TaintIndex
 
 name_late(
     {
         "handrail.prompt.known_files": "handrail.files_known",
         "handrail.runtime.call_events": "handrail.effect_applied",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
+        "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",
         "handrail.taint.policy": "handrail.sanitized",
+        "handrail.taint.state": "handrail.tainted handrail.delimiter_secret",
     }
 )
 
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
-
-_USED_BY_RUNS = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
-"""The slices of a session that each run uses by itself."""
 
 # Of the process: the sessions of a store share a ledger, with its thread. By the identity of store and clock.
 _OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
@@ -57,17 +55,15 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
 
     All sessions of a store share it, with the thread that renews its claims. A session in memory has one in memory.
     """
+    from handrail.runtime.ledger.ledger import EffectLedger  # noqa: PLC0415
+    from handrail.store.protocol import LedgerStore  # noqa: PLC0415
+
     store: object = session.store
     if not isinstance(store, LedgerStore):
-        own: EffectLedger = session.attached.setdefault((EffectLedger, id(clock)), EffectLedger(clock=clock))
-        return own
+        attached, own = session.attached, (EffectLedger, id(clock))
+        return cast("EffectLedger", attached.get(own) or attached.setdefault(own, EffectLedger(clock=clock)))
     # A ledger refers to both, so their ids name no other objects while it is used.
-    key = (id(store), id(clock))
-    # Two threads may create one each: two ledgers of a store work beside each other.
-    ledger = _OF_STORES.get(key)
-    if ledger is None:
-        ledger = _OF_STORES[key] = EffectLedger(store, clock=clock)
-    return ledger
+    return _OF_STORES.get(key := (id(store), id(clock))) or _OF_STORES.setdefault(key, EffectLedger(store, clock=clock))
 
 
 async def read_ahead(session: Session, *others: type[object]) -> None:
@@ -85,23 +81,27 @@ async def read_ahead(session: Session, *others: type[object]) -> None:
     """
     if session.store is None:
         return
-    kinds = [kind for kind in (*_USED_BY_RUNS, *others) if session.version_of(kind) is not None]
+    from handrail.session.persistence.protocol import ForkedFrom  # noqa: PLC0415
+    from handrail.taint.state import DelimiterSecret, Tainted  # noqa: PLC0415
+
+    used_by_runs = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
+    kinds = [kind for kind in (*used_by_runs, *others) if session.version_of(kind) is not None]
     if kinds:
         await ASYNC.write_to(session.store, lambda: [session[kind].all() for kind in kinds])
 
 
-def check_one_store(tool_name: str, session: Session, ledger: EffectLedger) -> None:
+def check_one_store(tool_name: str, environment: Environment) -> None:
     """Check that what a tool applies can be committed with its effect: session and ledger are in one store.
 
     Raises:
         SecondStoreError: they are not; the error names the tool and both places.
     """
-    store: object = session.store
-    if store is not ledger.units:
-        raise SecondStoreError(store=store, second=ledger.units, tool=tool_name)
+    store, second = environment.session.store, environment.effect_ledger.units
+    if store is not second:
+        raise SecondStoreError(store=store, second=second, tool=tool_name)
 
 
-def check_tool(tool: Tool[Any, Any], session: Session, ledger: EffectLedger) -> None:
+def check_tool(tool: Tool[Any, Any], environment: Environment) -> None:
     """Check that what a tool applies is committed with its effect, and that what is stored of its result can be read.
 
     Raises:
@@ -109,8 +109,8 @@ def check_tool(tool: Tool[Any, Any], session: Session, ledger: EffectLedger) -> 
         SchemaError: JSON does not distinguish the members of a union in the result; the error names the tool.
     """
     if tool.apply is not None:
-        check_one_store(tool.name, session, ledger)
-    if tool.result_type is None or not (tool.claims or session.store is not None):
+        check_one_store(tool.name, environment)
+    if tool.result_type is None or not (tool.claims or environment.session.store is not None):
         return
     try:
         stored_codec(tool.result_type)
@@ -132,7 +132,7 @@ class Environment:
         rendering: the prompt as it is rendered now; the owner of its renderings.
         session: the session of the run: results are stored in it, and it is rolled back.
         adapter: what drives the run; `context.adapter` of handlers.
-        effect_ledger: records effects. Share one among all runs whose calls may repeat each other.
+        own_ledger: records effects; `None` for that of a session in memory, which is made with its first effect.
         deadline: no handler starts or runs past it.
         heartbeat: the heartbeat of `context.beat()`, if it is watched.
         run_context: the correlation ids of the run, for `ToolInvoked`.
@@ -149,7 +149,6 @@ class Environment:
         max_argument_bytes: the limit on the arguments of one call, as JSON in UTF-8.
         reader_name: the name of the tool that reads long results: `read_result`, with a number if a tool of the prompt
             has that name.
-        taints: what the session has read that is untrusted.
         feedback: adds what the feedback providers of the prompt say; `None` if it has none.
         within: the call whose handler has made the run, by giving it the view that it has of its session: all calls of
             the run are nested in that call, in whatever thread or task they are made. `None` for any other run.
@@ -160,10 +159,9 @@ class Environment:
     prompt: Prompt[Any]
     rendering: PromptRendering
     session: Session
-    taints: TaintIndex = field(repr=False)
     reader_name: str
     adapter: object = None
-    effect_ledger: EffectLedger = field(default_factory=EffectLedger)
+    own_ledger: EffectLedger | None = None
     deadline: Deadline | None = None
     heartbeat: Heartbeat | None = None
     run_context: RunContext | None = None
@@ -180,6 +178,7 @@ class Environment:
     settles: EffectRow | None = None
     plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""
+    _taints: dict[str, TaintIndex] = field(repr=False, default_factory=dict[str, "TaintIndex"])
 
     @classmethod
     def begin(cls, prompt: Prompt[Any], rendering: PromptRendering, session: Session, **shared: Any) -> Environment:  # noqa: ANN401 - the other attributes
@@ -193,18 +192,33 @@ class Environment:
         """
         unbound = session.unbound
         # Also beside the tools of closed sections, which may be opened later.
-        taken = {tool.name for tool, _ in prompt.template.placed_tools()}.union(
-            tool.name for tool in rendering.seen_by().tools
-        )
+        placed, shown = prompt.template.placed_tools(), rendering.seen_by().tools
+        taken = {tool.name for tool in (*(tool for tool, _ in placed), *shown)}
         return cls(
             prompt=prompt,
             rendering=rendering,
             session=unbound,
-            taints=TaintIndex(unbound),
             reader_name=free_name(READER, taken),
-            within=session.bound_to if isinstance(session, BoundSession) else None,
+            within=getattr(session, "bound_to", None),  # a call's view has one
             **shared,
         )
+
+    @property
+    def effect_ledger(self) -> EffectLedger:
+        """Records effects. Runs whose calls may repeat each other share it."""
+        return session_ledger(self.session, clock=self.clock) if self.own_ledger is None else self.own_ledger
+
+    @property
+    def is_tainted(self) -> bool:
+        """Whether the session has read untrusted content."""
+        return (kind := loaded_type("handrail.tainted")) is not None and self.session.version_of(kind) is not None
+
+    @property
+    def taints(self) -> TaintIndex:
+        """What the session has read that is untrusted."""
+        from handrail.taint.state import TaintIndex  # noqa: PLC0415
+
+        return self._taints.setdefault("", TaintIndex(self.session))
 
     @property
     def resources(self) -> ResourceContext:
@@ -235,9 +249,11 @@ class Environment:
 
         The latter is added once the result of a call of the session has been cut.
         """
+        from handrail.runtime.long_results import CutResult, result_reader  # noqa: PLC0415
+
         if not self.session[CutResult]:
             return self.rendering.tools
-        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=len(self.session[Tainted]) > 0))
+        return (*self.rendering.tools, result_reader(self.reader_name, untrusted=self.is_tainted))
 
     @property
     def added_names(self) -> tuple[str, ...]:
@@ -304,10 +320,8 @@ class Environment:
             with lock:
                 return None if approver is None else approver(request)
 
-        asked = approver if approver is None or is_async(approver) else ask
-        return replace(self.for_reply(reply), approver=asked)
+        return replace(self.for_reply(reply), approver=approver if approver is None or is_async(approver) else ask)
 
     def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
         """The policies of a tool; of one that is added, those of the prompt itself."""
-        rendered = self.rendering.seen_by(reply)
-        return rendered.policies.get(name, rendered.prompt_policies)
+        return (rendered := self.rendering.seen_by(reply)).policies.get(name, rendered.prompt_policies)

@@ -275,9 +275,7 @@ def unknown_because(error: BaseException, tool: Tool[Any, Any]) -> str | None:
     """
     if tool.external is None:
         return _described(error) if isinstance(error, EffectUncertain) else None
-    if _was_not_applied(error, tool.external.not_applied_on):
-        return None
-    return _described(error)
+    return None if _was_not_applied(error, tool.external.not_applied_on) else _described(error)
 
 
 def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]) -> bool:
@@ -352,9 +350,7 @@ def cannot_apply(tool_name: str, why: str) -> str:
 
 def as_sentence(text: str) -> str:
     """The text with its final punctuation, so that another sentence can follow."""
-    if text.endswith("\n"):
-        return text
-    return f"{text} " if text.endswith((".", "!", "?", ":")) else f"{text}. "
+    return text + ("" if text.endswith("\n") else " " if text.endswith((".", "!", "?", ":")) else ". ")
 
 
 def is_final_refusal(error: BaseException, step: Step) -> bool:

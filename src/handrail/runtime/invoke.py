@@ -41,22 +41,14 @@ from typing import Any
 
 from handrail.prompt import Tool
 from handrail.runtime import fast
-from handrail.runtime.approval import check_policies, request_approval
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
-from handrail.runtime.claim_step import claim_effect
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, raise_interrupt
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, render_message
 from handrail.runtime.outcome import Ended, leave_unread_effects, settle_failure
-from handrail.runtime.steps import (
-    apply_result,
-    parse_arguments,
-    record_call,
-    run_handler,
-    unknown_tool,
-)
+from handrail.runtime.steps import apply_result, parse_arguments, record_call, run_handler, unknown_tool
 from handrail.session.call_ref import ToolCall
 from handrail.waiting import turn_to_begin
 
@@ -127,6 +119,8 @@ async def _decide(run: CallState) -> Ended:
         while claim is None:  # once more for an effect that had been started, and is found not to have happened
             is_decided = True
             if run.plan.policies:
+                from handrail.runtime.approval import check_policies, request_approval  # noqa: PLC0415
+
                 step = POLICY
                 questions = await check_policies(run, tool)
                 step = APPROVAL
@@ -134,7 +128,12 @@ async def _decide(run: CallState) -> Ended:
             step = DEADLINE
             await run.check_ready(tool)
             step = CLAIM
-            claim = await (claim_effect(run, tool, is_decided=is_decided) if tool.claims else run.store_deferred())
+            if tool.claims:
+                from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
+
+                claim = await claim_effect(run, tool, is_decided=is_decided)
+            else:
+                claim = await run.store_deferred()
     except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
         return await settle_failure(run, error, step)
     return await _carry_out(run, tool, claim)
@@ -174,6 +173,8 @@ async def _answer_anew(run: CallState, tool: Tool[Any, Any], error: BaseExceptio
     """Steps 7 to 11 once more, for a call whose effect has happened; `error` is what it had ended with."""
     try:
         run.reopen()
+        from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
+
         claim = await claim_effect(run, tool)
     except BaseException as again:  # noqa: BLE001 - as above
         return await settle_failure(run, again, CLAIM)

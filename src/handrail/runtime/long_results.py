@@ -31,9 +31,6 @@ from handrail.session.call_ref import CallRef
 MAX_READ_CHARS = 20_000
 """The most characters that one call of `read_result` shows; with its first line less than any tool may show."""
 
-READER = "read_result"
-"""The name of the tool that reads what was left out, unless a tool of the prompt has it."""
-
 _GAP = "\n[...]\n"
 _LONGEST_ADJUSTED = 500
 """So many characters more are left out at most, and no more than half, so that lines are whole."""

@@ -13,10 +13,8 @@ from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
-from handrail.runtime.long_results import cut_text, note_cut, with_cut_text
 from handrail.runtime.masked_records import has_same_secrets, masked_result
 from handrail.session.call_ref import ToolCall, shown_id
-from handrail.taint.state import marks_of
 
 
 async def answer_from_record(run: CallState) -> ToolMessage | None:
@@ -108,10 +106,16 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
         parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
     is_cut = len(text) > most
     if is_cut:
+        from handrail.runtime.long_results import cut_text, note_cut, with_cut_text  # noqa: PLC0415
+
         note_cut(environment.session, run.ref, run.call.name, len(text))
         text = cut_text(text, most, run.ref, environment.reader_name)
         parts = with_cut_text(parts, text)
-    marks = marks_of(environment.taints, run.ref, run.taint_place)
+    marks = None
+    if environment.is_tainted:
+        from handrail.taint.state import marks_of  # noqa: PLC0415
+
+        marks = marks_of(environment.taints, run.ref, run.taint_place)
     if marks is not None:
         text, parts = marks.around(text), marks.around_parts(parts)
     return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail.errors import (
     AppliedMeanwhileError,
@@ -34,10 +34,9 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
-from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.idempotency import DAY
+from handrail.prompt.effect import DAY
 from handrail.prompt.signature import is_async, takes_context
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
@@ -58,14 +57,15 @@ from handrail.runtime.failures import (
     is_for_model,
     safe_refusal,
 )
-from handrail.runtime.ledger.effects import EffectResult, Finding, NotApplied, Unknown
 from handrail.runtime.ledger.records import dump_result, started_params
 from handrail.runtime.ledger.replays import NO_CLAIM, is_result, leave_unread
 from handrail.runtime.messages import answer_from_record
-from handrail.store.processes import RUNNING_HANDLERS
-from handrail.store.protocol import UNTIL_APPLIED, EffectRow
 from handrail.transaction import Transaction
 from handrail.transaction.transaction import return_to
+
+if TYPE_CHECKING:
+    from handrail.runtime.ledger.effects import EffectResult, Finding
+    from handrail.store.protocol import EffectRow
 
 _log = redacted_logger("handrail.runtime")
 
@@ -120,8 +120,7 @@ async def _fail(run: CallState, error: BaseException, step: Step) -> tuple[ToolR
     noted in `raises`.
     """
     return_to(run.turn.caller)
-    is_refusal = step is Step.HANDLER
-    run.stop_at(step, safe_refusal(error) if is_refusal and isinstance(error, ToolValidationError) else None)
+    run.stop_at(step, safe_refusal(error) if step is Step.HANDLER and isinstance(error, ToolValidationError) else None)
     error = _lost_store(run, _opening_of(run, error), step)
     result, raises = failure_of(error, run.call.name)
     run.end_run(raises, is_final=raises is None and is_final_refusal(error, step))
@@ -244,15 +243,20 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
         CallRefusedError: the outcome stays unknown.
         DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
     """
+    from handrail.runtime.ledger.effects import NotApplied, Unknown  # noqa: PLC0415
+    from handrail.store.processes import RUNNING_HANDLERS  # noqa: PLC0415
+    from handrail.store.protocol import UNTIL_APPLIED  # noqa: PLC0415
+
     ledger = run.environment.effect_ledger
+    unknown = Unknown(row).message
     # In another process, which has left the session, or left behind by its call in this one.
     if row.status == "running" and (row.claim in RUNNING_HANDLERS or ledger.store.owner_lives(row)):
-        raise CallRefusedError(Unknown(row).message)
+        raise CallRefusedError(unknown)
     runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
-    finding: Finding = await _ask_reconciler(run, tool, row) or NotApplied("found out by its reconciler")
+    finding: Finding = await _ask_reconciler(run, tool, row, unknown) or NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence
     if isinstance(finding, NotApplied) and (runs or (at_once and not proves)):
-        raise CallRefusedError(Unknown(row).message)
+        raise CallRefusedError(unknown)
     # What belongs to it is applied by a later call, which may fail.
     ttl = UNTIL_APPLIED if tool.apply is not None else DAY if tool.idempotency is None else tool.idempotency.ttl
     await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
@@ -265,12 +269,13 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     return standing
 
 
-async def _ask_reconciler(run: CallState, tool: Tool[Any, Any], row: EffectRow) -> EffectResult | None:
+async def _ask_reconciler(run: CallState, tool: Tool[Any, Any], row: EffectRow, message: str) -> EffectResult | None:
     """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
+    from handrail.limits import time_limit  # noqa: PLC0415
+
     # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
     run.note_taint()
     reconcile: Any = tool.reconcile
-    message = Unknown(row).message
     if reconcile is None:
         raise CallRefusedError(message)
     seconds, _ = time_limit(tool.timeout, run.environment.deadline)

@@ -8,11 +8,15 @@ another way. What a tool does not need costs its calls nothing: a call that need
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from handrail.prompt import RenderedPrompt, Tool, ToolPolicy
+from handrail.prompt import RenderedPrompt, Tool
 from handrail.resources.context import CallScope
 from handrail.runtime.environment import Environment
+
+if TYPE_CHECKING:
+    from handrail.prompt import ToolPolicy
+    from handrail.taint.state import TaintIndex
 
 
 class ToolPlan:
@@ -25,12 +29,13 @@ class ToolPlan:
         is_async: whether its handler is a coroutine function.
         open_scope: opens the resources of one call.
         is_stored: whether the session of the run is in a store.
-        is_untrusted: whether what the tool returns is marked as the content of third parties.
+        taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
+            Loaded with the plan: a handler may fail because no file can be opened any more.
         is_straight: whether a call needs nothing but its turn, its transaction and its record; see
             `handrail.runtime.fast`.
     """
 
-    __slots__ = ("is_async", "is_stored", "is_straight", "is_untrusted", "open_scope", "policies", "rendered", "tool")
+    __slots__ = ("is_async", "is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
 
     def __init__(
         self,
@@ -54,13 +59,13 @@ class ToolPlan:
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
         self.is_stored: bool = environment.session.store is not None
-        untrusted = environment.prompt.template.untrusted_tools
-        self.is_untrusted: bool = tool is not None and (tool.untrusted or tool.name in untrusted)
+        is_untrusted = tool is not None and (tool.untrusted or tool.name in environment.prompt.template.untrusted_tools)
+        self.taints: TaintIndex | None = environment.taints if is_untrusted else None
         self.is_straight: bool = tool is not None and not policies and self._is_straight(tool, environment)
 
     def _is_straight(self, tool: Tool[Any, Any], environment: Environment) -> bool:
         is_bound = tool.timeout is not None or tool.claims or tool.concurrent or tool.handler is None
-        is_watched = self.is_untrusted or tool.sanitizes or tool.masking.hides or tool.result_masking.hides
+        is_watched = self.taints is not None or tool.sanitizes or tool.masking.hides or tool.result_masking.hides
         shares = environment.deadline is not None or environment.feedback is not None or environment.within is not None
         return not (is_bound or is_watched or shares or self.is_stored or environment.settles is not None)
 
@@ -75,8 +80,7 @@ def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPla
     if plan is None or plan.rendered is not rendered:
         own = rendered.tool(name)
         tool = own or environment.added_tool(name)
-        policies = () if tool is None else environment.policies_for(name, reply)
-        plan = ToolPlan(rendered, tool, policies, environment)
+        plan = ToolPlan(rendered, tool, () if tool is None else environment.policies_for(name, reply), environment)
         if own is not None:  # others come and go while the prompt stays the same
             environment.plans[name] = plan
     return plan

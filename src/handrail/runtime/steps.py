@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, Never, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -29,22 +29,12 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.interrupts import allow_interrupts, raise_held_interrupt
-from handrail.limits import time_limit
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
-from handrail.prompt.idempotency import slot_key
 from handrail.redaction import MASK, redacted_logger
-from handrail.runtime.approval import invalid_answer, is_unrecorded, refusal_of
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, written_arguments
-from handrail.runtime.execution import (
-    ExecutionTimeoutError,
-    Late,
-    await_result,
-    drop_unawaited,
-    is_cancellation,
-    run_to_end,
-)
+from handrail.runtime.execution import ExecutionTimeoutError, await_result, drop_unawaited, is_cancellation, run_to_end
 from handrail.runtime.failures import (
     SECRETS_GONE,
     CallRefusedError,
@@ -59,8 +49,11 @@ from handrail.runtime.ledger.replays import Claim, UnappliedResult, is_result
 from handrail.runtime.masked_records import masks_in
 from handrail.serde.formatting import enumerated, nearest, shorten
 from handrail.session import OpenCall
-from handrail.store.protocol import EffectRow
 from handrail.transaction import Transaction, current
+
+if TYPE_CHECKING:
+    from handrail.runtime.execution import Late
+    from handrail.store.protocol import EffectRow
 
 _LONGEST_NAME = 80
 """Characters of an unknown name that the message repeats; names of tools have at most 64."""
@@ -170,6 +163,7 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
+    from handrail.runtime.approval import refusal_of  # noqa: PLC0415
     from handrail.runtime.waiting_calls import recorded_answer  # noqa: PLC0415
 
     no = await recorded_answer(run, tool, None)
@@ -185,9 +179,10 @@ async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
     """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
     if not tool.claims or tool.idempotency is not None or not run.has_identity:
         return False
+    from handrail.prompt.idempotency import slot_key  # noqa: PLC0415
+
     ledger, session_id = run.environment.effect_ledger, run.environment.session.session_id
-    slot = slot_key(run.ref)
-    row = await run.mode.write_to(ledger.units, partial(ledger.row, slot, partition=session_id))
+    row = await run.mode.write_to(ledger.units, partial(ledger.row, slot_key(run.ref), partition=session_id))
     return row is not None and (row.tool, row.status) == (tool.name, "done")
 
 
@@ -275,6 +270,8 @@ async def _run_bounded(
     run: CallState, tool: Tool[Any, Any], claim: Claim, body: Callable[[], Any], *, applies: bool = False
 ) -> object:
     """Run the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
+    from handrail.limits import time_limit  # noqa: PLC0415
+
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
     is_async, act, missed = tool.is_async, "the handler ran", "it was not run"
     if applies:
@@ -365,6 +362,8 @@ async def apply_result(
         on_result: Callable[..., object] = policy.on_result
         noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
         if noted is not None and inspect.isawaitable(noted):
+            from handrail.runtime.approval import invalid_answer  # noqa: PLC0415
+
             raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):  # it is an event
@@ -421,7 +420,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
 
     The call is over: a reducer or subscriber that fails here is logged, and does not change the outcome.
     """
-    if run.raises is not None and is_unrecorded(run, run.raises):
+    if run.raises is not None and run.is_unrecorded(run.raises):
         if run.plan.is_stored:
             from handrail.runtime.waiting_calls import note_open_call  # noqa: PLC0415
 

@@ -1,8 +1,10 @@
 """Sessions: events in, slices out."""
 
+from typing import TYPE_CHECKING
+
+from handrail.lazy_exports import lazy_exports
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
-from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import append_all, reducer, replace_latest, upsert_by
 from handrail.session.session import Session
@@ -17,6 +19,11 @@ from handrail.session.slices import (
     SliceView,
     Unchanged,
 )
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
+else:
+    __getattr__ = lazy_exports(__name__, {"persistence.protocol": "DatabaseConnection SessionStore"})
 
 __all__ = [
     "Append",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from handrail.session.persistence.protocol import ForkedFrom, SessionRow, SessionStore, works_for
 from handrail.session.session import Session
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.protocol import SessionRow, SessionStore
 
 T = TypeVar("T")
 
@@ -57,6 +59,8 @@ def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
     recorder = last.recorder
     if recorder is None or not reads_above(last):
         return
+    from handrail.session.persistence.protocol import ForkedFrom, works_for  # noqa: PLC0415
+
     store, seen = recorder.store, {last.session_id}
     above = works_for(recorder.row, last[ForkedFrom].all())
     # A session may have been deleted, and its id used again for one that is made for its former child.

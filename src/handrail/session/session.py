@@ -23,7 +23,6 @@ from handrail.session.call_masking import CallMasking
 from handrail.session.call_records import CallRecord, CallRecords, OpenCall
 from handrail.session.call_ref import CallRef
 from handrail.session.opening import OpenOptions, check_identity, check_relatives, check_stored_id, open_on_thread
-from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
 from handrail.session.reducers import EventRoute, SliceRules, decided_changes
 from handrail.session.slices import (
     Append,
@@ -48,6 +47,7 @@ from handrail.waiting import asynchronous, closing_after
 if TYPE_CHECKING:
     from handrail.session.conversation import Conversation
     from handrail.session.persistence.loading import LoadedSession
+    from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
     from handrail.session.persistence.recorder import SessionRecorder
 
 T = TypeVar("T")

@@ -13,22 +13,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.store.protocol import (
-    EFFECT_STATUSES,
-    ClaimOwner,
-    EffectRow,
-    EffectStatus,
-    LedgerStore,
-    Store,
-    WatchCallback,
-)
 
 if TYPE_CHECKING:
     from handrail.store.memory import MemoryStore
+    from handrail.store.protocol import (
+        EFFECT_STATUSES,
+        ClaimOwner,
+        EffectRow,
+        EffectStatus,
+        LedgerStore,
+        Store,
+        WatchCallback,
+    )
     from handrail.store.sqlite.store import SqliteStore
     from handrail.store.urls import open  # noqa: A004 - it is called `handrail.store.open`
 else:
-    __getattr__ = lazy_exports(__name__, {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"})
+    _PROTOCOL = "EFFECT_STATUSES ClaimOwner EffectRow EffectStatus LedgerStore Store WatchCallback"
+    _STORES = {"memory": "MemoryStore", "sqlite.store": "SqliteStore", "urls": "open"}
+    __getattr__ = lazy_exports(__name__, _STORES | {"protocol": _PROTOCOL})
 
 __all__ = [
     "EFFECT_STATUSES",

@@ -12,11 +12,12 @@ mail, a file that was received. Once a handler of such a tool has ended, its ses
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.taint.state import Provenance, Tainted, taint_by_answer, taints_of
 
 if TYPE_CHECKING:
     from handrail.taint.policy import Sanitized, TaintPolicy
+    from handrail.taint.state import Provenance, Tainted, taint_by_answer, taints_of
 else:
-    __getattr__ = lazy_exports(__name__, {"policy": "Sanitized TaintPolicy"})
+    _LATE = {"policy": "Sanitized TaintPolicy", "state": "Provenance Tainted taint_by_answer taints_of"}
+    __getattr__ = lazy_exports(__name__, _LATE)
 
 __all__ = ["Provenance", "Sanitized", "TaintPolicy", "Tainted", "taint_by_answer", "taints_of"]

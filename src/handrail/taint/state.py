@@ -319,7 +319,6 @@ def delimiter_of(session: Session, ref: CallRef, place: int | None = None) -> st
         ref: the identity of the call.
         place: the place of its item, if another call may have the same name.
     """
-    secret = secret_of(session)
     # With the session, because a fork has the secret of its origin, and may have calls of the same names.
     named = repr((session.session_id, *ref.stored, place))
-    return bytes_digest(named.encode(errors="surrogatepass"), secret.encode())[:_DIGITS]
+    return bytes_digest(named.encode(errors="surrogatepass"), secret_of(session).encode())[:_DIGITS]

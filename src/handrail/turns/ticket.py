@@ -409,5 +409,5 @@ def turn_of(participant: object) -> Turn:
         # Before the turn is stored: this raises for what cannot be weakly referenced, and its id may name another
         # object later. Two threads that come here get one turn, and to remove it twice is harmless.
         weakref.finalize(participant, _LENT.pop, id(participant), None).atexit = False
-        turn = _LENT.setdefault(id(participant), Turn())
+        return _LENT.setdefault(id(participant), Turn())
     return turn

@@ -9,7 +9,7 @@ import pytest
 
 from handrail.errors import PromptValidationError
 from handrail.prompt import PolicyDecision, ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
-from handrail.prompt.policies.policy import check_policy
+from handrail.prompt.section import check_policy
 from tests.wording import Wording
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from types import NoneType
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from pydantic_ai import Agent, DeferredToolRequests, ModelMessage, ModelResponse, UsageLimits
 from pydantic_ai.agent import AgentRunResult
@@ -31,12 +31,7 @@ from handrail.adapters.pydantic_ai.evaluation import (
 )
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.adapters.pydantic_ai.outside_answers import record_discarded
-from handrail.adapters.pydantic_ai.stored_evaluation import (
-    EarlierEvaluation,
-    Unfinished,
-    WhenFinished,
-    stored_conversation,
-)
+from handrail.adapters.pydantic_ai.stored_evaluation import EarlierEvaluation, stored_conversation
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import BudgetExceededError, CallPostponed, ParseError, PromptEvaluationError
 from handrail.errors.developer import check_argument
@@ -49,6 +44,9 @@ from handrail.runtime.environment import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.waiting import run_on_new_loop
+
+if TYPE_CHECKING:
+    from handrail.adapters.pydantic_ai.stored_evaluation import Unfinished, WhenFinished
 
 Out = TypeVar("Out")
 T = TypeVar("T")

@@ -14,19 +14,10 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ValidationError
-from pydantic_ai import (
-    DeferredToolResults,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
+from pydantic_ai import DeferredToolResults, ModelRequest, ModelResponse, ToolReturnPart, UserContent, UserPromptPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, repair_messages
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -46,6 +37,9 @@ from handrail.serde.json_values import escaped_within
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.session.conversation import Conversation, ConversationPart, RequestedCall
+
+if TYPE_CHECKING:
+    from pydantic_ai import ModelMessage, ToolCallPart
 
 Owner = Literal["agent", "prompt"]
 """An agent, which has one conversation in its session, or a prompt, which starts one with each evaluation."""

@@ -29,7 +29,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from socket import gaierror
 from ssl import SSLError
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
 from pydantic_ai import (
@@ -45,16 +45,13 @@ from pydantic_ai import (
 from pydantic_ai.exceptions import AgentRunError, ModelAPIError, ModelHTTPError
 from pydantic_ai.models import Model, infer_model
 
-from handrail.errors import (
-    BudgetExceededError,
-    ModelUnreachableError,
-    ParseError,
-    PromptEvaluationError,
-    PromptValidationError,
-)
+from handrail.errors import ModelUnreachableError, ParseError, PromptEvaluationError, PromptValidationError
 from handrail.limits import Deadline, TokenUsage
 from handrail.serde import codec
 from handrail.serde.annotations import subscriptable
+
+if TYPE_CHECKING:
+    from handrail.errors import BudgetExceededError
 
 Out_co = TypeVar("Out_co", covariant=True)
 

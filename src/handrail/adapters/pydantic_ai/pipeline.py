@@ -222,8 +222,7 @@ class PipelineCapability(HandrailCapability):
         Raises:
             SecondStoreError: session and ledger of the executor are not in one store.
         """
-        environment = self.executor.environment
-        check_one_store(tool_name, environment.session, environment.effect_ledger)
+        check_one_store(tool_name, self.executor.environment)
 
     def _environment_of(self, call: ForeignCall, said: ToolMetadata) -> Environment:
         """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""

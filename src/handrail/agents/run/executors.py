@@ -41,8 +41,9 @@ from handrail.filesystem.path_filters import PathFilter, excluding
 from handrail.limits import RunContext
 from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, ToolPolicy
-from handrail.prompt.effect import Effect, effect_hints
+from handrail.prompt.effect import Effect
 from handrail.prompt.hooks import RunFilesystem
+from handrail.prompt.idempotency import effect_hints
 from handrail.prompt.section import section_registry
 from handrail.prompt.template import unbound_resources
 from handrail.redaction import redacted

@@ -72,9 +72,10 @@ from handrail.loop_guard import synchronous_entry
 from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRaised
+from handrail.runtime.calls import READER
 from handrail.runtime.environment import read_ahead
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.long_results import READER, cut_text
+from handrail.runtime.long_results import cut_text
 from handrail.serde import codec
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session

@@ -25,13 +25,7 @@ from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.records import (
-    given_answer,
-    load_decisions,
-    load_grants,
-    record_decision,
-    record_grants,
-)
+from handrail.agents.approval.records import given_answer, load_decisions, load_grants, record_decision, record_grants
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.project import Project, reached_agents
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned

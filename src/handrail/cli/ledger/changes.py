@@ -19,7 +19,7 @@ from handrail.cli.ledger.show import EFFECT, Partition, ShownEffect, find_effect
 from handrail.cli.options import AS_SET, MORE_THAN_ZERO, PAGE, DryRun, StoreOptions, Yes, check_can_ask
 from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
-from handrail.prompt.idempotency import DAY
+from handrail.prompt.effect import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
 from handrail.runtime.ledger.states import is_correctable, key_expired, removable, resolved_row

@@ -9,14 +9,13 @@ When a policy returns `ask`, a person or a rule of the program receives an `Appr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from handrail.errors import PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import calling_fault, is_async, return_fault
+from handrail.prompt.signature import calling_fault, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session
@@ -108,7 +107,13 @@ class ToolPolicy(Protocol):
     """Judges the calls of all tools in the section that carries it and in the sections below.
 
     A policy is immutable. It stores its state in a STATE slice of `context.session`, which is rolled back with the
-    call.
+    call. It may have more methods:
+
+    - `may_block(tool, session) -> bool`: see `MayBlock`.
+    - `scope_fault(tool_names: frozenset[str]) -> str | None`: the fault of its position, when a prompt is built.
+    - `fault_of_tool(tool) -> str | None`: the fault of a tool for it, when a prompt is built.
+    - `needs(tool) -> Iterable[type]`: resources without which it cannot judge a tool; a run whose prompt does not
+      bind all of them is refused when it starts.
     """
 
     @property
@@ -158,65 +163,11 @@ class MayBlock(Protocol):
         ...
 
 
-@runtime_checkable
-class ChecksScope(Protocol):
-    """A policy that validates its position; a prompt calls it when it is built."""
-
-    def scope_fault(self, tool_names: frozenset[str]) -> str | None:
-        """The fault of a policy that applies to the tools of these names; `None` if there is none."""
-        ...
-
-
-@runtime_checkable
-class ChecksTools(Protocol):
-    """A policy that validates the tools it applies to; a prompt calls it for each when it is built."""
-
-    def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
-        """The fault of a tool for this policy; `None` if there is none."""
-        ...
-
-
-@runtime_checkable
-class NeedsResources(Protocol):
-    """A policy that cannot judge a tool without resources; a run whose prompt binds none is refused when it starts."""
-
-    def needs(self, tool: Tool[Any, Any]) -> Iterable[type[Any]]:
-        """The types that must be bound."""
-        ...
-
-
 def policy_may_block(policy: ToolPolicy, tool: Tool[Any, Any], session: Session) -> bool:
     """Whether `check` or `on_result` of a policy may take long for a tool in a session; see `MayBlock`."""
     # Not `isinstance`, which takes ten microseconds for a protocol in Python 3.11: each policy is asked in each call.
     answer: Callable[[Tool[Any, Any], Session], bool] | None = getattr(policy, "may_block", None)
     return answer is not None and answer(tool, session)
-
-
-def check_policy(policy: object) -> ToolPolicy:
-    """The policy, if it is one.
-
-    Raises:
-        PromptValidationError: it has no name, or lacks a method, or has one with a wrong signature.
-    """
-    kind = type(policy).__name__
-    name = getattr(policy, "name", None)
-    # A class may have all three attributes, but its `check` would take the tool as `self`.
-    if isinstance(policy, type) or not isinstance(name, str) or not name.strip():
-        raise PromptValidationError(
-            f"{policy!r} is not a policy, because it has no name: a policy is an object with a `name` (a string), "
-            "`check(tool, params, *, context)` and `on_result(tool, params, result, *, context)`."
-        )
-    for method, positional in (("check", (Tool, Any)), ("on_result", (Tool, Any, ToolResult))):
-        function = getattr(policy, method, None)
-        if not callable(function):
-            raise PromptValidationError(f"policy {name} ({kind}) has no method {method}; see ToolPolicy.")
-        fault = calling_fault(function, positional, {"context": ToolContext})
-        # Nothing awaits a policy, so its coroutine would be taken for a decision that is invalid.
-        if fault is None and is_async(function):
-            fault = "is asynchronous, but policies are synchronous; await in the handler"
-        if fault is not None:
-            raise PromptValidationError(f"policy {name} ({kind}): {method} {fault}. See ToolPolicy.")
-    return cast("ToolPolicy", policy)  # checked above
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from handrail.prompt.idempotency import MINUTE, OnOrphan
+from handrail.prompt.effect import MINUTE
+from handrail.prompt.idempotency import OnOrphan
 from handrail.redaction import MASK
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import ClaimOwner, EffectRow

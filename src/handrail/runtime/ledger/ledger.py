@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
-from handrail.prompt.idempotency import DAY, MINUTE
+from handrail.prompt.effect import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import effects, states

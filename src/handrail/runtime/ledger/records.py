@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
 
 from pydantic_core import from_json, to_json
 
@@ -29,13 +29,15 @@ from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
-from handrail.runtime.ledger.effects import EffectResult, Hit
 from handrail.serde import Masking, digest, masked_json
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
 from handrail.session.call_ref import ToolCall
 from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
+
+if TYPE_CHECKING:
+    from handrail.runtime.ledger.effects import EffectResult, Hit
 
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""
@@ -74,8 +76,7 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
     """
     try:
         arguments = b"{}" if params is None else masking.json(params)
-        is_both = words or call.written is not None
-        return _document(arguments, _words(call, arguments, masking) if is_both else None)
+        return _document(arguments, _words(call, arguments, masking) if words or call.written is not None else None)
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
         return _unshown(type(error).__name__)
@@ -186,8 +187,7 @@ def _words(call: ToolCall, arguments: bytes, masking: Masking) -> bytes | None:
     except (TypeError, ValueError, RecursionError):  # it is not JSON, or has a lone surrogate
         words = json.dumps(repr(shown)).encode()
     # Compared as text, because `True == 1` in Python.
-    is_same = words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments))
-    return None if is_same else words
+    return None if words == arguments or _sorted(json.loads(words)) == _sorted(json.loads(arguments)) else words
 
 
 def _unshown(why: str) -> bytes:
@@ -222,6 +222,8 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
 
     Of a value that JSON cannot represent the message has what the model has read.
     """
+    from handrail.runtime.ledger.effects import EffectResult  # noqa: PLC0415
+
     value = tool.dump_value(result.value)
     if value is None:
         return EffectResult(result.render(), None, result.exclude_value_from_context)

@@ -21,20 +21,20 @@ has released its ticket.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from handrail.process_state import ASSIGNING, in_forked_process
 from handrail.prompt import Tool, ToolResult
-from handrail.prompt.effect import ApplyEffect
-from handrail.prompt.idempotency import DAY
-from handrail.runtime.ledger.effects import NOT_AGAIN
-from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.states import mark_applied
-from handrail.store.protocol import EffectRow, MarkApplied
+from handrail.prompt.effect import DAY, ApplyEffect
 from handrail.transaction import CommitParticipant, UnitStore, current
 from handrail.transaction.transaction import NestedCalls
 from handrail.turns import Ticket
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from handrail.runtime.ledger.ledger import EffectLedger
+    from handrail.store.protocol import EffectRow, MarkApplied
 
 HOLDERS: dict[str, Ticket] = {}
 """Of the process: two ledgers of one store answer no call with what belongs to a call of the other one that runs. The
@@ -211,6 +211,8 @@ class UnappliedResult(ReplayedResult):
 
     def write(self) -> Sequence[MarkApplied]:
         """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
+        from handrail.runtime.ledger.states import mark_applied  # noqa: PLC0415
+
         now = self._ledger.store.now()
         marks = [mark_applied(row, now=now, ttl=self._ttl) for row in (self.row, *self._below)]
         self._read_until = marks[0].row.expires_at
@@ -281,6 +283,8 @@ def done_note(tool: Tool[Any, Any], *, waits: bool) -> str:
         tool: its tool.
         waits: whether its result is still to be applied.
     """
+    from handrail.runtime.ledger.effects import NOT_AGAIN  # noqa: PLC0415
+
     done, again = f"{tool.name} itself was done, and is recorded", "it is answered from the record and not repeated"
     if waits:
         done += ". What belongs to it has not been applied"

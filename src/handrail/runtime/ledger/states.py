@@ -114,7 +114,7 @@ import re
 from datetime import datetime, timedelta
 
 from handrail.errors import LedgerError
-from handrail.prompt.idempotency import DAY
+from handrail.prompt.effect import DAY
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import AppliedByHand, ClaimRequest, EffectResult, Finding, NotApplied, Rejection
 from handrail.serde.canonical import bytes_digest

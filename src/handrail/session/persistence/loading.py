@@ -14,28 +14,21 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 from types import NoneType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.session.call_ref import CallRef, shown_id, storable_id
 from handrail.session.persistence.entry_index import EntryIndex, ItemReader, decoded_items, index_of, load_indexes
-from handrail.session.persistence.protocol import (
-    EntryPosition,
-    ForkedFrom,
-    SessionAppend,
-    SessionContents,
-    SessionEntry,
-    SessionLock,
-    SessionRow,
-    SessionStore,
-    works_for,
-)
+from handrail.session.persistence.protocol import ForkedFrom, SessionAppend, SessionEntry, SessionRow, works_for
 from handrail.session.persistence.recorder import SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
 from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
 from handrail.transaction import UnitOfWork, current
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.protocol import EntryPosition, SessionContents, SessionLock, SessionStore
 
 _log = redacted_logger("handrail.session")
 

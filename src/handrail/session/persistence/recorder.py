@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from handrail.errors import (
     CommitInDoubtError,
@@ -39,16 +39,7 @@ from handrail.redaction import redacted_logger
 from handrail.session.call_records import CallRecord, CallRecords
 from handrail.session.call_ref import CallRef
 from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
-from handrail.session.persistence.protocol import (
-    Checkpoint,
-    Role,
-    SessionAppend,
-    SessionEntry,
-    SessionHeld,
-    SessionLock,
-    SessionRow,
-    SessionStore,
-)
+from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionHeld
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -57,6 +48,9 @@ from handrail.transaction.commit import Apply, commit_participants, prepare_in_t
 from handrail.transaction.unit_of_work import Refusal
 from handrail.transaction.write_queue import WriteQueue
 from handrail.waiting import Wait, run_blocking
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.protocol import Role, SessionLock, SessionRow, SessionStore
 
 _log = redacted_logger("handrail.session")
 

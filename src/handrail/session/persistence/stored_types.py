@@ -284,6 +284,11 @@ def stored_type(kind: type[Any]) -> StoredType:
     return _TYPES.get(kind) or _TYPES.setdefault(kind, StoredType(kind))
 
 
+def loaded_type(name: str) -> type[Any] | None:
+    """The class that has this name by `stored_as`, if its module is loaded; else no open session has a value of it."""
+    return _NAMED.get(name)
+
+
 def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
     """The dataclass of a stored name, if the program knows it; nothing is imported but by `name_late`.
 

@@ -17,14 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
-from handrail.session.persistence.protocol import (
-    AnswerRow,
-    Checkpoint,
-    EntryPosition,
-    Role,
-    SessionEntry,
-    SessionRow,
-)
+from handrail.session.persistence.protocol import AnswerRow, Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
 from handrail.store.protocol import ClaimOwner, EffectRow
 
 Columns: TypeAlias = Sequence[Any]
