@@ -23,7 +23,7 @@ PYDANTIC_AI = "import pydantic_ai"
 CHECK = "handrail check of one agent"
 HELP, VERSION = "handrail --help", "handrail --version"
 
-BOUNDS = (Bound(EXECUTOR, PYDANTIC, 1.85), Bound(CHECK, PYDANTIC_AI, 1.5))
+BOUNDS = (Bound(EXECUTOR, PYDANTIC, 1.5), Bound(CHECK, PYDANTIC_AI, 1.5))
 LIMITS = (Limit(HELP, 350, "ms"), Limit(VERSION, 350, "ms"))
 
 
