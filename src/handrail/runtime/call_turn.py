@@ -67,14 +67,18 @@ class CallTurn:
         self._turns: tuple[Turn, ...] = turns
 
     def queue(self) -> None:
-        """Draw the ticket, which has to be released."""
+        """Draw the ticket, which has to be released; nothing comes after it here that could raise."""
         inside = _JUDGED.get() or (None if self.caller is None else self.caller.ticket)
-        if self._refused is None:
-            try:
-                self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
-                return
-            except TurnConflictError as error:
-                self._refused = error
+        if self._refused is not None:
+            self._refuse(self._refused)
+            return
+        try:
+            self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
+        except TurnConflictError as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        self._refused = error
         self.is_first = False
         # A refused call has a ticket to release like any other; without turns it is in no queue.
         self.ticket = draw_ticket((), exclusive=False)
