@@ -45,6 +45,7 @@ _REPLY = "reply"
 _TAKES = 0.001
 """Seconds that a handler takes."""
 
+_MOST_MORE = 20
 _CALIBRATIONS = 20
 _LATER = 0.3
 """Seconds in which a handler that has started late ends."""
@@ -149,7 +150,7 @@ def _replies(order: str) -> Callable[[list[ModelMessage], AgentInfo], ModelRespo
 
 
 def play(url: str, entry: Entry, *, calls: int, dice: random.Random) -> Count:
-    """Make calls through an entry over a store, and cancel each of them at a random time."""
+    """Make calls through an entry over a store, and cancel each of them at a random time; more if none was met."""
     count = Count()
     with stores.open(url) as store:
         desk = _Desk(store, entry, dice)
@@ -161,8 +162,11 @@ def play(url: str, entry: Entry, *, calls: int, dice: random.Random) -> Count:
         if desk.paid.total() != _CALIBRATIONS + 1:
             count.faults.append(f"nothing was cancelled: of calls that nobody cancels, {desk.paid.total()} have paid")
         longest = desk.longest
-        orders = [f"{entry}: order {number}" for number in range(calls)]
-        for order in orders:
+        orders: list[str] = []
+        # A call that was slow among those by which the times are drawn has most cancellations come too late.
+        while len(orders) < calls or (not count.cancelled and len(orders) < _MOST_MORE * calls):
+            order = f"{entry}: order {len(orders)}"
+            orders.append(order)
             count.calls += 1
             count.cancelled += desk.make(order, dice.uniform(0, longest))
             count.happened += bool(desk.paid[order])

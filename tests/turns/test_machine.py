@@ -126,9 +126,10 @@ class TurnsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Nothing starves: calls end when nothing inside them is left and they need not wait, and all of them do."""
         while self.model.alive:
-            free = [place for place in self.model.alive if self.model.reach([place], requests=True) == {place}]
+            newest = reversed(self.model.alive)
+            free = next((place for place in newest if self.model.reach([place], requests=True) == {place}), None)
             assert free, "nobody can go on"
-            self.end(free[-1])
+            self.end(free)
             self.those_continue_that_the_model_lets_continue()
         assert all(turn.queue == [] for turn in self.turns)
 
