@@ -10,7 +10,7 @@ import psycopg
 
 from handrail.runtime import Session
 from handrail.transaction import RecordCommit, UnitStore
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 
 
 class PreparedRow:

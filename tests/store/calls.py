@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from handrail.transaction import Transaction, UnitStore
-from handrail.transaction.write_queue import WriteQueue
+from handrail.transaction.unit_of_work import WriteQueue
 from handrail.turns import draw_ticket
 
 

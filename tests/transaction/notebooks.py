@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from handrail.transaction import Snapshotable, Transaction, UnitStore, check_write
-from handrail.transaction.write_queue import WriteQueue
+from handrail.transaction.unit_of_work import WriteQueue
 from handrail.turns import Turn, draw_ticket, turn_of
 
 PATIENCE = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from handrail.transaction.write_queue import WriteQueue
+from handrail.transaction.unit_of_work import WriteQueue
 
 
 def test_turns_come_in_the_order_of_asking() -> None:

@@ -16,7 +16,7 @@ from handrail.filesystem.path_filters import PathFilter, PathSet, excluding
 from handrail.filesystem.protocol import FileStart, Filesystem
 from handrail.filesystem.walks import FileStat, Scan, WalkRequest
 from handrail.lazy_exports import lazy_exports
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 
 if TYPE_CHECKING:
     from handrail.filesystem.host.filesystem import HostFilesystem

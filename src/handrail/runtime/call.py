@@ -206,7 +206,7 @@ class CallState:
             if self.turn.caller is not None:
                 notes = self.effect_notes()  # what is final is stored; the method would keep the call in memory
                 nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))
-                self.turn.caller.record_nested(self.turn.ticket, nested)
+                self.turn.caller.nested_calls[self.turn.ticket] = nested
             if self.secrets is not None:
                 use_call_secrets(self._secrets_before)
 
@@ -316,7 +316,7 @@ class CallState:
         turn, recorder = self.turn, self.environment.session.recorder
         if turn.caller is not None:
             leave = partial(leave_unread, claim, self.nested_calls)
-            turn.caller.record_nested(turn.ticket, NestedCall(self.effect_notes, leave))
+            turn.caller.nested_calls[turn.ticket] = NestedCall(self.effect_notes, leave)
         return Transaction(
             tool.name,
             ticket=turn.ticket,
@@ -377,10 +377,8 @@ class CallState:
             RollbackError: something could not be restored; everything was tried.
         """
         # A coroutine that is being closed with its loop cannot await anything.
-        if self.mode.inline or not transaction.rollback_waits or isinstance(sys.exception(), GeneratorExit):
-            transaction.rollback()
-        else:
-            await transaction.rollback_by(self.mode.in_thread)
+        is_here = self.mode.inline or isinstance(sys.exception(), GeneratorExit)
+        await transaction.rollback_by(None if is_here else self.mode.in_thread)
 
     @property
     def shares_store(self) -> bool:

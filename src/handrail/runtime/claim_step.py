@@ -215,7 +215,7 @@ async def _repeated_effect(
             settled = row if row.status == "done" else await settle_unknown(run, tool, row)
         except CallRefusedError as error:
             if run.turn.caller is not None:  # its message, if it fails, says that the effect is unknown
-                run.turn.caller.record_nested(row.effect_id, NestedCall(lambda: notes, lambda: False))
+                run.turn.caller.nested_calls[row.effect_id] = NestedCall(lambda: notes, lambda: False)
             raise FinalRefusal(str(error)) from error
         if await _take(run, settled):
             return settled

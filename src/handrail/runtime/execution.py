@@ -177,10 +177,8 @@ class ExecutionMode:
         """Commit a transaction; see `Transaction.commit`. A cancellation is raised when the outcome is known."""
         if self.inline or not transaction.waits:
             transaction.commit()
-        elif transaction.may_be_detached:  # in the threads of the store
-            await outlast(transaction.commit_detached())
         else:
-            await self.in_thread(transaction.commit)
+            await outlast(transaction.commit_detached())
 
 
 class Blocking(ExecutionMode):

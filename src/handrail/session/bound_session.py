@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction
-from types import FunctionType
+from operator import attrgetter
+from types import FunctionType, MemberDescriptorType
 from typing import Any, Final, TypeVar, cast
 
 from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
 from handrail.transaction import InCall, Transaction, current
-from handrail.transaction.transaction import forwarded_attributes
 
 T = TypeVar("T")
 
@@ -144,9 +144,19 @@ def bound_session(session: Session, call: Transaction) -> BoundSession:
     made = _CLASSES.get(kind)
     if made is None:
         # With the methods that a class of the program adds. Its first base is the view.
-        attributes = forwarded_attributes(kind, Session, "unbound")
+        attributes = _forwarded_attributes(kind)
         made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), attributes))
     return made(itself, call)
+
+
+def _forwarded_attributes(kind: type[Session]) -> dict[str, property]:
+    """The data attributes of a class of the program: a view finds the default of the class without them."""
+    return {
+        name: property(attrgetter(f"unbound.{name}"))  # they are set by `BoundSession.__setattr__`
+        for each in kind.__mro__[: kind.__mro__.index(Session)]
+        for name, value in vars(each).items()
+        if not name.startswith("__") and (isinstance(value, MemberDescriptorType) or not hasattr(value, "__get__"))
+    }
 
 
 # Of the process, as classes are: those of the views of each class of the program.

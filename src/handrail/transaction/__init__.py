@@ -35,9 +35,8 @@ Late writers
 This package lies below sessions, filesystems and resources, because all three ask it whether they may write.
 """
 
-from handrail.transaction.commit import is_rolling_back
+from handrail.transaction.commit import CommitParticipant, Snapshotable, TwoPhaseParticipant, is_rolling_back
 from handrail.transaction.enlisting import enlist
-from handrail.transaction.participants import CommitParticipant, Snapshotable, TwoPhaseParticipant
 from handrail.transaction.transaction import HasCallViews, InCall, Transaction, check_write, current, view_for_call
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 

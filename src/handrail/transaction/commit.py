@@ -13,13 +13,14 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
 from handrail.redaction import redacted_logger
-from handrail.transaction.participants import CommitParticipant, Snapshotable
-from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore
+from handrail.transaction.unit_of_work import Refusal, UnitOfWork, UnitStore, WriteQueue
 from handrail.waiting import Wait, run_in_thread_or_here
+
+S = TypeVar("S")
 
 _log = redacted_logger("handrail.transaction")
 
@@ -32,9 +33,114 @@ Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 InThread = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a function in another thread; what awaits it continues when the function has ended, even if it is cancelled."""
 
+_Failures = list[tuple[object, BaseException]]
+"""What has been raised, and the participants whose it is."""
 
-Act = tuple[object, Callable[[], object]]
-"""Something to do, and the participant whose it is."""
+
+@runtime_checkable
+class Snapshotable(Protocol[S]):
+    """A participant of transactions: something whose state can be restored.
+
+    Implement it on a resource, and each call that may change the resource is undone when it fails.
+
+    What is fenced depends on what else the class has:
+
+    | the class | a write of a `"read"` tool | after the call, in its context | after it, elsewhere |
+    |---|---|---|---|
+    | has a `turn`, calls `check_write`, has `view_for_call` | is refused | is refused | is refused |
+    | has a `turn`, calls `check_write` before each change | is refused | is refused | **is made** |
+    | has neither | **is made, and not undone** | **is made** | **is made** |
+
+    The context of a call is that of its handler, of its tasks, and of threads that copy it (`asyncio.to_thread`,
+    `contextvars.copy_context().run`); not of a `threading.Thread`, nor of a thread of a pool. Sessions and the
+    filesystems are of the first kind. `handrail.testing.assert_reads_only` finds a `"read"` tool that changes one of
+    the last kind.
+    """
+
+    def snapshot(self) -> S:
+        """Return what `restore` needs to come back to this moment.
+
+        Called when a call joins, before its first write, while no other call may write. It should be cheap, and must
+        not change what others can see. If it raises, the call fails and nothing has been written. What it returned is
+        released as soon as the call has ended.
+        """
+        ...
+
+    def restore(self, snapshot: S, /) -> None:
+        """Come back to the moment of `snapshot`, to the byte and to the value.
+
+        Called when a call fails, with the newest snapshots first, while no other call may write; the handler may still
+        be running if it was a thread that timed out, so it takes the lock that writes take. No transaction is current
+        meanwhile, and `is_rolling_back()` is true. If it raises, the other participants are restored all the same and
+        the run ends with `RollbackError`, because the state of the participant is unknown.
+        """
+        ...
+
+
+class TwoPhaseParticipant(Protocol):
+    """A participant in the commit of a call: see `handrail.transaction.enlist`.
+
+    The commit has three phases. Each participant prepares; then each of them says what is to be written; then the store
+    that the participants name writes all of it as one unit of work. In the end `after_commit`, `after_rollback` or
+    `in_doubt` is called, once.
+    """
+
+    @property
+    def store(self) -> UnitStore | None:
+        """Where the unit is written; `None` for what needs no unit. All participants of a call name the same store."""
+        ...
+
+    def prepare(self) -> None:
+        """Make sure that `after_commit` will succeed, as `PREPARE TRANSACTION` does, or refuse.
+
+        Called once, when the handler and all that follows from its result have succeeded, and before anything is
+        written. If it raises, all is rolled back.
+        """
+        ...
+
+    def write(self) -> Sequence[object]:
+        """Write what needs no unit, and return what the unit is to write: see `UnitOfWork.writes`.
+
+        Called as the outermost transaction commits; if it raises, all is rolled back, and if it raises
+        `StoreUnavailableError`, it may be called again before.
+        """
+        ...
+
+    def after_commit(self) -> None:
+        """Take note that it has been committed. Must not fail: what it raises is logged."""
+        ...
+
+    def in_doubt(self) -> None:
+        """Take note that it is not known whether it was committed: a store was lost in the moment of its commit.
+
+        Nothing is restored, and the run ends. What the participant stands for must not be used before it has been
+        opened anew, when the store can be asked. Must not fail.
+        """
+        ...
+
+    def after_rollback(self) -> None:
+        """Settle that nothing has happened. Called when the transaction, or one it is nested in, was rolled back.
+
+        That may be after `write`, when another participant could not write.
+        """
+        ...
+
+
+class CommitParticipant(TwoPhaseParticipant, Protocol):
+    """A participant that Handrail enlists itself, as the record of an effect is. See `Transaction.enlist`."""
+
+    @property
+    def queue(self) -> WriteQueue | None:
+        """The queue whose turn the commit has from before `prepare` until it has ended; `None` for none."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a method of this participant may wait for a disk or a server.
+
+        Then a call of an event loop is committed in a thread of its own.
+        """
+        ...
 
 
 async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
@@ -188,22 +294,11 @@ async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
         part.prepare()
 
 
-class _Failures:
-    """What has been raised by acts of which each is carried out, even if one before it raised."""
-
-    def __init__(self) -> None:
-        self.errors: list[tuple[object, Exception]] = []
-        self.interrupts: list[tuple[object, BaseException]] = []
-
-    def collect(self, acts: Iterable[Act]) -> None:
-        """Carry out acts."""
-        for who, act in acts:
-            try:
-                act()
-            except Exception as error:  # noqa: BLE001 - logged or raised when all have been tried
-                self.errors.append((who, error))
-            except BaseException as interrupt:  # noqa: BLE001 - raised when all have been tried
-                self.interrupts.append((who, interrupt))
+def _attempt(who: object, act: Callable[[], object], failures: _Failures) -> None:
+    try:
+        act()
+    except BaseException as error:  # noqa: BLE001 - logged or raised when all have been tried
+        failures.append((who, error))
 
 
 def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> None:
@@ -212,16 +307,15 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
     Raises:
         BaseException: what is not an `Exception` (Ctrl-C) propagates when all were notified.
     """
-    interrupt: BaseException | None = None
+    failures: _Failures = []
     for part in parts:
-        try:
-            part.after_commit() if kept else part.in_doubt()
-        except Exception:  # noqa: BLE001 - logged: what the store has done stays done
-            _log.exception("%s failed to note its outcome", type(part).__name__)
-        except BaseException as error:  # noqa: BLE001 - raised when all were notified
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
+        _attempt(part, part.after_commit if kept else part.in_doubt, failures)
+    # An interrupt comes last, and ends this.
+    for who, error in sorted(failures, key=lambda failure: not isinstance(failure[1], Exception)):
+        if not isinstance(error, Exception):
+            raise error
+        word, name = "committed" if kept else "in doubt", type(getattr(who, "wraps", who)).__name__
+        _log.error("a call is %s, and its %s failed to note that", word, name, exc_info=error)
 
 
 _UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
@@ -232,9 +326,9 @@ def is_rolling_back() -> bool:
     return _UNDOING.get()
 
 
-def restoring_waits(participant: Snapshotable[Any]) -> bool:
-    """Whether restoring a snapshot of a participant waits for a disk or a server, as it says by `restore_waits`."""
-    return bool(getattr(participant, "restore_waits", False))
+def settling_waits(part: CommitParticipant) -> bool:
+    """Whether to settle a participant waits for a disk or a server."""
+    return part.waits or (part.store is not None and part.store.waits)
 
 
 async def restore_participants(
@@ -249,8 +343,8 @@ async def restore_participants(
         tool: name of the tool whose call is undone, for messages.
         undoing: the participants in the order of restoring, each with what restores it to its snapshot.
         enlisted: what to settle after that.
-        in_thread: how to settle, and to restore what waits for a disk or a server. All else is restored in this thread,
-            because resources may belong to it. `None` for all in this thread.
+        in_thread: how to do what waits for a disk or a server, as a participant says by `restore_waits`. All else is
+            done in this thread, because resources may belong to it. `None` for all in this thread.
 
     Raises:
         RollbackError: some raised an `Exception`.
@@ -258,18 +352,19 @@ async def restore_participants(
         BaseException: what is not an `Exception` (Ctrl-C) propagates when all have been tried, with a note of what it
             met.
     """
-    failures = _Failures()
+    failures: _Failures = []
     cancelled: BaseException | None = None
-    steps: list[tuple[bool, Sequence[Act]]] = [(restoring_waits(undo[0]), (undo,)) for undo in undoing]
-    steps.append((True, [(part, part.after_rollback) for part in enlisted]))
+    steps: list[tuple[bool, object, Callable[[], object]]] = []
+    steps += [(getattr(who, "restore_waits", False), who, undo) for who, undo in undoing]
+    steps += [(settling_waits(part), part, part.after_rollback) for part in enlisted]
     token = _UNDOING.set(True)
     try:
-        for waits, acts in steps:
+        for waits, who, act in steps:
             if in_thread is None or not waits:
-                failures.collect(acts)
+                _attempt(who, act, failures)
                 continue
             try:
-                await in_thread(partial(failures.collect, acts))
+                await in_thread(partial(_attempt, who, act, failures))
             except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
                 cancelled = cancelled or error
                 if isinstance(error, GeneratorExit):  # its loop was closed, so nothing can be awaited any more
@@ -280,7 +375,8 @@ async def restore_participants(
 
 
 def _raise(tool: str, failures: _Failures, cancelled: BaseException | None) -> None:
-    errors, interrupts = failures.errors, failures.interrupts
+    errors = [(who, error) for who, error in failures if isinstance(error, Exception)]
+    interrupts = [each for each in failures if not isinstance(each[1], Exception)]
     failure = RollbackError(tool, errors) if errors else None
     if interrupts:
         cancelled, names = interrupts[0][1], ", ".join(type(who).__name__ for who, _ in interrupts)

@@ -19,12 +19,9 @@ from functools import partial
 
 from handrail.crash_points import reached
 from handrail.errors import InvalidArgumentError, SessionUseError
-from handrail.redaction import redacted_logger
-from handrail.transaction.participants import TwoPhaseParticipant
+from handrail.transaction.commit import TwoPhaseParticipant
 from handrail.transaction.transaction import current
 from handrail.transaction.unit_of_work import UnitStore
-
-_log = redacted_logger("handrail.transaction")
 
 _METHODS = ("prepare", "write", "after_commit", "in_doubt", "after_rollback")
 
@@ -75,10 +72,7 @@ class _Enlisted:
         reached("participant-prepared")
 
     def after_commit(self) -> None:
-        """Commit the participant; if it fails, that is logged, because the call is committed."""
+        """Commit the participant."""
         reached("participant-before-commit")
-        try:
-            self.wraps.after_commit()
-        except Exception:  # noqa: BLE001 - logged: the unit of the call cannot be undone any more
-            _log.exception("a call is committed, and its %s failed to commit", type(self.wraps).__name__)
+        self.wraps.after_commit()
         reached("participant-after-commit")

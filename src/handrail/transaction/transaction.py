@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from operator import attrgetter
-from types import MemberDescriptorType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
@@ -19,16 +17,17 @@ from handrail.transaction.commit import (
     COMMITTED,
     Apply,
     CommitOutcome,
+    CommitParticipant,
     InThread,
+    Snapshotable,
     apply_detached,
     commit_participants,
     restore_participants,
-    restoring_waits,
+    settling_waits,
 )
-from handrail.transaction.participants import CommitParticipant, Snapshotable
 from handrail.transaction.unit_of_work import UnitStore
 from handrail.turns import Ticket, Turn, own_turn, turn_of
-from handrail.waiting import run_blocking, run_detached
+from handrail.waiting import run_blocking, run_detached, run_in_thread_or_here
 
 T = TypeVar("T")
 
@@ -49,7 +48,6 @@ NestedCalls: TypeAlias = dict[Ticket | str, NestedCall]
 """The calls that are made inside another one, by their tickets; one that was refused, by the effect that it repeats."""
 
 _CURRENT: ContextVar[Transaction | None] = ContextVar("handrail_transaction", default=None)
-_NO_LOCK = nullcontext()
 
 current: Callable[[], Transaction | None] = _CURRENT.get
 """The transaction of the call that runs in this context, open or not; `None` outside of calls."""
@@ -126,14 +124,15 @@ class Transaction:
         call: the identity of the call; `str` names it among the calls of its session.
         session_store: the store of the session of the call; `None` for a session that ends with the process.
         cure: what to do instead of a write, if the handler may only read; empty for what a tool can do.
-        nested_calls: where the calls made inside this one are recorded (`handrail.runtime`), if anywhere.
+        nested_calls: the calls made inside this one, which `handrail.runtime` records.
         state: `"open"`, then `"closed"` (takes no writes, still committing or rolling back), then `"ended"`; it never
             goes back.
         must_roll_back: whether leaving the block rolls back: until a commit has succeeded or is in doubt.
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
         participants: who has joined so far, in the order of joining.
-        undo_lock: of an outermost one in which a call has written: what it and those nested in it restore under.
+        inner: the nested transaction that writes in its place, until it has ended.
+        undo_lock: of an outermost one: what it and those nested in it restore under.
     """
 
     tool: str
@@ -147,14 +146,14 @@ class Transaction:
     call: object = None
     session_store: UnitStore | None = None
     cure: str = ""
-    nested_calls: NestedCalls | None = None
+    nested_calls: NestedCalls = field(default_factory=dict[Any, NestedCall])
     state: Literal["open", "closed", "ended"] = field(default="open", init=False)
     must_roll_back: bool = field(default=True, init=False)
     committed: bool = field(default=False, init=False)
     writer: Snapshotable[Any] | None = field(default=None, init=False)
     participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
-    undo_lock: threading.Lock | None = field(default=None, init=False)
-    _inner: Transaction | None = field(default=None, init=False)
+    inner: Transaction | None = field(default=None, init=False)
+    undo_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _inner_turn: Turn | None = field(default=None, init=False)
     _saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
     _token: Token[Transaction | None] = field(init=False)
@@ -185,8 +184,8 @@ class Transaction:
                 self.rollback()
         finally:
             # Also if the rollback has raised: otherwise the parent could neither write nor commit.
-            if self.parent is not None:
-                self.parent.resume_after(self)
+            if self.parent is not None and self.parent.inner is self:
+                self.parent.inner = None
             _CURRENT.reset(self._token)
 
     @property
@@ -223,20 +222,7 @@ class Transaction:
             TurnConflictError: another one has not ended.
         """
         self._check_not_suspended(f"call {inner.tool}")
-        root = self.root
-        with ASSIGNING:
-            root.undo_lock = root.undo_lock or threading.Lock()
-        self._inner = inner
-
-    def resume_after(self, inner: Transaction) -> None:
-        """Write again, if this is the nested transaction that it is suspended for."""
-        if self._inner is inner:
-            self._inner = None
-
-    def record_nested(self, key: Ticket | str, nested: NestedCall) -> None:
-        """Record a call that is made inside this one; see `NestedCalls`."""
-        if self.nested_calls is not None:
-            self.nested_calls[key] = nested
+        self.inner = inner
 
     def open_for_results(self, session: Snapshotable[Any]) -> None:
         """Let the results of a call be applied to its session, though its handler may only read."""
@@ -285,7 +271,7 @@ class Transaction:
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
             raise self.read_only_violation(what)
-        if self._inner is not None:
+        if self.inner is not None:
             self._check_not_suspended(what)
         if id(participant) not in self._saved:
             self._enroll(participant, what, snapshot)
@@ -327,7 +313,9 @@ class Transaction:
             run_blocking(self._commit(parts, None))
 
     def commit_detached(self) -> Future[None]:
-        """As `commit`, in the threads of the store; completed with what `commit` returns or raises.
+        """As `commit`, in other threads; completed with what `commit` returns or raises.
+
+        Where nothing but the store is waited for, that is in the threads of the store, so that it holds none.
 
         It is not stopped by the end of the caller, who leaves the block only when it is completed.
 
@@ -335,17 +323,15 @@ class Transaction:
             TransactionClosedError: as of `commit`.
             TurnConflictError: as of `commit`.
         """
-        return run_detached(self._commit(self._close(), apply_detached))
+        parts = self._close()
+        if any(part.waits for part in parts):
+            return run_in_thread_or_here(partial(run_blocking, self._commit(parts, None)))
+        return run_detached(self._commit(parts, apply_detached))
 
     @property
     def waits(self) -> bool:
         """Whether `commit` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        return self.parent is None and any(map(_waits, self.enlisted))
-
-    @property
-    def may_be_detached(self) -> bool:
-        """Whether nothing but the store is waited for, so that `commit_detached` holds no thread."""
-        return not any(part.waits for part in self.enlisted)
+        return self.parent is None and any(map(settling_waits, self.enlisted))
 
     def rollback(self) -> None:
         """Take no more writes, and restore every participant, the last one to join first. Idempotent.
@@ -360,8 +346,7 @@ class Transaction:
         """As `rollback`, without holding the event loop.
 
         Args:
-            in_thread: how to settle what is enlisted, and to restore what waits for a disk or a server; `None` for in
-                this thread.
+            in_thread: how to settle and to restore what waits for a disk or a server; `None` for in this thread.
 
         Raises:
             RollbackError: as of `rollback`.
@@ -383,11 +368,6 @@ class Transaction:
             _CURRENT.reset(token)
             self.state = "ended"
             self._saved.clear()
-
-    @property
-    def rollback_waits(self) -> bool:
-        """Whether `rollback` waits for a disk or a server, so that it would hold the event loop of its thread."""
-        return self.must_roll_back and (any(map(_waits, self.enlisted)) or any(map(restoring_waits, self.participants)))
 
     def _begin(self) -> None:
         untracked, parent = self.untracked, self.parent
@@ -412,22 +392,21 @@ class Transaction:
         self.save_snapshot(participant, participant.snapshot() if snapshot is None else snapshot())
         # Checked once more after the registration: a rollback that began meanwhile may have passed this participant by,
         # so the write must not follow.
-        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
+        if not self.is_open():
             raise TransactionClosedError(self.tool, what)
 
     def _check_not_suspended(self, what: str) -> None:
-        if self._inner is not None:
+        if self.inner is not None:
             raise TurnConflictError(
-                f"{self.tool} cannot {what} while a call that it made itself ({self._inner.tool}) is still running; "
+                f"{self.tool} cannot {what} while a call that it made itself ({self.inner.tool}) is still running; "
                 "await that call first"
             )
 
     def _close(self) -> tuple[CommitParticipant, ...]:
         """Take no more writes; returns what is to be committed. A nested transaction has ended then, and leaves it."""
-        if self.state != "open" or (self.parent is not None and not self.parent.is_open()):
+        if not self.is_open():
             raise TransactionClosedError(self.tool, "commit")
-        if self._inner is not None:
-            self._check_not_suspended("end")
+        self._check_not_suspended("end")
         if self.parent is None:
             self.state = "closed"  # what is written or enlisted from here on would not be among what is settled
             if self.enlisted:
@@ -457,14 +436,10 @@ class Transaction:
         Nested calls may end in several threads at once, and restore the same participants. So one is restored at a
         time; the lock is held for no more, because a task that waited for a thread meanwhile would let others run.
         """
-        with self.root.undo_lock or _NO_LOCK:
+        with self.root.undo_lock:
             # A newer snapshot, restored after the older one, would bring undone changes back.
             if self.parent is None or self.parent.is_open():
                 participant.restore(snapshot)
-
-
-def _waits(part: CommitParticipant) -> bool:
-    return part.waits or (part.store is not None and part.store.waits)
 
 
 class HasCallViews(Protocol):
@@ -487,29 +462,3 @@ def view_for_call(participant: T, call: Transaction) -> T:
     make = getattr(type(participant), "view_for_call", None)
     # What it returns is of the same class, which an attribute that is looked up by name cannot say.
     return participant if make is None else cast("T", make(participant, call))
-
-
-def forwarded_attributes(kind: type[object], base: type[object], of: str) -> dict[str, property]:
-    """What stands for the data attributes that a class of the program has, in the class of views of its objects.
-
-    Without it a view would find the default that the class has, and not the value that its object has.
-
-    Args:
-        kind: the class.
-        base: the class of Handrail that it is derived from; what that has is not among them.
-        of: the attribute of a view that leads to the object.
-    """
-    added = kind.__mro__[: kind.__mro__.index(base)]
-    return {
-        name: _forwarded(name, of)
-        for each in added
-        for name, value in vars(each).items()
-        if not name.startswith("__") and (isinstance(value, MemberDescriptorType) or not hasattr(value, "__get__"))
-    }
-
-
-def _forwarded(name: str, of: str) -> property:
-    def write(view: object, value: object) -> None:
-        setattr(getattr(view, of), name, value)
-
-    return property(attrgetter(f"{of}.{name}"), write)

@@ -1,4 +1,4 @@
-"""A unit of work: what is committed atomically, as a value.
+"""A unit of work: what is committed atomically, as a value; what writes it, and the order in which units are written.
 
 It is put together before a store is asked, and is the same in every attempt: then a unit that was committed although
 its answer was lost is known again by what it wrote.
@@ -6,8 +6,13 @@ its answer was lost is known again by what it wrote.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from handrail.waiting import block_until_done
 
 
 class RecordCommit(NamedTuple):
@@ -68,3 +73,80 @@ class UnitStore(Protocol):
         It cannot be cancelled. Units that are submitted one after the other may be written in any order.
         """
         ...
+
+
+@runtime_checkable
+class CommitRecordStore(UnitStore, Protocol):
+    """Keeps the ids of journals, and of what participants have prepared, whose calls have been committed.
+
+    One is recorded by a `RecordCommit` in the unit that commits the call. All methods raise `StoreUnavailableError` if
+    the store does not answer.
+    """
+
+    @property
+    def url(self) -> str:
+        """What names the store to people, without any password."""
+        ...
+
+    def is_committed(self, journal_id: str) -> bool:
+        """Whether the call of this journal has been committed."""
+        ...
+
+    def delete_commit_record(self, journal_id: str) -> None:
+        """Drop the note, because the journal is gone; a note that does not exist is not an error."""
+        ...
+
+
+class WriteQueue:
+    """Who writes the next of some units that follow each other; the one at the head of the queue has the turn.
+
+    A turn may be released by another thread than the one that has taken it.
+
+    Attributes:
+        check_wait: called before a thread blocks until its turn comes; refuses what may not wait.
+        unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
+            While one is written it has the turn, so who has the turn and finds this true asks the store first.
+    """
+
+    __slots__ = ("_lock", "_waiting", "check_wait", "number", "unsure")
+
+    def __init__(self) -> None:
+        """Make an empty queue."""
+        self.check_wait: Callable[[], None] = lambda: None
+        self.unsure: bool = False
+        self._lock = threading.Lock()
+        self._waiting: dict[object, Future[None] | None] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a unit has the turn."""
+        return bool(self._waiting)
+
+    def enter(self, who: object) -> Future[None] | None:
+        """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
+        with self._lock:
+            turn: Future[None] | None = Future() if self._waiting else None
+            self._waiting[who] = turn
+            return turn
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        """Have the turn in a block; blocks this thread until it has come."""
+        who = object()
+        try:
+            turn = self.enter(who)
+            if turn is not None:
+                block_until_done(turn)
+            yield
+        finally:
+            self.leave(who)
+
+    def leave(self, who: object) -> None:
+        """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
+        with self._lock:
+            has_turn = next(iter(self._waiting), None) is who
+            self._waiting.pop(who, None)
+            following = next(iter(self._waiting.values()), None) if has_turn else None
+        # Without the lock: the one that follows may write at once, in this thread.
+        if following is not None:
+            following.set_result(None)

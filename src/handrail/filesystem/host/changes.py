@@ -72,7 +72,7 @@ from handrail.filesystem.undo_journal import LOST, SavedTree, Snapshot, UndoJour
 from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 
 _LOGGER = redacted_logger("handrail.filesystem")
 

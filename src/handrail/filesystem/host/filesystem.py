@@ -43,7 +43,7 @@ from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
 from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.turns import Turn
 
 

@@ -31,7 +31,7 @@ from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
 from handrail.filesystem.paths import ROOT, parent_of
 from handrail.filesystem.root import Root
 from handrail.redaction import redacted_logger
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 
 _LOGGER = redacted_logger("handrail.filesystem")
 

@@ -25,7 +25,7 @@ from handrail.filesystem.journal.before_images import BeforeImages
 from handrail.filesystem.paths import ROOT
 from handrail.posix import fcntl
 from handrail.redaction import redacted_logger
-from handrail.transaction.participants import CommitRecordStore
+from handrail.transaction.unit_of_work import CommitRecordStore
 
 _POLL_SECONDS = 0.02
 _CURE = "Give another folder as journal=."

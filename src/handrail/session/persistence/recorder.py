@@ -45,8 +45,7 @@ from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
-from handrail.transaction.unit_of_work import Refusal
-from handrail.transaction.write_queue import WriteQueue
+from handrail.transaction.unit_of_work import Refusal, WriteQueue
 from handrail.waiting import Wait, run_blocking
 
 if TYPE_CHECKING:
