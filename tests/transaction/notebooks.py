@@ -114,7 +114,7 @@ def call(
     """A call that holds the turns of its participants, as the pipeline makes it; to be committed inside."""
     turns = tuple(turn_of(participant) for participant in participants)
     if parent is not None:
-        turns = (parent.inner_turn, *(turn for turn in turns if not parent.holds(turn)))
+        turns = (turn_of(parent), *(turn for turn in turns if not parent.holds(turn)))
     ticket = draw_ticket(turns, exclusive=writes, inside=None if parent is None else parent.ticket)
     try:
         assert ticket.waiter is None

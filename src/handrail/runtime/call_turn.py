@@ -23,7 +23,7 @@ from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
 from handrail.transaction import Transaction, current
-from handrail.turns import Ticket, Turn, draw_ticket
+from handrail.turns import Ticket, Turn, draw_ticket, turn_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -129,7 +129,7 @@ class CallTurn:
             return turns
         if not self.shared and not caller.writes:
             self._refused = self._refused or caller.read_only_violation(f"call {name}, which writes")
-        return (caller.inner_turn, *(turn for turn in turns if not caller.holds(turn)))
+        return (turn_of(caller), *(turn for turn in turns if not caller.holds(turn)))
 
 
 async def _wait(mode: ExecutionMode, waiter: Future[None] | None, deadline: Deadline | None) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
 from handrail.redaction import redacted_logger
@@ -32,6 +32,9 @@ Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 
 InThread = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a function in another thread; what awaits it continues when the function has ended, even if it is cancelled."""
+
+Outcome: TypeAlias = Literal["committed", "rolled back", "in doubt"]
+"""What a commit has come to."""
 
 _Failures = list[tuple[object, BaseException]]
 """What has been raised, and the participants whose it is."""
@@ -148,35 +151,23 @@ async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
     return await Wait(store.submit(unit))
 
 
-class CommitOutcome(NamedTuple):
-    """What a settling has come to, and what is to be raised then."""
-
-    word: Literal["committed", "rolled back", "in doubt"]
-    error: BaseException | None = None
-
-
-COMMITTED = CommitOutcome("committed")
-"""Nothing was raised."""
-
-
 async def commit_participants(
     parts: Sequence[CommitParticipant],
     *,
-    settle: Callable[[CommitOutcome], object] | None = None,
+    settle: Callable[[Outcome], object] | None = None,
     apply: Apply | None = None,
     attempts: int = ATTEMPTS,
-) -> CommitOutcome:
+) -> None:
     """Commit the parts, in their turn, and determine the outcome if that is interrupted, as by Ctrl-C during a commit.
 
-    Then the parts are notified, unless they are rolled back. What a part or the store raises is in the outcome; an
-    interrupt while they are notified propagates. The errors of an outcome:
+    Then the parts are notified, unless they are rolled back.
 
-    | the outcome | the error |
+    | the outcome | is raised |
     |---|---|
     | rolled back | `StoreUnavailableError` if the store failed at every attempt, or was waited for in vain |
     | rolled back | the `Exception` of a part that could not prepare or write, or of a refusal; an interrupt |
     | in doubt | `CommitInDoubtError`, or the interrupt after which it could not be determined |
-    | committed | none, or the interrupt that came after the store was asked |
+    | committed | nothing, or the interrupt that came after the store was asked, or while the parts are notified |
 
     Args:
         parts: the participants; those that name a store name the same one.
@@ -188,7 +179,8 @@ async def commit_participants(
     # In one order everywhere, so that no two commits wait for each other.
     queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
-        outcome = COMMITTED
+        outcome: Outcome = "committed"
+        raised: BaseException | None = None
         try:
             for queue in queues:
                 turn = queue.enter(who)
@@ -199,13 +191,15 @@ async def commit_participants(
             for part in parts:
                 await prepare_in_turn(part, apply)
             await writing.run(attempts)
-        except BaseException as error:  # noqa: BLE001 - raised by the transaction, when it has done what follows from it
+        except BaseException as error:  # noqa: BLE001 - raised when what follows from it has been done
+            raised = error
             outcome = await writing.outcome_after(error)
-        if outcome.word != "rolled back":
+        if outcome != "rolled back":
             if settle is not None:
                 settle(outcome)
-            notify_participants(parts, kept=outcome.word == "committed")
-        return outcome
+            notify_participants(parts, kept=outcome == "committed")
+        if raised is not None:
+            raise raised
     finally:
         for queue in queues:
             queue.leave(who)
@@ -251,17 +245,17 @@ class _Writing:
                 text = "a unit of work is tried again: it could not be committed: %s"
                 _log.warning(text, error, exc_info=attempt == 1)
 
-    async def outcome_after(self, error: BaseException) -> CommitOutcome:
+    async def outcome_after(self, error: BaseException) -> Outcome:
         """The outcome of the unit, once something has been raised."""
         # An interrupt that came before the store was asked to commit has its unit rolled back.
         if not self._may_be_kept:
-            return CommitOutcome("rolled back", error)
+            return "rolled back"
         if not isinstance(error, Exception):
             with suppress(BaseException):  # the interrupt propagates
                 # What is kept is written once more, which changes nothing.
                 await self.run(ATTEMPTS)
-                return CommitOutcome("committed", error)
-        return CommitOutcome("in doubt", error)
+                return "committed"
+        return "in doubt"
 
     def _may_try_again(self, error: Exception, attempt: int, attempts: int) -> bool:
         """Whether another attempt may gain something: not if it would wait as long again for a store that is busy."""
@@ -318,12 +312,13 @@ def notify_participants(parts: Sequence[CommitParticipant], *, kept: bool) -> No
         _log.error("a call is %s, and its %s failed to note that", word, name, exc_info=error)
 
 
-_UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
+UNDOING: ContextVar[bool] = ContextVar("handrail_undoing", default=False)
+"""Whether a rollback restores participants in this context."""
 
 
 def is_rolling_back() -> bool:
     """Whether a rollback is what calls in this context: so `restore` knows it from one that the program asks for."""
-    return _UNDOING.get()
+    return UNDOING.get()
 
 
 def settling_waits(part: CommitParticipant) -> bool:
@@ -357,20 +352,16 @@ async def restore_participants(
     steps: list[tuple[bool, object, Callable[[], object]]] = []
     steps += [(getattr(who, "restore_waits", False), who, undo) for who, undo in undoing]
     steps += [(settling_waits(part), part, part.after_rollback) for part in enlisted]
-    token = _UNDOING.set(True)
-    try:
-        for waits, who, act in steps:
-            if in_thread is None or not waits:
-                _attempt(who, act, failures)
-                continue
-            try:
-                await in_thread(partial(_attempt, who, act, failures))
-            except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
-                cancelled = cancelled or error
-                if isinstance(error, GeneratorExit):  # its loop was closed, so nothing can be awaited any more
-                    in_thread = None
-    finally:
-        _UNDOING.reset(token)
+    for waits, who, act in steps:
+        if in_thread is None or not waits:
+            _attempt(who, act, failures)
+            continue
+        try:
+            await in_thread(partial(_attempt, who, act, failures))
+        except BaseException as error:  # noqa: BLE001 - the task was cancelled; raised when all have been tried
+            cancelled = cancelled or error
+            if isinstance(error, GeneratorExit):  # its loop was closed, so nothing can be awaited any more
+                in_thread = None
     _raise(tool, failures, cancelled)
 
 

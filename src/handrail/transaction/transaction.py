@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar, Token
 from dataclasses import KW_ONLY, dataclass, field
@@ -12,13 +12,11 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
-from handrail.process_state import ASSIGNING
 from handrail.transaction.commit import (
-    COMMITTED,
-    Apply,
-    CommitOutcome,
+    UNDOING,
     CommitParticipant,
     InThread,
+    Outcome,
     Snapshotable,
     apply_detached,
     commit_participants,
@@ -107,9 +105,11 @@ def check_write(participant: Snapshotable[Any], what: str, *, call: Transaction 
         transaction.check_may_write(participant, what)
 
 
-@dataclass(eq=False, repr=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
 class Transaction:
     """One call's unit of work: open, then committed or rolled back. It is current from `with` on.
+
+    Calls that are made inside it take turns on it among themselves (`turn_of`).
 
     Attributes:
         tool: name of the tool whose call this is, for messages.
@@ -154,7 +154,6 @@ class Transaction:
     participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
     inner: Transaction | None = field(default=None, init=False)
     undo_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _inner_turn: Turn | None = field(default=None, init=False)
     _saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
     _token: Token[Transaction | None] = field(init=False)
 
@@ -193,19 +192,9 @@ class Transaction:
         """The outermost transaction that this one is nested in; itself when it is not nested."""
         return self if self.parent is None else self.parent.root
 
-    @property
-    def inner_turn(self) -> Turn:
-        """The turn that calls made inside this one take among themselves."""
-        with ASSIGNING:
-            self._inner_turn = self._inner_turn or Turn()
-            return self._inner_turn
-
-    def chain(self) -> Iterator[Transaction]:
+    def chain(self) -> tuple[Transaction, ...]:
         """This transaction and those it is nested in, the nearest first."""
-        transaction: Transaction | None = self
-        while transaction is not None:
-            yield transaction
-            transaction = transaction.parent
+        return (self,) if self.parent is None else (self, *self.parent.chain())
 
     def is_open(self) -> bool:
         """Whether it takes writes still: neither it nor one that it is nested in has been closed."""
@@ -310,7 +299,7 @@ class Transaction:
         """
         parts = self._close()
         if parts:
-            run_blocking(self._commit(parts, None))
+            run_blocking(commit_participants(parts, settle=self._end))
 
     def commit_detached(self) -> Future[None]:
         """As `commit`, in other threads; completed with what `commit` returns or raises.
@@ -325,8 +314,8 @@ class Transaction:
         """
         parts = self._close()
         if any(part.waits for part in parts):
-            return run_in_thread_or_here(partial(run_blocking, self._commit(parts, None)))
-        return run_detached(self._commit(parts, apply_detached))
+            return run_in_thread_or_here(partial(run_blocking, commit_participants(parts, settle=self._end)))
+        return run_detached(commit_participants(parts, settle=self._end, apply=apply_detached))
 
     @property
     def waits(self) -> bool:
@@ -358,14 +347,15 @@ class Transaction:
         # Closed before anything is restored: a late write either comes first and is undone, or is refused.
         self.state = "closed"
         # No transaction is current: `restore` may use methods that call `check_write`, which would refuse.
-        token = _CURRENT.set(None)
+        tokens = _CURRENT.set(None), UNDOING.set(True)
         try:
             # The last one to join first; a late write may still join meanwhile.
             undoing = [(saved[0], partial(self._restore, *saved)) for saved in tuple(self._saved.values())]
             if undoing or self.enlisted:
                 await restore_participants(self.tool, undoing[::-1], self.enlisted[::-1], in_thread)
         finally:
-            _CURRENT.reset(token)
+            UNDOING.reset(tokens[1])
+            _CURRENT.reset(tokens[0])
             self.state = "ended"
             self._saved.clear()
 
@@ -414,20 +404,15 @@ class Transaction:
         else:
             for part in self.enlisted:
                 self.parent.enlist(part)
-        self._end(COMMITTED)
+        self._end("committed")
         return ()
 
-    async def _commit(self, parts: tuple[CommitParticipant, ...], apply: Apply | None) -> None:
-        outcome = await commit_participants(parts, settle=self._end, apply=apply)
-        if outcome.error is not None:
-            raise outcome.error
-
-    def _end(self, outcome: CommitOutcome) -> None:
+    def _end(self, outcome: Outcome) -> None:
         self.must_roll_back = False
         self.enlisted = ()
         self._saved.clear()
         # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is committed.
-        self.committed = outcome.word == "committed"
+        self.committed = outcome == "committed"
         self.state = "ended"
 
     def _restore(self, participant: Snapshotable[Any], snapshot: object) -> None:

@@ -104,29 +104,25 @@ class WriteQueue:
 
     Attributes:
         check_wait: called before a thread blocks until its turn comes; refuses what may not wait.
+        waiting: who has the turn, and those that wait for it, in their order.
         unsure: whether a unit was handed to the store that is not known to be committed: its commit may have begun.
             While one is written it has the turn, so who has the turn and finds this true asks the store first.
     """
 
-    __slots__ = ("_lock", "_waiting", "check_wait", "number", "unsure")
+    __slots__ = ("_lock", "check_wait", "unsure", "waiting")
 
     def __init__(self) -> None:
         """Make an empty queue."""
         self.check_wait: Callable[[], None] = lambda: None
         self.unsure: bool = False
         self._lock = threading.Lock()
-        self._waiting: dict[object, Future[None] | None] = {}
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a unit has the turn."""
-        return bool(self._waiting)
+        self.waiting: dict[object, Future[None] | None] = {}
 
     def enter(self, who: object) -> Future[None] | None:
         """Wait for the turn: `None` if it has come already, or else what is completed when it comes."""
         with self._lock:
-            turn: Future[None] | None = Future() if self._waiting else None
-            self._waiting[who] = turn
+            turn: Future[None] | None = Future() if self.waiting else None
+            self.waiting[who] = turn
             return turn
 
     @contextmanager
@@ -144,9 +140,9 @@ class WriteQueue:
     def leave(self, who: object) -> None:
         """Release the turn, or stop waiting for it; without effect for who is not in the queue."""
         with self._lock:
-            has_turn = next(iter(self._waiting), None) is who
-            self._waiting.pop(who, None)
-            following = next(iter(self._waiting.values()), None) if has_turn else None
+            has_turn = next(iter(self.waiting), None) is who
+            self.waiting.pop(who, None)
+            following = next(iter(self.waiting.values()), None) if has_turn else None
         # Without the lock: the one that follows may write at once, in this thread.
         if following is not None:
             following.set_result(None)

@@ -24,7 +24,7 @@ from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePol
 from handrail.session.call_ref import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
-from handrail.turns import draw_ticket
+from handrail.turns import draw_ticket, turn_of
 from tests.extent import examples
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Add, Happened, Note, Reset, Task, Total
@@ -133,7 +133,7 @@ class Side:
 
     def nested(self, outer: Transaction, todo: Sequence[Act], *, commits: bool) -> None:
         """A call made inside another."""
-        ticket = draw_ticket((outer.inner_turn,), exclusive=True, inside=outer.ticket)
+        ticket = draw_ticket((turn_of(outer),), exclusive=True, inside=outer.ticket)
         with Transaction("inner", ticket=ticket, writes=True, parent=outer) as transaction:
             self.perform(todo, transaction)
             if commits:

@@ -17,7 +17,7 @@ from handrail.errors import SessionBusyError, SessionUseError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
 from handrail.session.slices import VersionView
 from handrail.transaction import Transaction
-from handrail.turns import Ticket, draw_ticket
+from handrail.turns import Ticket, draw_ticket, turn_of
 from tests.extent import examples
 from tests.session.samples import Add, Happened, Note, Task
 
@@ -156,7 +156,7 @@ class SessionMachine(RuleBasedStateMachine):
             transaction = Transaction("outer", ticket=ticket, writes=True)
         else:
             outer = group.calls[-1]
-            ticket = draw_ticket((outer.transaction.inner_turn,), exclusive=True, inside=outer.ticket)
+            ticket = draw_ticket((turn_of(outer.transaction),), exclusive=True, inside=outer.ticket)
             transaction = Transaction("inner", ticket=ticket, writes=True, parent=outer.transaction)
         group.context.run(transaction.__enter__)
         group.calls.append(OpenCall(transaction, ticket, {member: member.inside for member in group.members}))

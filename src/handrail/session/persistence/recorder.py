@@ -180,7 +180,7 @@ class SessionRecorder:
 
     def check_wait(self) -> None:
         """Refuse to write now, on the thread of an event loop, if that would wait; see `SessionStore.check_wait`."""
-        self.store.check_wait(queued=self.queue.is_busy)
+        self.store.check_wait(queued=bool(self.queue.waiting))
 
     def close(self) -> None:
         """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
@@ -251,18 +251,20 @@ class SessionRecorder:
         # call.
         if not self._noted:
             return None
-        # No caller waits: what is not written now is written with the next unit.
-        word, error = run_blocking(commit_participants((SessionCommit(self, None),), attempts=1))
-        if isinstance(error, SessionUseError):  # it may not wait on this thread, or the session was closed meanwhile
-            error = StoreUnavailableError(str(error), store=self.store.url)
+        error: Exception
+        try:
+            # No caller waits: what is not written now is written with the next unit.
+            run_blocking(commit_participants((SessionCommit(self, None),), attempts=1))
+            return None
+        except SessionUseError as refused:  # it may not wait on this thread, or the session was closed meanwhile
+            error = StoreUnavailableError(str(refused), store=self.store.url)
         # The items are still listed if the store has failed, so nothing is lost, and the caller is not at fault.
-        if error is not None and not isinstance(error, StoreError | SessionError | CommitInDoubtError):
-            raise error
-        if error is not None:
-            text = "could not be stored yet" if word == "rolled back" else "may or may not be stored"
-            # The call that met the failing store is logged with its traceback.
-            shown = None if isinstance(error, StoreError) else error
-            _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=shown)
+        except (StoreError, SessionError, CommitInDoubtError) as failure:
+            error = failure
+        text = "may or may not be stored" if isinstance(error, CommitInDoubtError) else "could not be stored yet"
+        # The call that met the failing store is logged with its traceback.
+        shown = None if isinstance(error, StoreError) else error
+        _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=shown)
         return error
 
     async def write_noted(self, apply: Apply | None) -> None:
@@ -273,9 +275,7 @@ class SessionRecorder:
             StoreUnavailableError: the store does not answer. It goes with the next unit.
             CommitInDoubtError: it is unknown whether it was written.
         """
-        outcome = await commit_participants((SessionCommit(self, None),), apply=apply)
-        if outcome.error is not None:
-            raise outcome.error
+        await commit_participants((SessionCommit(self, None),), apply=apply)
 
     async def write_claim(self, apply: Apply | None, store: UnitStore, unit: UnitOfWork) -> Refusal | None:
         """Write a claim in one unit with what LOGs have got, in the turn of the session's units.
