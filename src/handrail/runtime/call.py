@@ -117,7 +117,7 @@ class CallState:
             self.is_final = False
             if reply is None and isinstance(outer.call, CallRef):
                 self.ref = CallRef.nested(outer.call, call.id)
-        self.turn.queue()  # the last: from here on the ticket has to be released, whatever happens
+        self.turn.queue(plan.tool, environment)  # the last: the ticket has to be released, whatever happens
 
     def take_params(self, params: object) -> None:
         """Take the parsed arguments."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from handrail.errors import DeadlineExceededError, TransactionClosedError, TurnConflictError
+from handrail.errors import DeadlineExceededError, ReadOnlyViolation, TransactionClosedError, TurnConflictError
 from handrail.prompt import Tool
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError
@@ -47,41 +47,33 @@ class CallTurn:
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_refused", "_turns", "caller", "is_first", "outer", "shared", "ticket")
+    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
-        """Decide what the call queues for; `acquire` raises if it is not permitted here."""
+        """Decide what the call belongs to."""
         self._refused: Exception | None = None
         # A call that writes runs alone, so it is first as soon as it runs.
         writes = tool is not None and tool.writes
         self.is_first: bool = writes
         self.shared: bool = not writes
         caller = current()
+        is_independent = caller is None or (caller.concurrent and not caller.holds(environment.session.turn))
         self.caller: Transaction | None = caller
-        self.outer: Transaction | None = caller
-        turns: tuple[Turn, ...] = (environment.session.turn,)
-        if tool is not None and not tool.concurrent:
-            turns += environment.resources.turns()
-        if caller is not None:
-            turns = self._turns_inside(caller, "an unknown tool" if tool is None else tool.name, turns)
-        self._turns: tuple[Turn, ...] = turns
+        self.outer: Transaction | None = None if is_independent else caller
 
-    def queue(self) -> None:
-        """Draw the ticket, which has to be released; nothing comes after it here that could raise."""
+    def queue(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
+        """Draw the ticket, which has to be released; nothing comes after it here that could raise.
+
+        A call that is not permitted here has one too, without turns: `acquire` raises.
+        """
         inside = _JUDGED.get() or (None if self.caller is None else self.caller.ticket)
-        if self._refused is not None:
-            self._refuse(self._refused)
-            return
         try:
-            self.ticket: Ticket = draw_ticket(self._turns, exclusive=not self.shared, inside=inside)
-        except TurnConflictError as error:
-            self._refuse(error)
-
-    def _refuse(self, error: Exception) -> None:
-        self._refused = error
-        self.is_first = False
-        # A refused call has a ticket to release like any other; without turns it is in no queue.
-        self.ticket = draw_ticket((), exclusive=False)
+            turns = self._turns(tool, environment)
+            self.ticket: Ticket = draw_ticket(turns, exclusive=not self.shared, inside=inside)
+        except (ReadOnlyViolation, TransactionClosedError, TurnConflictError) as error:
+            self._refused = error
+            self.is_first = False
+            self.ticket = draw_ticket((), exclusive=False)
 
     @property
     def waits(self) -> bool:
@@ -120,15 +112,25 @@ class CallTurn:
                 await _wait(mode, transaction.ticket.request_first(), deadline)
         self.is_first = True
 
-    def _turns_inside(self, caller: Transaction, name: str, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
-        """The turns that a nested call takes; records why it is not permitted, if it is not."""
-        if caller.state != "open":
-            self._refused = TransactionClosedError(caller.tool, f"call {name}")
-        if caller.concurrent and not caller.holds(turns[0]):
-            self.outer = None
+    def _turns(self, tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:
+        """The turns that the call takes.
+
+        Raises:
+            ModelVisibleError: it is not permitted here.
+        """
+        turns: tuple[Turn, ...] = (environment.session.turn,)
+        if tool is not None and not tool.concurrent:
+            turns += environment.resources.turns()
+        caller = self.caller
+        if caller is None:
             return turns
-        if not self.shared and not caller.writes:
-            self._refused = self._refused or caller.read_only_violation(f"call {name}, which writes")
+        name = "an unknown tool" if tool is None else tool.name
+        if caller.state != "open":
+            raise TransactionClosedError(caller.tool, f"call {name}")
+        if self.outer is None:
+            return turns
+        if not (self.shared or caller.writes):
+            raise caller.read_only_violation(f"call {name}, which writes")
         return (turn_of(caller), *(turn for turn in turns if not caller.holds(turn)))
 
 

@@ -84,26 +84,28 @@ class ExecutionMode:
 
     inline: ClassVar[bool] = False
 
-    async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
+    async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:  # noqa: ARG002 - for `Blocking`
         """Wait until `waiter` is done; its outcome stays in it.
+
+        Args:
+            waiter: what is waited for.
+            seconds: how long; `None` for as long as it takes.
+            for_body: whether it is what this mode runs; another call may need the event loop of this thread to end.
 
         Raises:
             ExecutionTimeoutError: it was not done in time.
             PromptEvaluationError: this thread runs an event loop, which the wait would stop.
         """
-        await self._settled(waiter, seconds)
-
-    async def _settled(self, future: Future[Any], seconds: float | None) -> None:
         # Not `asyncio.wrap_future`, which copies the outcome into a future that refuses some exceptions
         # (`StopIteration`).
         from asyncio import wait  # noqa: PLC0415
 
-        done = completed(future)
+        done = completed(waiter)
         try:
             await wait((done,), timeout=seconds)
         finally:
             done.cancel()
-        if not future.done():
+        if not waiter.done():
             raise ExecutionTimeoutError
 
     async def run(
@@ -134,7 +136,7 @@ class ExecutionMode:
         with _Cancellation():
             ended = run_in_thread(body)
             try:
-                await self._settled(ended, seconds)
+                await self.wait(ended, seconds=seconds, for_body=True)
             except ExecutionTimeoutError:
                 # If the body has ended since the timeout, `late` is called at once.
                 ended.add_done_callback(partial(_notify, late))
@@ -186,18 +188,13 @@ class Blocking(ExecutionMode):
 
     inline = True
 
-    async def wait(self, waiter: Future[Any], *, seconds: float | None) -> None:
+    async def wait(self, waiter: Future[Any], *, seconds: float | None, for_body: bool = False) -> None:
         """Block this thread until `waiter` is done; see `ExecutionMode.wait`."""
-        _refuse_on_loop(
-            "another call holds the session or a resource, and waiting for it here would stop the event loop of this "
-            "thread"
-        )
-        await self._settled(waiter, seconds)
-
-    async def _settled(self, future: Future[Any], seconds: float | None) -> None:
+        if not for_body:
+            _refuse_on_loop()
         # The longest timeout that the system accepts is about three hundred years.
         seconds = None if seconds is None else min(seconds, threading.TIMEOUT_MAX)
-        if not allow_interrupts(partial(wait, (future,), timeout=seconds)).done:
+        if not allow_interrupts(partial(wait, (waiter,), timeout=seconds)).done:
             raise ExecutionTimeoutError
 
     async def run(
@@ -205,9 +202,7 @@ class Blocking(ExecutionMode):
     ) -> Any:  # noqa: ANN401 - as above
         """Run `body` on this thread or as the table of this module specifies; see `ExecutionMode.run`."""
         if is_async:
-            _refuse_on_loop(
-                "an `async def` function needs the event loop of this thread, which a blocking call would stop"
-            )
+            _refuse_on_loop()
         if seconds is not None:
             return await (self._on_own_loop if is_async else self._on_thread)(body, seconds, late)
         if not is_async:
@@ -238,11 +233,12 @@ class Beside(ExecutionMode):
         return await super().run(act, is_async=is_async, seconds=seconds, late=late)
 
 
-def _refuse_on_loop(why: str) -> None:
+def _refuse_on_loop() -> None:
     if loop_is_running():
         raise PromptEvaluationError(
-            f"{why}; on an event loop, await the asynchronous form: `execute_async`, `answer_async` or "
-            "`settle_open_async`"
+            "another call holds the session or a resource, or an `async def` function is to run, and waiting for that "
+            "here would stop the event loop of this thread; on an event loop, await the asynchronous form: "
+            "`execute_async`, `answer_async` or `settle_open_async`"
         )
 
 
@@ -269,7 +265,7 @@ async def run_to_end(
     if is_async:
         return await mode.run(body, is_async=True, seconds=seconds, late=late)
     started = time.monotonic()
-    returned = await mode.run(body, is_async=False, seconds=seconds, late=partial(_ended, late))
+    returned = await mode.run(body, is_async=False, seconds=seconds, late=late)
     if not inspect.isawaitable(returned):
         return returned
     left = None if seconds is None else seconds - (time.monotonic() - started)
@@ -298,35 +294,20 @@ def drop_unawaited(returned: object) -> None:
         returned.close()
 
 
-def _ended(late: Late | None, ended: Future[Any]) -> None:
-    """Call `late` with what a body ended with, unless that is an awaitable: then the body has not ended."""
-    if ended.exception() is None and inspect.isawaitable(ended.result()):
-        drop_unawaited(ended.result())
-    else:
-        (late or _log_late)(ended)
-
-
 def run_to_completion(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, as the pipeline under `BLOCKING`, without an event loop."""
     with HeldInterrupts():
-        try:
-            allow_waiting(partial(coroutine.send, None))
-        except StopIteration as end:
-            returned: T = end.value
-            return returned
-        # Runs the `finally` blocks of the pipeline: the transaction is rolled back, and the ticket released.
-        coroutine.close()
-    raise RuntimeError(
-        "a call on the synchronous entry point suspended; only handlers may suspend, and they have their own event loop"
-    )
+        return allow_waiting(partial(run_blocking, coroutine))
 
 
 def _notify(late: Late | None, ended: Future[Any] | asyncio.Future[Any]) -> None:
-    """Call `late` in an empty context, if the body was not cancelled; what it raises is logged."""
+    """Call `late` in an empty context, if the body was not cancelled and has ended; what it raises is logged."""
     # A body that was stopped on a loop of its own has been passed on there, when its task ended.
     stopped = ExecutionTimeoutError, CancelledElsewhereError
     if ended.cancelled() or is_cancellation(ended.exception()) or isinstance(ended.exception(), stopped):
-        return
+        return None
+    if ended.exception() is None and inspect.isawaitable(ended.result()):  # of this it has to be awaited
+        return drop_unawaited(ended.result())
     try:
         Context().run(late or _log_late, cast("Future[Any]", ended))  # those of asyncio have the same methods
     except Exception:  # noqa: BLE001 - logged, because the caller has gone
@@ -338,11 +319,6 @@ def _log_late(ended: Future[Any]) -> None:
         _log.warning("a handler that had timed out ended with %r", ended.exception())
 
 
-def is_being_cancelled() -> bool:
-    """Whether the task that runs here is being cancelled; a `CancelledError` may also be that of what it awaits."""
-    return _cancellations() > 0
-
-
 async def raise_interrupt(mode: ExecutionMode) -> None:
     """Raise what has interrupted a call since it last waited.
 
@@ -352,7 +328,7 @@ async def raise_interrupt(mode: ExecutionMode) -> None:
     """
     if mode.inline:
         raise_held_interrupt()
-    elif is_being_cancelled():
+    elif cancellations():
         from asyncio import sleep  # noqa: PLC0415
 
         await sleep(0)
@@ -360,7 +336,7 @@ async def raise_interrupt(mode: ExecutionMode) -> None:
 
 def is_cancelled_elsewhere(error: BaseException) -> bool:
     """Whether an exception is the cancellation of what a call awaited, and not of the call."""
-    if not is_cancellation(error) or is_being_cancelled():
+    if not is_cancellation(error) or cancellations():
         return False
     from handrail.runtime.handler_loop import ReplyEndedError  # noqa: PLC0415
 
@@ -369,15 +345,14 @@ def is_cancelled_elsewhere(error: BaseException) -> bool:
 
 def is_cancellation(error: BaseException | None) -> bool:
     """Whether an exception is the cancellation of a task; no module is imported for it."""
-    if "asyncio" not in sys.modules:  # then it is not
-        return False
-    from asyncio import CancelledError  # noqa: PLC0415
-
-    return isinstance(error, CancelledError)
+    return isinstance(error, getattr(sys.modules.get("asyncio"), "CancelledError", ()))
 
 
-def _cancellations() -> int:
-    """How often the task that runs here has been cancelled; see `asyncio.Task.cancelling`."""
+def cancellations() -> int:
+    """How often the task that runs here has been cancelled; a `CancelledError` may also be that of what it awaits.
+
+    See `asyncio.Task.cancelling`.
+    """
     if not loop_is_running():
         return 0
     from asyncio import current_task  # noqa: PLC0415
@@ -394,47 +369,38 @@ class _Cancellation:
     """
 
     def __enter__(self) -> None:
-        self._before = _cancellations()
+        self._before = cancellations()
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is not None and is_cancelled_elsewhere(error):
             raise CancelledElsewhereError from error
-        if (error is None or isinstance(error, Exception)) and _cancellations() > self._before:
+        if (error is None or isinstance(error, Exception)) and cancellations() > self._before:
             from asyncio import CancelledError  # noqa: PLC0415
 
             raise CancelledError from error
 
 
 async def _bounded(body: Callable[[], Awaitable[T]], *, seconds: float, late: Late | None) -> T:
+    """Await a body as a task; one that has not ended is cancelled, and given a moment to clean up."""
     from asyncio import ensure_future, wait  # noqa: PLC0415
 
     task = ensure_future(body())
+    hears: Late | None = None
     try:
         finished, _ = await wait((task,), timeout=seconds)
-    # The call itself was cancelled. `asyncio.wait` does not cancel the tasks that it waits for.
-    except BaseException:
-        await _stop(task, None)
-        raise
-    if finished:
-        return task.result()
-    await _stop(task, late)
+        if finished:
+            return task.result()
+        hears = late  # not if the call itself was cancelled
+    finally:
+        if not task.done():  # `asyncio.wait` does not cancel the tasks that it waits for
+            _LEFT_BEHIND.add(task)
+            task.add_done_callback(_LEFT_BEHIND.discard)
+            # Before the callback of the wait below, so it is called before that returns.
+            task.add_done_callback(partial(_notify, hears))
+            task.cancel()
+            with Shield():  # AnyIO would cancel this wait at once, if it has cancelled the call
+                await wait((task,), timeout=_CLEAN_UP_SECONDS)
     raise ExecutionTimeoutError
-
-
-async def _stop(task: asyncio.Future[Any], late: Late | None) -> None:
-    """Cancel a task and give it a moment to clean up; `late` is called once it is done, now or later."""
-    from asyncio import wait  # noqa: PLC0415
-
-    if task.done():
-        return
-    _LEFT_BEHIND.add(task)
-    task.add_done_callback(_LEFT_BEHIND.discard)
-    task.add_done_callback(
-        partial(_notify, late)
-    )  # before the callback of the wait below, so it is called before that returns
-    task.cancel()
-    with Shield():  # AnyIO would cancel this wait at once, if it has cancelled the call
-        await wait((task,), timeout=_CLEAN_UP_SECONDS)
 
 
 # Of the process: tasks that are being stopped, whose calls have ended; their loop has only weak references to them.

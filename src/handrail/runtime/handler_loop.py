@@ -22,9 +22,9 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
@@ -52,10 +52,10 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         BaseException: what the coroutine raises.
     """
     raise_held_interrupt()  # here, where no loop has to be closed for it
-    loop = _loop_of_thread()
-    is_kept = loop.is_kept
+    runner = _runner_of_thread()
+    is_kept = _THREAD.end.is_kept
     try:
-        return allow_interrupts(partial(loop.run, coroutine))
+        return allow_interrupts(partial(_run, runner, coroutine))
     except BaseException as error:
         # A loop that was interrupted is in a state that is not known.
         is_kept = is_kept and isinstance(error, Exception)
@@ -100,14 +100,16 @@ async def _outcome(call: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
     return ended
 
 
-async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait until all futures are done, also when this task is cancelled meanwhile, however often.
+async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel the tasks that have not ended, and wait until they have, also when this task is cancelled meanwhile.
 
     Raises:
-        CancelledError: the task was cancelled; the futures are done by then.
+        CancelledError: this task was cancelled, however often; the tasks have ended by then.
     """
+    for task in tasks:
+        task.cancel()  # does nothing to one that has ended
     cancelled: asyncio.CancelledError | None = None
-    while unfinished := [future for future in futures if not future.done()]:
+    while unfinished := [task for task in tasks if not task.done()]:
         try:
             with nullcontext() if cancelled is None else Shield():
                 await asyncio.wait(unfinished)
@@ -117,51 +119,6 @@ async def wait_until_done(futures: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
-async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
-    """Cancel the tasks that have not ended, and wait until they have."""
-    for task in tasks:
-        task.cancel()  # does nothing to one that has ended
-    await wait_until_done(tasks)
-
-
-class _HandlerLoop:
-    """The loop of one thread.
-
-    Attributes:
-        process: the id of the process that made it.
-        is_kept: whether it is one of those that the process keeps.
-    """
-
-    def __init__(self) -> None:
-        self.process = os.getpid()
-        # With a factory the runner does not make it the current loop of the thread.
-        self.runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self.runner.get_loop()  # makes it now, where Ctrl-C is held back: a loop that is half made cannot be closed
-        self.is_kept = False
-        with suppress(IndexError):
-            self.is_kept = _FREE.pop()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        loop = self.runner.get_loop()
-        try:
-            return self.runner.run(coroutine, context=copy_context())
-        finally:
-            while left := asyncio.all_tasks(loop):
-                _cancel(loop, left)
-            loop.set_exception_handler(None)
-
-    def close(self) -> None:
-        if self.is_kept:
-            _FREE.append(True)
-        loop = self.runner.get_loop()
-        try:
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
-            # interpreter ends.
-            loop.close()
-
-
 class _EndOfThread:
     """Closes the loop of a thread when that ends, and clears what is local to it.
 
@@ -169,28 +126,52 @@ class _EndOfThread:
     then Python may finalize the loop first, which warns that it was not closed.
 
     Attributes:
-        loop: the loop.
+        runner: has the loop.
+        process: the id of the process that made it.
+        is_kept: whether it is one of those that the process keeps.
     """
 
-    def __init__(self, loop: _HandlerLoop) -> None:
-        self.loop = loop
+    def __init__(self, runner: asyncio.Runner) -> None:
+        self.runner = runner
+        self.process = os.getpid()
+        self.is_kept = False
+        with suppress(IndexError):
+            self.is_kept = _FREE.pop()
 
     def __del__(self) -> None:
         # In a child that another thread has forked off, closing it would stop the loop of the parent, with which it
         # shares the descriptors that it waits on.
-        if self.loop.process != os.getpid():
-            _OF_PARENT.append(self.loop.runner)
+        if self.process != os.getpid():
+            _OF_PARENT.append(self.runner)
             return
-        with suppress(RuntimeError):  # an interrupt has left it running, or the interpreter is about to end
-            self.loop.close()
+        if self.is_kept:
+            _FREE.append(True)
+        # Not by the runner, which starts a thread to wait for those of the loop: no thread can be started when the
+        # interpreter ends.
+        loop = self.runner.get_loop()
+        with suppress(RuntimeError), closing(loop):  # an interrupt has left it running, or the interpreter will end
+            loop.run_until_complete(loop.shutdown_asyncgens())
 
 
-def _loop_of_thread() -> _HandlerLoop:
+def _runner_of_thread() -> asyncio.Runner:
     # A function of its own, because a traceback of a handler has the frames of its callers.
     end: _EndOfThread | None = getattr(_THREAD, "end", None)
-    if end is None or end.loop.process != os.getpid():
-        end = _THREAD.end = _EndOfThread(_HandlerLoop())
-    return end.loop
+    if end is None or end.process != os.getpid():
+        # With a factory the runner does not make it the current loop of the thread.
+        runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        runner.get_loop()  # makes it now, where Ctrl-C is held back: a loop that is half made cannot be closed
+        end = _THREAD.end = _EndOfThread(runner)
+    return end.runner
+
+
+def _run(runner: asyncio.Runner, coroutine: Coroutine[Any, Any, T]) -> T:
+    loop = runner.get_loop()
+    try:
+        return runner.run(coroutine, context=copy_context())
+    finally:
+        while left := asyncio.all_tasks(loop):
+            _cancel(loop, left)
+        loop.set_exception_handler(None)
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:

@@ -45,7 +45,7 @@ from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.execution import (
     CancelledElsewhereError,
     ExecutionTimeoutError,
-    is_being_cancelled,
+    cancellations,
     is_cancelled_elsewhere,
     run_to_end,
 )
@@ -91,7 +91,7 @@ async def settle_failure(
         cause, error = error, CancelledElsewhereError()
         error.__cause__ = cause
     # A cancellation of the call spares the others of its reply.
-    if not isinstance(error, Exception) and not is_being_cancelled():
+    if not isinstance(error, Exception) and not cancellations():
         run.environment.end_reply(run.reply)
     claim, tool = run.claim, run.tool
     # It was answered from the ledger, and its commit was to mark the effect.
