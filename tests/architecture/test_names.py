@@ -111,7 +111,7 @@ FACES = {
         TranscriptReader
     """,
     "handrail.transaction": """
-        CommitParticipant HasCallViews InCall RecordCommit Snapshotable Transaction
+        CommitParticipant HasCallViews in_call RecordCommit Snapshotable Transaction
         TwoPhaseParticipant UnitOfWork UnitStore check_write current enlist is_rolling_back view_for_call
     """,
     "handrail.turns": "HasTurn Ticket Turn draw_ticket own_turn turn_of",

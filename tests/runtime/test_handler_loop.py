@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
@@ -50,11 +51,11 @@ def test_calls_of_one_thread_share_a_loop() -> None:
 
 def test_each_thread_has_a_loop_that_is_closed_with_it() -> None:
     """No loop is used by two threads, and none outlives its thread."""
-    own = run_on_handler_loop(running_loop())
+    own = run_on_handler_loop(running_loop)
     others: list[asyncio.AbstractEventLoop] = []
 
     def work() -> None:
-        others.extend(run_on_handler_loop(running_loop()) for _ in range(2))
+        others.extend(run_on_handler_loop(running_loop) for _ in range(2))
         assert not others[0].is_closed()
 
     thread = threading.Thread(target=work)
@@ -83,8 +84,8 @@ def test_tasks_that_a_handler_leaves_are_cancelled_at_its_end() -> None:
         left.append(asyncio.ensure_future(fail_when_cancelled()))
         await asyncio.sleep(0)
 
-    run_on_handler_loop(leave())
-    run_on_handler_loop(running_loop()).set_exception_handler(None)
+    run_on_handler_loop(leave)
+    run_on_handler_loop(running_loop).set_exception_handler(None)
     assert left[0].cancelled()
     assert [type(error) for error in reported] == [ValueError]
 
@@ -95,11 +96,11 @@ def test_an_interrupt_closes_the_loop() -> None:
     async def interrupt() -> None:
         raise KeyboardInterrupt
 
-    before = run_on_handler_loop(running_loop())
+    before = run_on_handler_loop(running_loop)
     with pytest.raises(KeyboardInterrupt):
-        run_on_handler_loop(interrupt())
+        run_on_handler_loop(interrupt)
     assert before.is_closed()
-    assert run_on_handler_loop(running_loop()) is not before
+    assert run_on_handler_loop(running_loop) is not before
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -110,11 +111,11 @@ def test_ctrl_c_before_the_handler_leaves_the_loop_open() -> None:
         signal.raise_signal(signal.SIGINT)
         return await BLOCKING.run(running_loop, is_async=True, seconds=None)
 
-    before = run_on_handler_loop(running_loop())
+    before = run_on_handler_loop(running_loop)
     with pytest.raises(KeyboardInterrupt):
         run_to_completion(interrupt())
     gc.collect()
-    assert run_on_handler_loop(running_loop()) is before
+    assert run_on_handler_loop(running_loop) is before
 
 
 def test_a_handler_sees_the_context_of_its_own_call() -> None:
@@ -127,9 +128,9 @@ def test_a_handler_sees_the_context_of_its_own_call() -> None:
 
     token = _NAME.set("first")
     try:
-        assert run_on_handler_loop(swap("lost")) == "first"
+        assert run_on_handler_loop(partial(swap, "lost")) == "first"
         _NAME.set("second")
-        assert run_on_handler_loop(swap("lost")) == "second"
+        assert run_on_handler_loop(partial(swap, "lost")) == "second"
         assert _NAME.get() == "second"
     finally:
         _NAME.reset(token)
@@ -140,7 +141,7 @@ def test_the_program_keeps_its_own_current_loop() -> None:
     own = asyncio.new_event_loop()
     asyncio.set_event_loop(own)
     try:
-        used = run_on_handler_loop(running_loop())
+        used = run_on_handler_loop(running_loop)
         assert used is not own
         assert asyncio.get_event_loop() is own
     finally:
@@ -150,7 +151,7 @@ def test_the_program_keeps_its_own_current_loop() -> None:
 
 def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
     """Each loop has three descriptors; the threads beyond have one for each call."""
-    run_on_handler_loop(running_loop())
+    run_on_handler_loop(running_loop)
     threads, ended = MOST_KEPT + 8, threading.Event()
     done = threading.Semaphore(0)
     gc.collect()
@@ -158,7 +159,7 @@ def test_idle_threads_keep_no_more_loops_than_are_bounded() -> None:
 
     def work() -> None:
         for _ in range(2):
-            run_on_handler_loop(running_loop())
+            run_on_handler_loop(running_loop)
         done.release()
         ended.wait()
 
@@ -185,7 +186,7 @@ from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.runtime.handler_loop import MOST_KEPT, run_on_handler_loop
 idle = threading.Event()
 def work(wait):
-    run_on_handler_loop(asyncio.to_thread(int))
+    run_on_handler_loop(lambda: asyncio.to_thread(int))
     idle.set()
     if wait:
         threading.Event().wait()
@@ -208,16 +209,16 @@ print("end")
 
 def test_a_forked_process_has_a_loop_of_its_own() -> None:
     """What it does on its loop is not noticed by the loop of its parent, which goes on."""
-    own = run_on_handler_loop(running_loop())
+    own = run_on_handler_loop(running_loop)
     ended = os.fork()
     if ended == 0:
         code = 1
         try:
-            loop = run_on_handler_loop(running_loop())
-            run_on_handler_loop(asyncio.sleep(0.001))
+            loop = run_on_handler_loop(running_loop)
+            run_on_handler_loop(partial(asyncio.sleep, 0.001))
             code = 0 if loop is not own else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(ended, 0)[1]) == 0
-    run_on_handler_loop(asyncio.sleep(0.001))
-    assert run_on_handler_loop(running_loop()) is own
+    run_on_handler_loop(partial(asyncio.sleep, 0.001))
+    assert run_on_handler_loop(running_loop) is own

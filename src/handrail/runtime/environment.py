@@ -22,7 +22,7 @@ from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.stored_types import loaded_type, name_late
-from handrail.transaction import InCall, Transaction
+from handrail.transaction import Transaction, in_call
 
 if TYPE_CHECKING:
     from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
@@ -227,7 +227,7 @@ class Environment:
 
     def in_call(self) -> AbstractContextManager[None]:
         """A block in which the call that the run is `within` is the current one."""
-        return nullcontext() if self.within is None else InCall(self.within)
+        return nullcontext() if self.within is None else in_call(self.within)
 
     @property
     def rendered_prompt(self) -> RenderedPrompt[Any]:

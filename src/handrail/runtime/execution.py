@@ -210,11 +210,7 @@ class Blocking(ExecutionMode):
                 return allow_interrupts(body)
         from handrail.runtime.handler_loop import run_on_handler_loop  # noqa: PLC0415
 
-        coroutine = ASYNC.run(body, is_async=True, seconds=None)
-        try:
-            return run_on_handler_loop(coroutine)
-        finally:
-            drop_unawaited(coroutine)
+        return run_on_handler_loop(partial(ASYNC.run, body, is_async=True, seconds=None))
 
 
 class Beside(ExecutionMode):

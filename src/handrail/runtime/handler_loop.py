@@ -44,8 +44,8 @@ MOST_KEPT = 32
 """The most loops that a process keeps. Each has a selector and two sockets."""
 
 
-def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
+def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
 
     Raises:
         RuntimeError: this thread runs an event loop.
@@ -55,7 +55,7 @@ def run_on_handler_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     runner = _runner_of_thread()
     is_kept = _THREAD.end.is_kept
     try:
-        return allow_interrupts(partial(_run, runner, coroutine))
+        return allow_interrupts(partial(_run, runner, body))
     except BaseException as error:
         # A loop that was interrupted is in a state that is not known.
         is_kept = is_kept and isinstance(error, Exception)
@@ -79,7 +79,7 @@ def run_beside(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[Ca
         BaseException: the first of what they raise that ends a program.
     """
     with HeldInterrupts():
-        return run_on_handler_loop(_outcomes(calls))
+        return run_on_handler_loop(partial(_outcomes, calls))
 
 
 async def _outcomes(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[Callable[[], T]]:
@@ -164,10 +164,10 @@ def _runner_of_thread() -> asyncio.Runner:
     return end.runner
 
 
-def _run(runner: asyncio.Runner, coroutine: Coroutine[Any, Any, T]) -> T:
+def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
     loop = runner.get_loop()
     try:
-        return runner.run(coroutine, context=copy_context())
+        return runner.run(body(), context=copy_context())
     finally:
         while left := asyncio.all_tasks(loop):
             _cancel(loop, left)

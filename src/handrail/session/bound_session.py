@@ -1,7 +1,7 @@
 """The session as the handler of one call has it: `context.session`.
 
 A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
-in the session itself, with the call of the view as the current one (`handrail.transaction.InCall`), in whatever thread
+in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in whatever thread
 or task it is called. So a write through it belongs to the call while that is open, and is refused with
 `TransactionClosedError` when it has ended; a read sees what the call has written. The slices and the conversation of a
 view write through the view. Every session that is reached from a view is a view of the same call: its parent, the
@@ -32,7 +32,7 @@ from typing import Any, Final, TypeVar, cast
 from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
-from handrail.transaction import InCall, Transaction, current
+from handrail.transaction import Transaction, current, in_call
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class BoundSession(Session):
     def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
         """As `Session.fork`, as a view."""
         call = self.bound_to
-        with InCall(call):
+        with in_call(call):
             return bound_session(self.unbound.fork(session_id=session_id, at=at), call)
 
 
@@ -112,7 +112,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
         method, call = getattr(own["_session"], name), own["_call"]
         if current() is call:  # in the handler itself, which is nearly always so
             return method(*args, **kwargs)
-        with InCall(call):
+        with in_call(call):
             return method(*args, **kwargs)
 
     return run
@@ -120,7 +120,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 def _forwarded_property(name: str) -> property:
     def read(self: BoundSession) -> object:
-        with InCall(self.bound_to):
+        with in_call(self.bound_to):
             return getattr(self.unbound, name)
 
     return property(read, doc=getattr(Session, name).__doc__)

@@ -37,13 +37,12 @@ This package lies below sessions, filesystems and resources, because all three a
 
 from handrail.transaction.commit import CommitParticipant, Snapshotable, TwoPhaseParticipant, is_rolling_back
 from handrail.transaction.enlisting import enlist
-from handrail.transaction.transaction import HasCallViews, InCall, Transaction, check_write, current, view_for_call
+from handrail.transaction.transaction import HasCallViews, Transaction, check_write, current, in_call, view_for_call
 from handrail.transaction.unit_of_work import RecordCommit, UnitOfWork, UnitStore
 
 __all__ = [
     "CommitParticipant",
     "HasCallViews",
-    "InCall",
     "RecordCommit",
     "Snapshotable",
     "Transaction",
@@ -53,6 +52,7 @@ __all__ = [
     "check_write",
     "current",
     "enlist",
+    "in_call",
     "is_rolling_back",
     "view_for_call",
 ]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from handrail.errors import CommitInDoubtError, DeveloperMistake, RollbackError, StoreUnavailableError
 from handrail.redaction import redacted_logger
@@ -35,6 +35,9 @@ InThread = Callable[[Callable[[], object]], Awaitable[object]]
 
 Outcome: TypeAlias = Literal["committed", "rolled back", "in doubt"]
 """What a commit has come to."""
+
+Undoing: TypeAlias = tuple[object, Callable[[], object], bool]
+"""A participant, what undoes its part of a call, and whether that waits for a disk or a server."""
 
 _Failures = list[tuple[object, BaseException]]
 """What has been raised, and the participants whose it is."""
@@ -326,20 +329,14 @@ def settling_waits(part: CommitParticipant) -> bool:
     return part.waits or (part.store is not None and part.store.waits)
 
 
-async def restore_participants(
-    tool: str,
-    undoing: Iterable[tuple[Snapshotable[Any], Callable[[], object]]],
-    enlisted: Iterable[CommitParticipant],
-    in_thread: InThread | None,
-) -> None:
-    """Restore each participant and settle what is enlisted, each of them even if one before it raised.
+async def restore_participants(tool: str, steps: Iterable[Undoing], in_thread: InThread | None) -> None:
+    """Restore participants and settle what is enlisted, each of them even if one before it raised.
 
     Args:
         tool: name of the tool whose call is undone, for messages.
-        undoing: the participants in the order of restoring, each with what restores it to its snapshot.
-        enlisted: what to settle after that.
-        in_thread: how to do what waits for a disk or a server, as a participant says by `restore_waits`. All else is
-            done in this thread, because resources may belong to it. `None` for all in this thread.
+        steps: what to do, in that order.
+        in_thread: how to do what waits for a disk or a server. All else is done in this thread, because resources may
+            belong to it. `None` for all in this thread.
 
     Raises:
         RollbackError: some raised an `Exception`.
@@ -349,10 +346,7 @@ async def restore_participants(
     """
     failures: _Failures = []
     cancelled: BaseException | None = None
-    steps: list[tuple[bool, object, Callable[[], object]]] = []
-    steps += [(getattr(who, "restore_waits", False), who, undo) for who, undo in undoing]
-    steps += [(settling_waits(part), part, part.after_rollback) for part in enlisted]
-    for waits, who, act in steps:
+    for who, act, waits in steps:
         if in_thread is None or not waits:
             _attempt(who, act, failures)
             continue

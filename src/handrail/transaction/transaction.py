@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
@@ -18,6 +18,7 @@ from handrail.transaction.commit import (
     InThread,
     Outcome,
     Snapshotable,
+    Undoing,
     apply_detached,
     commit_participants,
     restore_participants,
@@ -60,27 +61,17 @@ def acting_in(call: Transaction) -> Transaction:
     return running if running is not None and call in running.chain() else call
 
 
-class InCall:
+@contextmanager
+def in_call(call: Transaction) -> Generator[None]:
     """A block in which a call is the current one, whatever thread or task runs it, and whether or not it has ended.
 
     A call that is nested in it stays the current one.
     """
-
-    __slots__ = ("_call", "_token")
-
-    def __init__(self, call: Transaction) -> None:
-        """Make the block of a call."""
-        self._call = call
-        self._token: Token[Transaction | None] | None = None
-
-    def __enter__(self) -> None:
-        call = acting_in(self._call)
-        if call is not _CURRENT.get():
-            self._token = _CURRENT.set(call)
-
-    def __exit__(self, *_exc: object) -> None:
-        if self._token is not None:
-            _CURRENT.reset(self._token)
+    token = _CURRENT.set(acting_in(call))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
 
 
 def check_write(participant: Snapshotable[Any], what: str, *, call: Transaction | None = None) -> None:
@@ -170,13 +161,11 @@ class Transaction:
                 self._begin()
             except BaseException:
                 # Python does not call it if this method raises: what has joined is restored here, the claim settled.
-                self.__exit__(None, None, None)
+                self.__exit__()
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exc: object) -> None:
         """Roll back unless `commit` was called, and stop being current."""
         try:
             if self.must_roll_back:
@@ -350,9 +339,12 @@ class Transaction:
         tokens = _CURRENT.set(None), UNDOING.set(True)
         try:
             # The last one to join first; a late write may still join meanwhile.
-            undoing = [(saved[0], partial(self._restore, *saved)) for saved in tuple(self._saved.values())]
-            if undoing or self.enlisted:
-                await restore_participants(self.tool, undoing[::-1], self.enlisted[::-1], in_thread)
+            steps: list[Undoing] = [
+                (who, partial(self._restore, who, snapshot), getattr(who, "restore_waits", False))
+                for who, snapshot in reversed(tuple(self._saved.values()))
+            ]
+            steps += [(part, part.after_rollback, settling_waits(part)) for part in reversed(self.enlisted)]
+            await restore_participants(self.tool, steps, in_thread)
         finally:
             UNDOING.reset(tokens[1])
             _CURRENT.reset(tokens[0])

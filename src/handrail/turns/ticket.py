@@ -14,7 +14,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain, count, islice, product, takewhile
 from typing import Protocol, runtime_checkable
-from weakref import WeakSet
 
 from handrail.errors import TurnConflictError
 
@@ -293,7 +292,7 @@ class Ticket:
 # Of the process, as `_LOCK`: the tickets that have waited while others could wait for them, that is nested ones that
 # wait or ask to be first, those with nested ones that ask to be first, and those that wait on another one. Each circle
 # has one of them. Weak, because a ticket may be abandoned together with its turns.
-_TIED: WeakSet[Ticket] = WeakSet()
+_TIED: weakref.WeakSet[Ticket] = weakref.WeakSet()
 
 # Of the process, as `_LOCK`: the waiters to wake once it is released.
 _WOKEN: deque[Future[None]] = deque()

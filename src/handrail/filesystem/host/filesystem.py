@@ -42,7 +42,7 @@ from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.loop_guard import check_blocking
 from handrail.posix import require_posix
-from handrail.transaction import InCall, Transaction, check_write, current, is_rolling_back
+from handrail.transaction import Transaction, check_write, current, in_call, is_rolling_back
 from handrail.transaction.unit_of_work import CommitRecordStore
 from handrail.turns import Turn
 
@@ -373,7 +373,7 @@ class HostFilesystem:
             self._finalizer()
 
     def _in_call(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._call is None else InCall(self._call)
+        return nullcontext() if self._call is None else in_call(self._call)
 
     def _usable(self) -> None:
         if not self._finalizer.alive:
