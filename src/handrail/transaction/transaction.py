@@ -122,6 +122,7 @@ class Transaction:
         committed: whether it has ended by being committed.
         writer: the only participant that may be written to although `writes` is false; see `open_for_results`.
         participants: who has joined so far, in the order of joining.
+        saved: these with their snapshots, by identity, until it has ended.
         inner: the nested transaction that writes in its place, until it has ended.
         undo_lock: of an outermost one: what it and those nested in it restore under.
     """
@@ -145,7 +146,7 @@ class Transaction:
     participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
     inner: Transaction | None = field(default=None, init=False)
     undo_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
+    saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
     _token: Token[Transaction | None] = field(init=False)
 
     def __enter__(self) -> Self:
@@ -251,7 +252,7 @@ class Transaction:
             raise self.read_only_violation(what)
         if self.inner is not None:
             self._check_not_suspended(what)
-        if id(participant) not in self._saved:
+        if id(participant) not in self.saved:
             self._enroll(participant, what, snapshot)
 
     def read_only_violation(self, what: str) -> ReadOnlyViolation:
@@ -265,17 +266,8 @@ class Transaction:
             TransactionClosedError: this transaction has ended. Nothing has been written.
             TurnConflictError: another call holds its turn. It has not joined.
         """
-        if id(participant) not in self._saved:
+        if id(participant) not in self.saved:
             self._enroll(participant, f"use a {type(participant).__name__}", None)
-
-    def save_snapshot(self, participant: Snapshotable[Any], snapshot: object) -> None:
-        """Keep a participant's snapshot, unless there is an older one, here and where this one is nested in."""
-        key = id(participant)
-        if key not in self._saved:
-            self.participants = (*self.participants, participant)
-            self._saved[key] = (participant, snapshot)
-        if self.parent is not None:
-            self.parent.save_snapshot(participant, snapshot)
 
     def commit(self) -> None:
         """Keep everything that was written; a nested transaction's changes become part of the outer one.
@@ -341,7 +333,7 @@ class Transaction:
             # The last one to join first; a late write may still join meanwhile.
             steps: list[Undoing] = [
                 (who, partial(self._restore, who, snapshot), getattr(who, "restore_waits", False))
-                for who, snapshot in reversed(tuple(self._saved.values()))
+                for who, snapshot in reversed(tuple(self.saved.values()))
             ]
             steps += [(part, part.after_rollback, settling_waits(part)) for part in reversed(self.enlisted)]
             await restore_participants(self.tool, steps, in_thread)
@@ -349,7 +341,7 @@ class Transaction:
             UNDOING.reset(tokens[1])
             _CURRENT.reset(tokens[0])
             self.state = "ended"
-            self._saved.clear()
+            self.saved.clear()
 
     def _begin(self) -> None:
         untracked, parent = self.untracked, self.parent
@@ -371,7 +363,11 @@ class Transaction:
                     f"{self.tool} cannot {what}: another call is using that {type(participant).__name__}. Bind it as a "
                     "resource of the prompt, so that calls which need it take their turn."
                 )
-        self.save_snapshot(participant, participant.snapshot() if snapshot is None else snapshot())
+        saved = (participant, participant.snapshot() if snapshot is None else snapshot())
+        for transaction in self.chain():
+            if id(participant) not in transaction.saved:  # or else its snapshot is older
+                transaction.participants = (*transaction.participants, participant)
+                transaction.saved[id(participant)] = saved
         # Checked once more after the registration: a rollback that began meanwhile may have passed this participant by,
         # so the write must not follow.
         if not self.is_open():
@@ -402,7 +398,7 @@ class Transaction:
     def _end(self, outcome: Outcome) -> None:
         self.must_roll_back = False
         self.enlisted = ()
-        self._saved.clear()
+        self.saved.clear()
         # Set before `state`: a session whose writer has ended takes the slices from before it, unless it is committed.
         self.committed = outcome == "committed"
         self.state = "ended"
