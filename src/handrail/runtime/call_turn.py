@@ -105,11 +105,11 @@ class CallTurn:
         """Wait until every call that arrived before on the same turns has ended, so that results apply in order."""
         if self.is_first:
             return
-        await _wait(mode, self.ticket.request_first(), deadline)
         # The results of a nested call are applied in its ancestors, so these must be first too; one that writes is.
-        for transaction in () if self.outer is None else self.outer.chain():
-            if not transaction.ticket.exclusive:
-                await _wait(mode, transaction.ticket.request_first(), deadline)
+        outer = () if self.outer is None else self.outer.chain()
+        for ticket in (self.ticket, *(each.ticket for each in outer)):
+            if not ticket.exclusive:
+                await _wait(mode, ticket.request_first(), deadline)
         self.is_first = True
 
     def _turns(self, tool: Tool[Any, Any] | None, environment: Environment) -> tuple[Turn, ...]:

@@ -33,7 +33,7 @@ Apply = Callable[[UnitStore, UnitOfWork], Awaitable[Refusal | None]]
 InThread = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs a function in another thread; what awaits it continues when the function has ended, even if it is cancelled."""
 
-Outcome: TypeAlias = Literal["committed", "rolled back", "in doubt"]
+CommitOutcome: TypeAlias = Literal["committed", "rolled back", "in doubt"]
 """What a commit has come to."""
 
 Undoing: TypeAlias = tuple[object, Callable[[], object], bool]
@@ -157,7 +157,7 @@ async def apply_detached(store: UnitStore, unit: UnitOfWork) -> Refusal | None:
 async def commit_participants(
     parts: Sequence[CommitParticipant],
     *,
-    settle: Callable[[Outcome], object] | None = None,
+    settle: Callable[[CommitOutcome], object] | None = None,
     apply: Apply | None = None,
     attempts: int = ATTEMPTS,
 ) -> None:
@@ -182,7 +182,7 @@ async def commit_participants(
     # In one order everywhere, so that no two commits wait for each other.
     queues = sorted((part.queue for part in parts if part.queue is not None), key=id)
     try:
-        outcome: Outcome = "committed"
+        outcome: CommitOutcome = "committed"
         raised: BaseException | None = None
         try:
             for queue in queues:
@@ -248,7 +248,7 @@ class _Writing:
                 text = "a unit of work is tried again: it could not be committed: %s"
                 _log.warning(text, error, exc_info=attempt == 1)
 
-    async def outcome_after(self, error: BaseException) -> Outcome:
+    async def outcome_after(self, error: BaseException) -> CommitOutcome:
         """The outcome of the unit, once something has been raised."""
         # An interrupt that came before the store was asked to commit has its unit rolled back.
         if not self._may_be_kept:
@@ -284,8 +284,7 @@ async def prepare_in_turn(part: CommitParticipant, apply: Apply | None) -> None:
     Raises:
         Exception: what `prepare` raises.
     """
-    queue = part.queue
-    if apply is not None and queue is not None and queue.unsure:
+    if apply is not None and part.queue is not None and part.queue.unsure:
         await Wait(run_in_thread_or_here(part.prepare))
     else:
         part.prepare()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 from handrail.errors import ReadOnlyViolation, SecondStoreError, TransactionClosedError, TurnConflictError
+from handrail.process_state import ASSIGNING
 from handrail.transaction.commit import (
     UNDOING,
     CommitParticipant,
     InThread,
-    Outcome,
     Snapshotable,
     Undoing,
     apply_detached,
@@ -124,7 +124,7 @@ class Transaction:
         participants: who has joined so far, in the order of joining.
         saved: these with their snapshots, by identity, until it has ended.
         inner: the nested transaction that writes in its place, until it has ended.
-        undo_lock: of an outermost one: what it and those nested in it restore under.
+        undo_lock: of an outermost one in which a call has written: what it and those nested in it restore under.
     """
 
     tool: str
@@ -145,7 +145,7 @@ class Transaction:
     writer: Snapshotable[Any] | None = field(default=None, init=False)
     participants: tuple[Snapshotable[Any], ...] = field(default=(), init=False)
     inner: Transaction | None = field(default=None, init=False)
-    undo_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    undo_lock: threading.Lock | None = field(default=None, init=False)
     saved: dict[int, tuple[Snapshotable[Any], object]] = field(default_factory=dict, init=False)  # pyright: ignore[reportUnknownVariableType] - of the factory
     _token: Token[Transaction | None] = field(init=False)
 
@@ -201,6 +201,8 @@ class Transaction:
             TurnConflictError: another one has not ended.
         """
         self._check_not_suspended(f"call {inner.tool}")
+        with ASSIGNING:
+            self.root.undo_lock = self.root.undo_lock or threading.Lock()
         self.inner = inner
 
     def open_for_results(self, session: Snapshotable[Any]) -> None:
@@ -250,8 +252,7 @@ class Transaction:
             raise TransactionClosedError(self.tool, what)
         if not self.writes and participant is not self.writer:
             raise self.read_only_violation(what)
-        if self.inner is not None:
-            self._check_not_suspended(what)
+        self._check_not_suspended(what)
         if id(participant) not in self.saved:
             self._enroll(participant, what, snapshot)
 
@@ -395,7 +396,7 @@ class Transaction:
         self._end("committed")
         return ()
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: str) -> None:
         self.must_roll_back = False
         self.enlisted = ()
         self.saved.clear()
@@ -409,7 +410,7 @@ class Transaction:
         Nested calls may end in several threads at once, and restore the same participants. So one is restored at a
         time; the lock is held for no more, because a task that waited for a thread meanwhile would let others run.
         """
-        with self.root.undo_lock:
+        with self.root.undo_lock or nullcontext():
             # A newer snapshot, restored after the older one, would bring undone changes back.
             if self.parent is None or self.parent.is_open():
                 participant.restore(snapshot)

@@ -130,8 +130,7 @@ class WriteQueue:
         """Have the turn in a block; blocks this thread until it has come."""
         who = object()
         try:
-            turn = self.enter(who)
-            if turn is not None:
+            if (turn := self.enter(who)) is not None:
                 block_until_done(turn)
             yield
         finally:
