@@ -2,7 +2,7 @@
 
 A plan is made with the first call of a tool, and is kept by the environment of the run until the prompt is rendered in
 another way. What a tool does not need costs its calls nothing: a call that needs none of it runs straight through
-(`handrail.runtime.fast`).
+(`handrail.runtime.invoke`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ class ToolPlan:
         rendered: the rendering that it is of.
         tool: the tool; `None` for a name that no tool has.
         policies: the policies of the tool, in the order in which they decide.
-        is_async: whether its handler is a coroutine function.
         open_scope: opens the resources of one call.
         is_stored: whether the session of the run is in a store.
         taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
             Loaded with the plan: a handler may fail because no file can be opened any more.
         is_straight: whether a call needs nothing but its turn, its transaction and its record; see
-            `handrail.runtime.fast`.
+            `handrail.runtime.invoke`.
     """
 
-    __slots__ = ("is_async", "is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
+    __slots__ = ("is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
 
     def __init__(
         self,
@@ -55,7 +54,6 @@ class ToolPlan:
         self.rendered: RenderedPrompt[Any] = rendered
         self.tool: Tool[Any, Any] | None = tool
         self.policies: tuple[ToolPolicy, ...] = policies
-        self.is_async: bool = tool is not None and tool.is_async
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
         self.is_stored: bool = environment.session.store is not None
