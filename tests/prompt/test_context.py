@@ -16,6 +16,7 @@ from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunConte
 from handrail.prompt import Prompt, PromptTemplate, Section, ToolContext
 from handrail.prompt.context import tool_context
 from handrail.prompt.disclosure import PromptRendering
+from handrail.runtime import EffectLedger
 from handrail.runtime.environment import Environment
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, ToolCall
@@ -33,7 +34,7 @@ def environment(**changes: object) -> Environment:
     prompt = Prompt(template).bind(resources={Client: Client()})
     session = changes.pop("session", Session())
     assert isinstance(session, Session)
-    return Environment.begin(prompt, PromptRendering(prompt, session), session, **changes)
+    return Environment.begin(prompt, PromptRendering(prompt, session), session, find_ledger=EffectLedger, **changes)
 
 
 def context_in(run: Environment) -> ToolContext:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     LedgerError,
@@ -34,7 +35,6 @@ from handrail.runtime import (
     ToolInvoked,
     ToolRaised,
 )
-from handrail.runtime.environment import session_ledger
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock, run_tool
 from tests.handler_threads import HandlerThreads

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor, Waiting
 from handrail.errors import CallIdReusedError
 from handrail.prompt import (
@@ -24,7 +25,6 @@ from handrail.prompt import (
 )
 from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult
 from handrail.store import MemoryStore, Store
 from tests.kit import Decides, prompt

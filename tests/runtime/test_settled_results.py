@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.settlement import SettledCall
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
@@ -33,7 +34,6 @@ from handrail.runtime import (
     ToolCall,
     ToolInvoked,
 )
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
 from handrail.session.call_ref import CallRef

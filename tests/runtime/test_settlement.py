@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import UnboundResourceError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult
 from handrail.session.call_ref import CallRef
 from handrail.store import EffectRow, MemoryStore

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, EffectUncertain, PromptEvaluationError
 from handrail.limits import Deadline
@@ -26,7 +27,6 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.calls import Step
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
 from tests.kit import ASKS, Decides, Note, tool

@@ -219,10 +219,9 @@ class FeedbackHook:
         return tuple(sorted(paths.difference(*(each.files for each in self._newest_first(provider)))))
 
 
-def feedback_hook(environment: Environment) -> FeedbackHook | None:
-    """What asks the feedback providers of a run; `None` if its prompt has none."""
-    providers = environment.prompt.template.feedback
-    return FeedbackHook(_run_view(environment), providers) if providers else None
+def feedback_hook(environment: Environment) -> FeedbackHook:
+    """What asks the feedback providers of a run."""
+    return FeedbackHook(_run_view(environment), environment.prompt.template.feedback)
 
 
 def _run_view(environment: Environment) -> RunView:

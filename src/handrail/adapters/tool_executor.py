@@ -17,6 +17,7 @@ from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 from handrail import runtime
+from handrail.adapters.loop import check_tool, expansion_message, for_neighbours, may_run_beside, session_ledger
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import CallPostponed, VisibilityExpansionRequired
 from handrail.errors.developer import check_argument, first_mistake, mistakes_in, names_near_parameters, note_mistakes
@@ -28,10 +29,9 @@ from handrail.prompt.prompt import prompt_over
 from handrail.prompt.template import check_bound
 from handrail.resources import ResourceRegistry
 from handrail.runtime import ToolCall, ToolMessage
-from handrail.runtime.environment import Environment, check_tool, session_ledger
+from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
-from handrail.runtime.messages import expansion_message
 from handrail.session import Session
 from handrail.session.call_ref import checked_reply, identified
 from handrail.transaction import current
@@ -71,13 +71,6 @@ class Answered(tuple[ToolMessage, ...]):  # noqa: SLOT001 - a tuple with an attr
     """
 
     prompt_changed: bool = False
-
-    @classmethod
-    def of(cls, messages: Iterable[ToolMessage], *, prompt_changed: bool) -> Answered:
-        """The messages of a reply, and whether the prompt has changed."""
-        answered = cls(messages)
-        answered.prompt_changed = prompt_changed
-        return answered
 
 
 class ToolExecutor:
@@ -146,7 +139,7 @@ class ToolExecutor:
             PromptRendering(prompt, session.unbound, rendered_prompt),
             session,
             adapter=adapter,
-            own_ledger=ledger,
+            find_ledger=lambda: ledger or session_ledger(session.unbound, clock=clock),
             deadline=deadline,
             heartbeat=heartbeat,
             run_context=run_context,
@@ -441,12 +434,12 @@ class ToolExecutor:
         taken = set[str]()
         named = [identified(call, reply, taken) for call in calls]
         is_alone = len(named) <= 1 or loop_is_running()  # another loop cannot run on this thread then
-        for is_beside, part in groupby(named, lambda call: not is_alone and run.may_run_beside(call, reply)):
+        for is_beside, part in groupby(named, lambda call: not is_alone and may_run_beside(run, call, reply)):
             neighbours = tuple(part)
             if is_beside and len(neighbours) > 1:
                 from handrail.runtime.handler_loop import run_beside  # noqa: PLC0415
 
-                shared = run.for_neighbours(reply)
+                shared = for_neighbours(run, reply)
                 yield from run_beside([partial(_outcome, each, reply, shared, BESIDE) for each in neighbours])
             else:
                 yield from (partial(_run_here, _outcome, call, reply, run) for call in neighbours)
@@ -537,7 +530,9 @@ def _answered(
 ) -> Answered | Waiting:
     messages = tuple(outcome for outcome in outcomes if isinstance(outcome, ToolMessage))
     if len(messages) == len(outcomes):
-        return Answered.of(messages, prompt_changed=prompt_changed)
+        answered = Answered(messages)
+        answered.prompt_changed = prompt_changed
+        return answered
     from handrail.adapters.settlement import OpenQuestion, Waiting  # noqa: PLC0415
     from handrail.prompt import ApprovalRequest  # noqa: PLC0415
 

@@ -10,6 +10,7 @@ from typing import cast
 
 from pydantic_ai import RunUsage, UsageLimits
 
+from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.records import open_questions
@@ -29,7 +30,6 @@ from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
-from handrail.runtime.environment import read_ahead
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
-from weakref import WeakValueDictionary
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import SchemaError, SecondStoreError
 from handrail.prompt import Prompt, RenderedPrompt, Tool
-from handrail.prompt.disclosure import OpenSections, PromptRendering
+from handrail.prompt.disclosure import PromptRendering
 from handrail.prompt.prompt import free_name
-from handrail.prompt.signature import is_async
 from handrail.resources import ResourceContext
 from handrail.runtime.calls import READER
-from handrail.runtime.execution import ASYNC, ExecutionMode
-from handrail.serde import stored_codec
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, ToolCall
 from handrail.session.persistence.stored_types import loaded_type, name_late
@@ -28,6 +22,7 @@ if TYPE_CHECKING:
     from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
     from handrail.prompt import Approval, ApprovalRequest, Approver, ToolPolicy
     from handrail.runtime.calls import ToolMessage
+    from handrail.runtime.execution import ExecutionMode
     from handrail.runtime.ledger.ledger import EffectLedger
     from handrail.store.protocol import EffectRow
     from handrail.taint.state import TaintIndex
@@ -46,80 +41,7 @@ name_late(
 MAX_ARGUMENT_BYTES = 1_048_576
 """The default limit on the arguments of one call."""
 
-# Of the process: the sessions of a store share a ledger, with its thread. By the identity of store and clock.
-_OF_STORES: WeakValueDictionary[tuple[int, int], EffectLedger] = WeakValueDictionary()
-
-
-def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLedger:
-    """The ledger in the store of the session, so that an effect is recorded in one unit with the call.
-
-    All sessions of a store share it, with the thread that renews its claims. A session in memory has one in memory.
-    """
-    from handrail.runtime.ledger.ledger import EffectLedger  # noqa: PLC0415
-    from handrail.store.protocol import LedgerStore  # noqa: PLC0415
-
-    store: object = session.store
-    if not isinstance(store, LedgerStore):
-        attached, own = session.attached, (EffectLedger, id(clock))
-        return cast("EffectLedger", attached.get(own) or attached.setdefault(own, EffectLedger(clock=clock)))
-    # A ledger refers to both, so their ids name no other objects while it is used.
-    return _OF_STORES.get(key := (id(store), id(clock))) or _OF_STORES.setdefault(key, EffectLedger(store, clock=clock))
-
-
-async def read_ahead(session: Session, *others: type[object]) -> None:
-    """Read the slices of a resumed session that each run uses, on a thread, so that the event loop never reads them.
-
-    A slice of a stored session is read when it is first used, and reading it has no asynchronous form.
-
-    Args:
-        session: the session; for one in memory, nothing is done.
-        others: the types of further slices.
-
-    Raises:
-        StoreError: the items cannot be read.
-        UnknownTypeError: they do not fit their class.
-    """
-    if session.store is None:
-        return
-    from handrail.session.persistence.protocol import ForkedFrom  # noqa: PLC0415
-    from handrail.taint.state import DelimiterSecret, Tainted  # noqa: PLC0415
-
-    used_by_runs = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
-    kinds = [kind for kind in (*used_by_runs, *others) if session.version_of(kind) is not None]
-    if kinds:
-        await ASYNC.write_to(session.store, lambda: [session[kind].all() for kind in kinds])
-
-
-def check_one_store(tool_name: str, environment: Environment) -> None:
-    """Check that what a tool applies can be committed with its effect: session and ledger are in one store.
-
-    Raises:
-        SecondStoreError: they are not; the error names the tool and both places.
-    """
-    store, second = environment.session.store, environment.effect_ledger.units
-    if store is not second:
-        raise SecondStoreError(store=store, second=second, tool=tool_name)
-
-
-def check_tool(tool: Tool[Any, Any], environment: Environment) -> None:
-    """Check that what a tool applies is committed with its effect, and that what is stored of its result can be read.
-
-    Raises:
-        SecondStoreError: as `check_one_store`.
-        SchemaError: JSON does not distinguish the members of a union in the result; the error names the tool.
-    """
-    if tool.apply is not None:
-        check_one_store(tool.name, environment)
-    if tool.result_type is None or not (tool.claims or environment.session.store is not None):
-        return
-    try:
-        stored_codec(tool.result_type)
-    except SchemaError as error:
-        fault = f"the result of tool {tool.name} is stored, in the session or in the ledger: {error}"
-        raise SchemaError(fault, type=error.type, path=error.path) from error
-
-
-MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, ExecutionMode], Awaitable["ToolMessage"]]
+MessageHook: TypeAlias = Callable[["ToolMessage", ToolCall, CallRef, "ExecutionMode"], Awaitable["ToolMessage"]]
 """Adds to the message of a call that is not nested; `handrail.adapters.hooks` has the one that there is."""
 
 
@@ -132,7 +54,7 @@ class Environment:
         rendering: the prompt as it is rendered now; the owner of its renderings.
         session: the session of the run: results are stored in it, and it is rolled back.
         adapter: what drives the run; `context.adapter` of handlers.
-        own_ledger: records effects; `None` for that of a session in memory, which is made with its first effect.
+        find_ledger: finds what records effects; the ledger of a session in memory is made with its first effect.
         deadline: no handler starts or runs past it.
         heartbeat: the heartbeat of `context.beat()`, if it is watched.
         run_context: the correlation ids of the run, for `ToolInvoked`.
@@ -160,8 +82,8 @@ class Environment:
     rendering: PromptRendering
     session: Session
     reader_name: str
+    find_ledger: Callable[[], EffectLedger] = field(repr=False)
     adapter: object = None
-    own_ledger: EffectLedger | None = None
     deadline: Deadline | None = None
     heartbeat: Heartbeat | None = None
     run_context: RunContext | None = None
@@ -206,7 +128,7 @@ class Environment:
     @property
     def effect_ledger(self) -> EffectLedger:
         """Records effects. Runs whose calls may repeat each other share it."""
-        return session_ledger(self.session, clock=self.clock) if self.own_ledger is None else self.own_ledger
+        return self.find_ledger()
 
     @property
     def is_tainted(self) -> bool:
@@ -268,12 +190,6 @@ class Environment:
         """The tool of that name which no section brings, or `None`."""
         return next((tool for tool in self.added_tools if tool.name == name), None)
 
-    def may_run_beside(self, call: ToolCall, reply: str | None) -> bool:
-        """Whether a call may run beside its neighbours in a reply; what is not one is refused where it is executed."""
-        is_call = type(call) is ToolCall and type(call.id) is type(call.name) is str
-        tool = self.tool(call.name, reply) if is_call else None
-        return tool is not None and not tool.writes
-
     def end_reply(self, reply: str | None) -> None:
         """Have no call of the reply begin that has arrived by now, and waits; the calls of other replies continue.
 
@@ -308,19 +224,6 @@ class Environment:
     def for_reply(self, reply: str | None) -> Environment:
         """The same run for the calls of one reply: those of one without a name belong together."""
         return self if reply is not None else replace(self, reply_ends={None: None}, open_questions=set[CallRef]())
-
-    def for_neighbours(self, reply: str | None) -> Environment:
-        """The same run for calls of one reply that run side by side, where a program expects that they do not.
-
-        A `def` approver is asked one question at a time, so that questions on a screen do not mix.
-        """
-        approver, lock = self.approver, threading.Lock()
-
-        def ask(request: ApprovalRequest) -> Any:  # noqa: ANN401 - whatever it answers is checked where it was asked
-            with lock:
-                return None if approver is None else approver(request)
-
-        return replace(self.for_reply(reply), approver=approver if approver is None or is_async(approver) else ask)
 
     def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
         """The policies of a tool; of one that is added, those of the prompt itself."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from handrail.errors import CallIdReusedError, StoreError, VisibilityExpansionRequired
+from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import TextPart
-from handrail.prompt.disclosure import PromptRendering, listed_paths, opened_text
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
@@ -119,29 +118,3 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
     if marks is not None:
         text, parts = marks.around(text), marks.around_parts(parts)
     return ToolMessage(run.call.id, text, result.success, result, replayed, is_cut, parts, marks=marks)
-
-
-def expansion_message(call: ToolCall, error: VisibilityExpansionRequired, rendering: PromptRendering) -> ToolMessage:
-    """The message for a call that has opened sections.
-
-    A call of a tool that does more than that was undone, and has to be made again.
-
-    Args:
-        call: the call.
-        error: what it has raised.
-        rendering: the prompt of the run.
-
-    Raises:
-        VisibilityExpansionRequired: it has opened none, so that the run ends unless the program catches it.
-    """
-    if not error.opened:
-        raise error
-    if call.name == rendering.names.open:
-        result = ToolResult[None].ok(None, opened_text(error.section_keys))
-    else:
-        listed = listed_paths(error.opened)
-        result = ToolResult[None].error(
-            f"{call.name} was undone: it needs the sections {listed}, which are open now. Call it again if it is still "
-            "needed."
-        )
-    return ToolMessage(call.id, result.render(), result.success, result)

@@ -17,6 +17,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageBase
 
+from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.conversation import StoredHistory, UserPrompt
 from handrail.adapters.pydantic_ai.evaluation import (
@@ -40,7 +41,6 @@ from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
 from handrail.prompt.policies.policy import check_approver
 from handrail.runtime import EffectLedger
-from handrail.runtime.environment import read_ahead
 from handrail.serde.formatting import count_noun
 from handrail.session import Session
 from handrail.waiting import run_on_new_loop

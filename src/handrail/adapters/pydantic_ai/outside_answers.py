@@ -13,7 +13,6 @@ next request is made.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
@@ -55,12 +54,8 @@ async def record_answers(environment: Environment, messages: Sequence[ModelMessa
         if answer is None or (answer.outcome != "denied" and environment.session.recorded_call(ref) is not None):
             continue
         text = answer.model_response_str(wrap_if_error=False)
-        await _record(
-            environment,
-            ref,
-            waiting,
-            ToolResult.ok(None, text) if answer.outcome == "success" else ToolResult.error(text),
-        )
+        result = ToolResult[None].ok(None, text) if answer.outcome == "success" else ToolResult[None].error(text)
+        await _record(environment, ref, waiting, result)
 
 
 async def record_discarded(environment: Environment, messages: Sequence[ModelMessage]) -> None:
@@ -80,7 +75,7 @@ async def _waiting(environment: Environment, messages: Sequence[ModelMessage]) -
     if not has_pending(session):
         return []
     try:
-        items = await ASYNC.write_to(session.store, partial(_items, environment))
+        items = await ASYNC.write_to(session.store, lambda: list(calls_that_wait(session)))
     except (StoreError, UnknownTypeError):  # the latter of items of other versions
         _log.warning("it cannot be read which calls of %s wait", session.session_id, exc_info=True)
         return []
@@ -90,10 +85,6 @@ async def _waiting(environment: Environment, messages: Sequence[ModelMessage]) -
         if ref in wanted:
             found.append((ref, _Waiting(wanted[ref], part, _answer_to(part, messages[place + 1 :]))))
     return found
-
-
-def _items(environment: Environment) -> list[PostponedCall]:
-    return list(calls_that_wait(environment.session))
 
 
 def _calls_in(messages: Sequence[ModelMessage], ids: set[str]) -> Iterator[tuple[CallRef, ToolCallPart, int]]:

@@ -36,6 +36,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.loop import check_one_store, expansion_message
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.capability import HandrailCapability
 from handrail.adapters.pydantic_ai.foreign.arguments import read_by_signature
@@ -49,10 +50,9 @@ from handrail.loop_guard import asynchronous_entry
 from handrail.prompt import RenderedPrompt, ToolPolicy
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolInvoked, ToolMessage
-from handrail.runtime.environment import Environment, check_one_store
+from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
-from handrail.runtime.messages import expansion_message
 from handrail.serde import schema_masking
 from handrail.serde.faults import fault_message, faults_of
 from handrail.session.call_ref import CallRef
@@ -216,14 +216,6 @@ class PipelineCapability(HandrailCapability):
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None
 
-    def check_one_store(self, tool_name: str) -> None:
-        """Check that what a tool applies can be committed with its effect.
-
-        Raises:
-            SecondStoreError: session and ledger of the executor are not in one store.
-        """
-        check_one_store(tool_name, self.executor.environment)
-
     def _environment_of(self, call: ForeignCall, said: ToolMetadata) -> Environment:
         """The environment for the calls of one foreign tool; cached, because it is the same for all of them."""
         name, schema = call.name, call.schema
@@ -313,7 +305,7 @@ class ThroughPipeline(WrapperToolset[Any]):
             if said.untrusted and tool.tool_def.kind == "external":
                 self.capability.outside.tools[name] = tool.tool_def
             if said.external is not None and said.external.apply is not None:
-                self.capability.check_one_store(name)
+                check_one_store(name, self.capability.executor.environment)
         last = ctx.messages[-1] if ctx.messages else None
         known = None if ctx.tool_manager is None else ctx.tool_manager.tools  # those of its structured answers, too
         if isinstance(last, ModelResponse) and known is not None:

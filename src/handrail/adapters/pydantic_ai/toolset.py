@@ -38,6 +38,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_core import from_json
 from typing_extensions import override  # a dependency of pydantic; in `typing` since Python 3.12
 
+from handrail.adapters.loop import expansion_message, read_ahead
 from handrail.adapters.pydantic_ai.added_tools import ADDING_TOOLSETS, AddedTool
 from handrail.adapters.pydantic_ai.arrival_order import leave_queue
 from handrail.adapters.pydantic_ai.pipeline_reach import PIPELINE_METADATA_KEY, refuse_lost_marks
@@ -51,8 +52,6 @@ from handrail.prompt.content_parts import ContentPart
 from handrail.prompt.tool_result import shown_schema
 from handrail.resources import Binding, ResourceRegistry, Scope
 from handrail.runtime import ToolMessage
-from handrail.runtime.environment import read_ahead
-from handrail.runtime.messages import expansion_message
 from handrail.serde import canonical_json
 
 _RUN_CONTEXT: ContextVar[RunContext[Any]] = ContextVar("handrail_pydantic_ai_run_context")

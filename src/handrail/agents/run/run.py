@@ -36,6 +36,7 @@ from pydantic_ai.exceptions import ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.models import Model
 from pydantic_core import to_json
 
+from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.adapters.pydantic_ai.added_tools import SECTION_TOOLS
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
@@ -73,7 +74,6 @@ from handrail.prompt import Section, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import EffectAwaited, EffectUnsettled, ToolInvoked, ToolRaised
 from handrail.runtime.calls import READER
-from handrail.runtime.environment import read_ahead
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.long_results import cut_text
 from handrail.serde import codec

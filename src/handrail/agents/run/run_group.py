@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic_ai.models import Model
 
+from handrail.adapters.loop import session_ledger
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
@@ -37,7 +38,6 @@ from handrail.filesystem import CommitRecordStore, HostFilesystem
 from handrail.filesystem.journal.folder import default_journal_folder
 from handrail.redaction import redacted_logger
 from handrail.runtime import EffectLedger
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
 from handrail.serde import canonical_json

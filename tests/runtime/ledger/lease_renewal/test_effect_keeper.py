@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from handrail.adapters.loop import session_ledger
 from handrail.errors import LeaseLostError
 from handrail.runtime import Session
-from handrail.runtime.environment import session_ledger
 from handrail.runtime.ledger.effects import Claimed, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import LedgerStore, MemoryStore
