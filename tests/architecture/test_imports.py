@@ -71,7 +71,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.known_files"),
     *("handrail.prompt.overrides", "handrail.prompt.policies.policy"),
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
-    *("handrail.runtime.handler_loop", "handrail.runtime.long_results", "handrail.runtime.waiting_calls"),
+    *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
     *("handrail.runtime.ledger.ledger", "handrail.runtime.ledger.states", "handrail.runtime.ledger.tool_effect"),
     *("handrail.serde.unions", "handrail.session.bound_session", "handrail.session.open_calls"),

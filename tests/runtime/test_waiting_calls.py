@@ -7,8 +7,8 @@ import pytest
 from handrail.errors import DispatchError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
+from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
-from handrail.runtime.waiting_calls import record_outside_answer
 from handrail.session.call_ref import CallRef
 from tests.kit import executor
 

@@ -307,7 +307,7 @@ class ToolExecutor:
         # Before the first of them: an iterable that raises must not leave a call without an owner.
         asked, session = tuple(calls), self.environment.session
         if reply is None and session.store is not None:
-            from handrail.runtime.waiting_calls import check_made_once, has_pending  # noqa: PLC0415
+            from handrail.runtime.approval import check_made_once, has_pending  # noqa: PLC0415
 
             if has_pending(session):
                 await mode.write_to(session.store, partial(check_made_once, session, asked))

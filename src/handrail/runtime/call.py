@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
-from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
@@ -21,7 +21,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
 from handrail.runtime.ledger.records import recorded_arguments
-from handrail.runtime.ledger.replays import NO_CLAIM, Claim, ReplayedResult, leave_unread
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
@@ -53,10 +53,8 @@ class CallState:
         turn: its queue positions, taken when this was created.
         resources: where the handler gets its resources; owns those of this call alone.
         params: the parsed arguments.
-        handler_context: the context that the handler has been given.
         handler_seconds: how long the handler ran, if it did.
         effect_key: the key of the effect, if the call has one in the ledger.
-        replayed: whether the result comes from the ledger.
         refused_at: the step that refused the call or failed.
         raises: what is raised after the call has been recorded.
         claim_conditions: the locks that must be valid for the claim to be granted.
@@ -75,10 +73,8 @@ class CallState:
     """
 
     params: Any = None
-    handler_context: ToolContext | None = None
     handler_seconds: float | None = None
     effect_key: str | None = None
-    replayed: bool = False
     refused_at: Step | None = None
     raises: BaseException | None = None
     committed_event: ToolInvoked | None = None
@@ -86,7 +82,6 @@ class CallState:
     claim: Claim = NO_CLAIM
     is_final: bool = True
     has_identity: bool = False
-    reply_end: object = None
     opening: OpenSections | None = None
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
@@ -105,6 +100,7 @@ class CallState:
         plan = find_plan(environment, call.name if type(call.name) is str else "", reply)
         self.plan: ToolPlan = plan
         self.tool: Tool[Any, Any] | None = plan.tool
+        self.reply_end: object = environment.reply_ends.get(reply)
         self.ref: CallRef = CallRef(reply, call.id)
         self.nested_calls: NestedCalls = {}
         self.resources: CallScope = plan.open_scope()
@@ -123,9 +119,23 @@ class CallState:
         """Take the parsed arguments."""
         self.params = params
 
-    def ask(self, question: ApprovalRequest | None) -> None:
-        """Take note of what the approver is asked; `None` once the question is not open any more."""
-        self.open_question = question
+    @contextmanager
+    def asking(self, question: ApprovalRequest) -> Generator[None]:
+        """A block in which the approver is asked; if it is interrupted or postpones the call, the question stays open.
+
+        Calls of the reply wait behind a question whose approver was interrupted (`Environment.is_held_back`).
+        """
+        questions, self.open_question = self.environment.open_questions, question
+        questions.add(self.ref)
+        try:
+            yield
+        except Exception as error:
+            questions.discard(self.ref)
+            if not isinstance(error, CallPostponed):
+                self.open_question = None
+            raise
+        questions.discard(self.ref)
+        self.open_question = None
 
     def name_effect(self, key: str) -> None:
         """Take note of the key of the effect."""
@@ -134,16 +144,6 @@ class CallState:
     def hold(self, claim: Claim) -> None:
         """Take the right to run the handler."""
         self.claim = claim
-
-    def answer_by(self, result: ReplayedResult) -> ReplayedResult:
-        """Take note that the call is answered from the ledger; returns what answers it."""
-        self.replayed = True
-        return result
-
-    def start_handler(self, claim: Claim) -> ToolContext:
-        """Make the context of the handler, which is about to run."""
-        self.handler_context = self.context(claim)
-        return self.handler_context
 
     def end_handler(self, seconds: float) -> None:
         """Take note of how long the handler ran."""
@@ -189,10 +189,6 @@ class CallState:
     def commit_event(self, event: ToolInvoked | None) -> None:
         """Take note of the record that was committed with the call; `None` if it was not."""
         self.committed_event = event
-
-    def note_reply_end(self) -> None:
-        """Take note of the newest end of the reply by an interrupt, which does not concern this call."""
-        self.reply_end = self.environment.reply_ends.get(self.reply)
 
     def close(self) -> None:
         """End the claim and close the resources of this call, and release its ticket, whatever the outcome."""
@@ -247,13 +243,11 @@ class CallState:
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
-        if self.mode.inline:
-            return allow_interrupts(act)
-        from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
+        if not self.mode.inline:
+            from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
 
-        tool, session = self.tool, self.environment.session
-        if tool is None or not policy_may_block(policy, tool, session):
-            return act()
+            if self.tool is None or not policy_may_block(policy, self.tool, self.environment.session):
+                return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
@@ -389,7 +383,7 @@ class CallState:
     def reopen(self) -> None:
         """Prepare to answer the call once more: its claim has ended, and the commit has closed its resources."""
         self.claim = NO_CLAIM
-        self.handler_context = self.refused_at = None
+        self.refused_at = None
         self.is_final = self.turn.outer is None
         self.resources = self.environment.resources.call_scope()
 
@@ -427,7 +421,7 @@ class CallState:
             self.handler_seconds,
             environment.clock.monotonic() - self.arrived,
             self.effect_key,
-            self.replayed,
+            self.claim.stored is not None,
             self.is_final and not self.claim.unsettled,
             None,
             arguments_digest,
@@ -436,8 +430,7 @@ class CallState:
     def note_failed_result(self, result: ToolResult[Any]) -> ToolResult[Any]:
         """Take a failed result from the handler; returns it with the note on its effect, if there is one."""
         self.refused_at = Step.HANDLER
-        said = redacted(result.message)
-        return self.with_aftermath(result if said == result.message else replace(result, message=said))
+        return self.with_aftermath(replace(result, message=redacted(result.message)))
 
     def effect_notes(self) -> tuple[str, ...]:
         """Sentences for the model, if the call fails: its effect and those of nested calls that are done or unknown."""

@@ -352,12 +352,11 @@ def written_arguments(call: ToolCall) -> object:
 
 def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:
     """Whether a call is the same as the one recorded under its identity, which may have the mask for its secrets."""
-    if call.name != recorded.name:
-        return False
-    # The fast path: equal text is equal JSON. Different text may be too, with other spaces or another order of keys.
-    if call.words == recorded.words:
-        return True
-    return _is_same(as_recorded(written_arguments(call)), as_recorded(written_arguments(recorded)))
+    # Different text may be equal JSON, with other spaces or another order of keys.
+    is_same = call.words == recorded.words or _is_same(
+        as_recorded(written_arguments(call)), as_recorded(written_arguments(recorded))
+    )
+    return call.name == recorded.name and is_same
 
 
 def _is_same(value: object, recorded: object) -> bool:

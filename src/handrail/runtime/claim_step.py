@@ -126,7 +126,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         elif (stored := _held_by_caller(answer)) is None:
             await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
         if stored is not None:
-            return run.answer_by(stored)
+            return stored
 
 
 async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
@@ -371,8 +371,7 @@ async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> Rep
     row = await standing_row(run, seen)
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
         raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
-    stored = await _replayed(run, tool, Hit(row))
-    return None if stored is None else run.answer_by(stored)
+    return await _replayed(run, tool, Hit(row))
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:

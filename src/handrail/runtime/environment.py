@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -197,17 +197,6 @@ class Environment:
         """
         if reply is not None or None in self.reply_ends:
             self.reply_ends[reply] = object()
-
-    @contextmanager
-    def asking(self, call: CallRef) -> Generator[None]:
-        """A block in which the approver is asked about a call; if it is interrupted, the question stays open."""
-        self.open_questions.add(call)
-        try:
-            yield
-        except Exception:
-            self.open_questions.discard(call)
-            raise
-        self.open_questions.discard(call)
 
     def is_held_back(self, reply: str | None, reply_end: object) -> bool:
         """Whether a call that has not begun waits behind a question of its reply, or that has been ended.

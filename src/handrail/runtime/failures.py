@@ -57,7 +57,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from handrail.errors import (
     CallPostponed,
@@ -96,8 +96,6 @@ _REFUSALS = frozenset({"ModelRetry", "ToolFailed"})
 
 _POSTPONING = frozenset({"ApprovalRequired", "CallDeferred"})
 
-_OVER_BUDGET = frozenset({"UsageLimitExceeded"})
-
 STORE_GONE = (StoreUnavailableError, StoreReadOnlyError, StoreCorruptError, StoreVersionError)
 """Errors at a commit that no other call would escape. Any other `StoreError` is about what this call has written."""
 
@@ -127,42 +125,30 @@ class HandlerMismatchError(CallRefusedError):
 
 
 class FinalRefusal(CallRefusedError):
-    """A final refusal: a repeat of the call under its identity is answered with it from the record."""
-
-
-class Denial(FinalRefusal):
-    """A policy or an approver has denied a call; a repeat of the same call is refused too."""
+    """A final refusal, as that of a policy: a repeat of the call under its identity is answered with it."""
 
 
 _NOT_APPLIED = (ToolValidationError, EffectNotApplied, VisibilityExpansionRequired, CallPostponed, HandlerMismatchError)
 
 
-class Failure(NamedTuple):
-    """The outcome of an exception.
+def failure_of(error: BaseException, tool_name: str) -> tuple[ToolResult[Any], BaseException | None]:
+    """The outcome of an exception, by the table above. `tool_name` is for the log and the message.
 
-    Attributes:
-        result: the failed result that is recorded, and sent to the model if nothing is raised.
-        raises: what leaves the pipeline; `None` if the result is sent to the model instead.
+    Returns:
+        The failed result, which is recorded; and what leaves the pipeline, `None` if the result is sent to the model.
     """
-
-    result: ToolResult[Any]
-    raises: BaseException | None
-
-
-def failure_of(error: BaseException, tool_name: str) -> Failure:
-    """The outcome of an exception, by the table above. `tool_name` is for the log and the message."""
     if is_for_model(error):
-        return Failure(ToolResult.error(text_for_model(error)), None)
+        return ToolResult.error(text_for_model(error)), None
     if isinstance(error, DeadlineExceededError):
         ends = PromptEvaluationError(f"{tool_name}: {error}", phase="tool", tool=tool_name)
         ends.__cause__ = error
-        return Failure(ToolResult.error(redacted(str(ends))), ends)
+        return ToolResult.error(redacted(str(ends))), ends
     if isinstance(error, RunAbortedError | CallPostponed) or not isinstance(error, Exception) or mistakes_in(error):
-        return Failure(ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error)
+        return ToolResult.error(f"{tool_name} was ended by {describe_error(error)}"), error
     # What Handrail raises says what to do; the program's own exceptions stand at the end of the traceback.
     said = f": {error}" if isinstance(error, HandrailError) else ""
     _log.error("%s failed with %s%s", tool_name, type(error).__name__, said, exc_info=error)
-    return Failure(ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None)
+    return ToolResult.error(f"{tool_name} failed: {describe_error(error)}"), None
 
 
 def is_for_model(error: BaseException) -> bool:
@@ -215,20 +201,15 @@ def text_for_model(error: BaseException, text: str | None = None) -> str:
         text = str(error)
         if isinstance(error, HandrailError) and not isinstance(error, DeveloperMistake):
             text = error.text_for_model or text
-    for hidden in _hidden_behind(error):
+    # What it was raised from, or while it was handled: developer's mistakes and errors of the store.
+    for hidden in _raised_with(error)[1:]:
+        if not isinstance(hidden, HandrailError) or not hidden.text_for_model:
+            continue
         quoted = str(hidden)
         # As text, and in the form inside quotes: the text of a `KeyError` is the `repr` of its argument.
         for form in (quoted, repr(quoted)[1:-1]):
             text = text.replace(form, hidden.text_for_model) if form else text
     return redacted(text)
-
-
-def _hidden_behind(error: BaseException) -> list[HandrailError]:
-    """What a model must not read of that which an exception was raised from, or while it was handled.
-
-    Those are developer's mistakes and errors of the store, also those of subscribers.
-    """
-    return [each for each in _raised_with(error)[1:] if isinstance(each, HandrailError) and each.text_for_model]
 
 
 def _raised_with(error: BaseException) -> list[BaseException]:
@@ -284,7 +265,8 @@ def _was_not_applied(error: BaseException, declared: tuple[type[Exception], ...]
         return all(_was_not_applied(member, declared) for member in group.exceptions)
     if isinstance(error, EffectUncertain):
         return False
-    return isinstance(error, (*_NOT_APPLIED, *declared)) or _is_of_pydantic_ai(error, _REFUSALS | _POSTPONING)
+    steers = _kind_of_pydantic_ai(error, _REFUSALS | _POSTPONING) is not None
+    return steers or isinstance(error, (*_NOT_APPLIED, *declared))
 
 
 def raise_as_meant(error: BaseException, tool_name: str) -> None:
@@ -295,17 +277,13 @@ def raise_as_meant(error: BaseException, tool_name: str) -> None:
         CallPostponed: it postpones the call.
         PromptEvaluationError: a limit of the run was exceeded.
     """
-    if _is_of_pydantic_ai(error, _REFUSALS):
+    if _kind_of_pydantic_ai(error, _REFUSALS):
         raise ToolValidationError(str(error)) from error
-    if _is_of_pydantic_ai(error, _POSTPONING):
+    if _kind_of_pydantic_ai(error, _POSTPONING):
         why = str(error) or f"its handler raised {type(error).__name__}"
         raise CallPostponed(f"{tool_name} is postponed: {why}") from error
-    if _is_of_pydantic_ai(error, _OVER_BUDGET):
+    if _kind_of_pydantic_ai(error, {"UsageLimitExceeded"}):
         raise PromptEvaluationError(f"{tool_name}: {error}", phase="budget", tool=tool_name) from error
-
-
-def _is_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> bool:
-    return _kind_of_pydantic_ai(error, names) is not None
 
 
 def _kind_of_pydantic_ai(error: BaseException, names: AbstractSet[str]) -> type[BaseException] | None:

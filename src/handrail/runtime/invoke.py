@@ -90,7 +90,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         if run.tool is not None and _is_straight(run, run.tool):
             ended = await _run_straight(run, run.tool)
         else:
-            run.note_reply_end()
             ended = await _decide(run)
         if not ended.success and run.raises is None:
             await leave_unread_effects(run, has_message=True)

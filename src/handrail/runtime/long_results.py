@@ -195,11 +195,8 @@ def _whole_text(context: ToolContext, cut: CutResult) -> str:
     event = next((each for each in reversed(session[ToolInvoked]) if each.ref == ref), None)
     if event is None:
         raise ToolValidationError(f"$.call: the result of '{ref.key}' is not in this session")
-    tools = () if context.rendered_prompt is None else context.rendered_prompt.tools
-    tool = next((each for each in tools if each.name == event.name), None)
-    # A stand-in for a tool, in a test of a handler, has no types.
-    declared: Tool[Any, Any] | None = tool if isinstance(tool, Tool) else None  # pyright: ignore[reportUnknownVariableType] - of any types
-    return declared_result(declared, event).render()
+    prompt: Any = context.rendered_prompt
+    return declared_result(None if prompt is None else prompt.tool(event.name), event).render()
 
 
 def _quoted(text: str) -> str:

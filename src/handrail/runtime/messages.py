@@ -86,9 +86,9 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     if run.raises is not None:
         raise run.raises
     if run.secrets is None:
-        message = _rendered(run, result, replayed=run.replayed)
+        message = _rendered(run, result, replayed=run.claim.stored is not None)
     else:  # a `render` that fails is logged
-        message = run.secrets.during(partial(_rendered, replayed=run.replayed), run, result)
+        message = run.secrets.during(partial(_rendered, replayed=run.claim.stored is not None), run, result)
     return message if run.refusal is None else message._replace(refusal=run.refusal)
 
 

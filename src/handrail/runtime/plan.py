@@ -36,23 +36,12 @@ class ToolPlan:
 
     __slots__ = ("is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
 
-    def __init__(
-        self,
-        rendered: RenderedPrompt[Any],
-        tool: Tool[Any, Any] | None,
-        policies: tuple[ToolPolicy, ...],
-        environment: Environment,
-    ) -> None:
-        """Work out what the calls of a tool need in a run.
-
-        Args:
-            rendered: the prompt.
-            tool: the tool; `None` if there is none.
-            policies: its policies.
-            environment: what all calls of the run share.
-        """
+    def __init__(self, name: str, rendered: RenderedPrompt[Any], environment: Environment) -> None:
+        """Work out what the calls of the tool of that name need in a run."""
+        tool = rendered.tool(name) or environment.added_tool(name)
         self.rendered: RenderedPrompt[Any] = rendered
         self.tool: Tool[Any, Any] | None = tool
+        policies = () if tool is None else rendered.policies.get(name, rendered.prompt_policies)
         self.policies: tuple[ToolPolicy, ...] = policies
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
@@ -76,9 +65,7 @@ def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPla
     rendered = environment.rendering.seen_by(reply)
     plan = cast("ToolPlan | None", environment.plans.get(name))
     if plan is None or plan.rendered is not rendered:
-        own = rendered.tool(name)
-        tool = own or environment.added_tool(name)
-        plan = ToolPlan(rendered, tool, () if tool is None else environment.policies_for(name, reply), environment)
-        if own is not None:  # others come and go while the prompt stays the same
+        plan = ToolPlan(name, rendered, environment)
+        if rendered.tool(name) is not None:  # others come and go while the prompt stays the same
             environment.plans[name] = plan
     return plan

@@ -163,8 +163,7 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
             "hand. Do not ask for it again."
         )
-    from handrail.runtime.approval import refusal_of  # noqa: PLC0415
-    from handrail.runtime.waiting_calls import recorded_answer  # noqa: PLC0415
+    from handrail.runtime.approval import recorded_answer, refusal_of  # noqa: PLC0415
 
     no = await recorded_answer(run, tool, None)
     if no is not None:
@@ -223,7 +222,7 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         raise CallRefusedError(f"{tool.name} is declared without a handler, so it cannot be run here. Do without it.")
     now = run.environment.clock.monotonic
     started = now()
-    context = run.start_handler(claim)
+    context = run.context(claim)
     token = CALL_CONTEXT.set(context)
     try:
         reached("before-handler")
@@ -357,10 +356,9 @@ async def apply_result(
             await _apply_effect(run, tool, claim, result)
         if not await _note_applied(run, claim, claim.effect):
             return
-    context = run.handler_context or run.context(claim)
     for policy in run.plan.policies:
         on_result: Callable[..., object] = policy.on_result
-        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=context))
+        noted = await run.by_policy(policy, partial(on_result, tool, run.params, result, context=run.context(claim)))
         if noted is not None and inspect.isawaitable(noted):
             from handrail.runtime.approval import invalid_answer  # noqa: PLC0415
 
@@ -422,7 +420,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
     """
     if run.raises is not None and run.is_unrecorded(run.raises):
         if run.plan.is_stored:
-            from handrail.runtime.waiting_calls import note_open_call  # noqa: PLC0415
+            from handrail.runtime.approval import note_open_call  # noqa: PLC0415
 
             await note_open_call(run, run.raises)
         return

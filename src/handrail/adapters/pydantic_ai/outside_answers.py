@@ -22,9 +22,9 @@ from handrail.errors import StoreError, UnknownTypeError
 from handrail.prompt import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime import ToolCall
+from handrail.runtime.approval import calls_that_wait, has_pending, record_outside_answer
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.runtime.waiting_calls import calls_that_wait, has_pending, record_outside_answer
 from handrail.session.call_ref import CallRef
 from handrail.session.open_calls import PostponedCall
 
