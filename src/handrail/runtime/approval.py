@@ -186,13 +186,13 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
 
     if await has_started(run, tool):
         return False
-    asked = "; ".join(f"{question.policy}: {question.text}" for question in questions)
     session_id = run.environment.session.session_id
     request = ApprovalRequest(run.call.id, tool, run.params, questions, session_id, run.ref.reply)
     answer = await recorded_answer(run, tool, request)
     if answer is None:
         approver = run.environment.approver
         if approver is None:
+            asked = "; ".join(_asks(request))
             raise CallRefusedError(
                 f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
             )

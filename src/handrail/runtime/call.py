@@ -330,10 +330,8 @@ class CallState:
 
         It is bound to the call once that has begun; before, to the call that this one is made in, if there is one.
         """
-        effect, environment = claim.effect, self.environment
-        if effect is None:
-            return ToolContext(environment, self.resources, self.ref, transaction=current())
-        return ToolContext(environment, self.resources, self.ref, effect.key, claim.fence, claim.renew, current())
+        key = None if claim.effect is None else claim.effect.key
+        return ToolContext(self.environment, self.resources, self.ref, key, claim.fence, claim.renew, current())
 
     async def commit(self, result: ToolResult[Any], claim: Claim, transaction: Transaction) -> None:
         """Step 11: close the resources of the call, and commit what was written, with the effect.
@@ -347,8 +345,7 @@ class CallState:
         """
         # Before the commit: a resource that cannot be closed fails the call while it can still be rolled back.
         self.resources.close()
-        if claim.effect is not None:
-            claim.record_on_commit(result)
+        claim.record_on_commit(result)
         if self.plan.is_stored and transaction.parent is None:
             self.committed_event = self.event(result)
             self.environment.session.commit_event(self.committed_event, self.ref, transaction)
@@ -407,12 +404,10 @@ class CallState:
         call, params, arguments_digest = self.call, self.params, None
         if tool is not None and tool.masking.hides:
             call, params, arguments_digest = masked_record(call, params, tool.masking, environment)
-        if tool is not None and tool.result_masking.hides_plain:
-            result = masked_result(result, tool)
         return ToolInvoked(
             call,
             params,
-            result,
+            masked_result(result, tool),
             environment.session.session_id,
             environment.run_context,
             environment.clock.now(),

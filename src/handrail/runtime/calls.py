@@ -259,10 +259,10 @@ class _Form:
         """The event that `dump` wrote; raises `ValueError` if it is something else."""
         fields: dict[str, dict[str, Any]] = {"call": {}, "result": {}, "": {}}
         try:
-            params = _with_arguments(data.get("params"), data.get("arguments"))
-            data = {**data, "params": params, **{name: data[name] for name in _IN_EACH}}
+            data = {**data, "params": _with_arguments(data.get("params"), data.get("arguments"))}
             for name, path, _, read in _COLUMNS:
-                written, (owner, _, field) = data.get(name), path.rpartition(".")
+                written = data[name] if name in _IN_EACH else data.get(name)
+                owner, _, field = path.rpartition(".")
                 fields[owner][field] = written if written is None or read is None else read(written)
             value, call, result = data.get("value"), ToolCall(**fields["call"]), ToolResult(**fields["result"])
             value_read = None if value is None or "type" in value else value.get("value")
@@ -344,10 +344,9 @@ def written_arguments(call: ToolCall) -> object:
     words: Any = call.words  # an adapter may hand over anything
     if not isinstance(words, str | bytes):
         return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
-    try:
+    with suppress(ValueError, TypeError):  # the latter for a lone surrogate
         return from_json(words)
-    except (ValueError, TypeError):  # the latter for a lone surrogate
-        return as_recorded(words)
+    return as_recorded(words)
 
 
 def is_same_call(call: ToolCall, recorded: ToolCall) -> bool:

@@ -20,7 +20,7 @@ from handrail.transaction import Transaction, in_call
 
 if TYPE_CHECKING:
     from handrail.limits import BudgetTracker, Deadline, Heartbeat, RunContext
-    from handrail.prompt import Approval, ApprovalRequest, Approver, ToolPolicy
+    from handrail.prompt import Approval, ApprovalRequest, Approver
     from handrail.runtime.calls import ToolMessage
     from handrail.runtime.execution import ExecutionMode
     from handrail.runtime.ledger.ledger import EffectLedger
@@ -184,11 +184,8 @@ class Environment:
 
     def tool(self, name: str, reply: str | None = None) -> Tool[Any, Any] | None:
         """The tool of that name, as the calls of a reply see the prompt, or `None`."""
-        return self.rendering.seen_by(reply).tool(name) or self.added_tool(name)
-
-    def added_tool(self, name: str) -> Tool[Any, Any] | None:
-        """The tool of that name which no section brings, or `None`."""
-        return next((tool for tool in self.added_tools if tool.name == name), None)
+        own = self.rendering.seen_by(reply).tool(name)
+        return own or next((tool for tool in self.added_tools if tool.name == name), None)
 
     def end_reply(self, reply: str | None) -> None:
         """Have no call of the reply begin that has arrived by now, and waits; the calls of other replies continue.
@@ -213,7 +210,3 @@ class Environment:
     def for_reply(self, reply: str | None) -> Environment:
         """The same run for the calls of one reply: those of one without a name belong together."""
         return self if reply is not None else replace(self, reply_ends={None: None}, open_questions=set[CallRef]())
-
-    def policies_for(self, name: str, reply: str | None = None) -> tuple[ToolPolicy, ...]:
-        """The policies of a tool; of one that is added, those of the prompt itself."""
-        return (rendered := self.rendering.seen_by(reply)).policies.get(name, rendered.prompt_policies)

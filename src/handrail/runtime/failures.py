@@ -56,6 +56,7 @@ The first four are PydanticAI's control flow.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, cast
 
@@ -179,13 +180,11 @@ def handler_mismatch(tool: Tool[Any, Any], error: TypeError) -> HandlerMismatchE
 def describe_error(error: BaseException) -> str:
     """An exception as the model reads it: type and message, shortened; the type alone if it is not an `Exception`."""
     name = type(error).__name__
-    if not isinstance(error, Exception):
-        return name  # the model does not need to know who cancelled
-    try:
-        message = text_for_model(error)
-    except Exception:  # noqa: BLE001 - an exception whose text cannot be formatted must not raise another one
-        return name
-    return f"{name}: {truncate(message)}" if message not in {"", name} else name
+    if isinstance(error, Exception):  # the model does not need to know who cancelled
+        with suppress(Exception):  # one whose text cannot be formatted must not raise another one
+            message = text_for_model(error)
+            return f"{name}: {truncate(message)}" if message not in {"", name} else name
+    return name
 
 
 def text_for_model(error: BaseException, text: str | None = None) -> str:
@@ -234,10 +233,9 @@ def _raised_with(error: BaseException) -> list[BaseException]:
 
 def _texts_of(error: BaseException) -> list[str]:
     """What a program may log of an exception without its traceback."""
-    try:
+    with suppress(Exception):  # as above; what cannot be formatted is not logged either
         return [str(error), repr(error), *map(str, getattr(error, "__notes__", ()))]
-    except Exception:  # noqa: BLE001 - as above; what cannot be formatted is not logged either
-        return []
+    return []
 
 
 def truncate(text: str) -> str:

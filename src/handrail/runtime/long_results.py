@@ -20,8 +20,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from handrail.errors import SessionError, ToolValidationError
-from handrail.prompt import BinaryPart, TextPart, Tool, ToolContext, ToolResult
-from handrail.prompt.content_parts import ContentPart
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, declared_result
 from handrail.serde.formatting import shorten
@@ -116,11 +115,6 @@ def cut_text(text: str, most: int, ref: CallRef, reader: str) -> str:
     tail = text.find("\n", tail, tail + min(_LONGEST_ADJUSTED, (total - tail) // 2)) + 1 or tail
     shown = text[:head].removesuffix("\n") + _GAP + text[tail:].removesuffix("\n")
     return f"{shown}\n{_left_out(head + 1, tail, total, ref, reader)}"
-
-
-def with_cut_text(parts: tuple[ContentPart, ...], text: str) -> tuple[ContentPart, ...]:
-    """The parts of a message whose text was cut: the cut text, which names all parts, and the files."""
-    return (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
 
 
 def _left_out(first: int, last: int, total: int, ref: CallRef, reader: str) -> str:

@@ -48,9 +48,9 @@ def masked_record(
     return masked_call(call, masking), params, _digest(call, environment)
 
 
-def masked_result(result: ToolResult[Any], tool: Tool[Any, Any]) -> ToolResult[Any]:
+def masked_result(result: ToolResult[Any], tool: Tool[Any, Any] | None) -> ToolResult[Any]:
     """A result as it is shown and recorded, if its type has secrets that show themselves, as a marked `str` does."""
-    if result.value is None or tool.value_codec is None:
+    if result.value is None or tool is None or tool.value_codec is None or not tool.result_masking.hides_plain:
         return result
     return replace(result, value=_masked(result.value, tool.value_codec))
 

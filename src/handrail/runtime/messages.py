@@ -7,7 +7,7 @@ from typing import Any
 
 from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
-from handrail.prompt.content_parts import TextPart
+from handrail.prompt.content_parts import BinaryPart, TextPart
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
@@ -28,9 +28,8 @@ async def answer_from_record(run: CallState) -> ToolMessage | None:
     session = run.environment.session
     if not run.has_identity:
         return None
-    if run.mode.inline or session.store is None or session.has_record_at_hand(run.ref):
-        return _recorded(run)
-    return await run.mode.write_to(session.store, partial(_recorded, run))
+    reads = None if session.has_record_at_hand(run.ref) else session.store
+    return await run.mode.write_to(reads, partial(_recorded, run))
 
 
 def _recorded(run: CallState) -> ToolMessage | None:
@@ -43,9 +42,8 @@ def _recorded(run: CallState) -> ToolMessage | None:
         return None
     if ref.reply is None and event.final:
         raise reused_id(event)
-    if ref.reply is not None and not (
-        is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
-    ):
+    is_same = is_same_call(run.call, event.call) and has_same_secrets(run.call, event, run.tool, environment)
+    if ref.reply is not None and not is_same:
         raise reused_id(event, run.call)
     return _rendered(run, declared_result(run.tool, event), replayed=True) if event.final else None
 
@@ -94,7 +92,7 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
 
 def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
     tool, environment = run.tool, run.environment
-    shown = result if tool is None or not tool.result_masking.hides_plain else masked_result(result, tool)
+    shown = masked_result(result, tool)
     text = shown.render()
     most = MAX_RESULT_CHARS if tool is None else tool.max_result_chars
     parts = shown.all_parts() if result.parts else ()
@@ -105,11 +103,12 @@ def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> Too
         parts = tuple(TextPart(hide(part.text)) if isinstance(part, TextPart) else part for part in parts)
     is_cut = len(text) > most
     if is_cut:
-        from handrail.runtime.long_results import cut_text, note_cut, with_cut_text  # noqa: PLC0415
+        from handrail.runtime.long_results import cut_text, note_cut  # noqa: PLC0415
 
         note_cut(environment.session, run.ref, run.call.name, len(text))
         text = cut_text(text, most, run.ref, environment.reader_name)
-        parts = with_cut_text(parts, text)
+        # The cut text names all parts.
+        parts = (TextPart(text), *(part for part in parts if isinstance(part, BinaryPart))) if parts else ()
     marks = None
     if environment.is_tainted:
         from handrail.taint.state import marks_of  # noqa: PLC0415

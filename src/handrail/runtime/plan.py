@@ -25,7 +25,7 @@ class ToolPlan:
     Attributes:
         rendered: the rendering that it is of.
         tool: the tool; `None` for a name that no tool has.
-        policies: the policies of the tool, in the order in which they decide.
+        policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
         open_scope: opens the resources of one call.
         is_stored: whether the session of the run is in a store.
         taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
@@ -36,12 +36,11 @@ class ToolPlan:
 
     __slots__ = ("is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
 
-    def __init__(self, name: str, rendered: RenderedPrompt[Any], environment: Environment) -> None:
-        """Work out what the calls of the tool of that name need in a run."""
-        tool = rendered.tool(name) or environment.added_tool(name)
+    def __init__(self, tool: Tool[Any, Any] | None, rendered: RenderedPrompt[Any], environment: Environment) -> None:
+        """Work out what the calls of a tool need in a run."""
         self.rendered: RenderedPrompt[Any] = rendered
         self.tool: Tool[Any, Any] | None = tool
-        policies = () if tool is None else rendered.policies.get(name, rendered.prompt_policies)
+        policies = () if tool is None else rendered.policies.get(tool.name, rendered.prompt_policies)
         self.policies: tuple[ToolPolicy, ...] = policies
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
@@ -65,7 +64,7 @@ def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPla
     rendered = environment.rendering.seen_by(reply)
     plan = cast("ToolPlan | None", environment.plans.get(name))
     if plan is None or plan.rendered is not rendered:
-        plan = ToolPlan(name, rendered, environment)
+        plan = ToolPlan(environment.tool(name, reply), rendered, environment)
         if rendered.tool(name) is not None:  # others come and go while the prompt stays the same
             environment.plans[name] = plan
     return plan

@@ -272,10 +272,7 @@ async def _run_bounded(
     from handrail.limits import time_limit  # noqa: PLC0415
 
     seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
-    is_async, act, missed = tool.is_async, "the handler ran", "it was not run"
-    if applies:
-        is_async = inspect.iscoroutinefunction(claim.apply)
-        act, missed = "the result was applied", "the result was not applied"
+    is_async = inspect.iscoroutinefunction(claim.apply) if applies else tool.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
         returned: object = body()
@@ -283,7 +280,7 @@ async def _run_bounded(
             returned = await await_result(run.mode, returned, seconds=None)
         return returned
     if by_deadline and not seconds:
-        raise DeadlineExceededError(f"the deadline has passed; {missed}")
+        raise DeadlineExceededError("the deadline has passed; it was not run")
     late: Late | None = None
     if claim.effect is not None and not applies:  # what has overrun says nothing of the secrets of the call
         secrets = run.secrets
@@ -292,10 +289,9 @@ async def _run_bounded(
         return await run_to_end(run.mode, body, is_async=is_async, seconds=seconds, late=late)
     except ExecutionTimeoutError as overrun:
         if by_deadline:
-            msg = f"the deadline passed while {act}; its changes to session and files were undone"
+            msg = "the deadline passed while it ran; its changes to session and files were undone"
             raise DeadlineExceededError(msg) from overrun
-        error = HandlerTimeoutError(tool, tool.timeout or timedelta(0))
-        raise (CallRefusedError(f"applying the result of {error}") if applies else error) from overrun
+        raise HandlerTimeoutError(tool, tool.timeout or timedelta(0)) from overrun
 
 
 def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:

@@ -21,6 +21,7 @@ from handrail.runtime.approval import ask_policy
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.runtime.masked_records import masks_in, secrets_of
+from handrail.runtime.plan import find_plan
 from handrail.serde import dump
 from handrail.session.call_ref import CallRef, ToolCall
 
@@ -70,7 +71,7 @@ async def foresee_call(
 
     try:
         context = ToolContext(environment, resources, CallRef(reply, call.id))
-        policies = [policy for policy in environment.policies_for(tool.name) if policy.name != without]
+        policies = [policy for policy in find_plan(environment, tool.name, None).policies if policy.name != without]
         asked = [await _foreseen(ask_policy(each, tool, params, context, by_policy), tool) for each in policies]
         targets = None
         if tool.name in FILE_TOOLS:
