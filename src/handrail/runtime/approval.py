@@ -90,10 +90,6 @@ _log = redacted_logger("handrail.runtime")
 _DECISIONS = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
 
 
-ByPolicy = Callable[[ToolPolicy, Callable[[], PolicyDecision]], Awaitable[PolicyDecision]]
-"""Calls a method of a policy, off the event loop if that may block it."""
-
-
 async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQuestion, ...] | None:
     """Let every policy of the tool decide; returns the questions of those that ask, `None` if it is too late to decide.
 
@@ -136,9 +132,11 @@ async def ask_policy(
     tool: Tool[Any, Any],
     params: Any,  # noqa: ANN401 - of the tool's parameter type
     context: ToolContext,
-    by_policy: ByPolicy,
+    by_policy: Callable[[ToolPolicy, Callable[[], PolicyDecision]], Awaitable[PolicyDecision]],
 ) -> PolicyQuestion | None:
     """Have a policy decide about a call; returns its question, or `None` if it allows the call.
+
+    It is called through `by_policy`: off the event loop, if it may block that.
 
     Raises:
         FinalRefusal: it denies. The message names it.

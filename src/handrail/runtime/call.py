@@ -86,7 +86,6 @@ class CallState:
     refusal: ToolValidationError | None = None
     open_question: ApprovalRequest | None = None
     secrets: CallSecrets | None = None
-    _secrets_before: CallSecrets | None = None
     taint_place: int | None = None
 
     def __init__(self, call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> None:

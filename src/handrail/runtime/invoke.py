@@ -201,9 +201,7 @@ async def _answer_anew(run: CallState, tool: Tool[Any, Any], error: BaseExceptio
         run.reopen()
         from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
 
-        claim = await claim_effect(run, tool)
+        claim = await claim_effect(run, tool) or NO_CLAIM  # it is decided, so there is one
     except BaseException as again:  # noqa: BLE001 - as above
         return await settle_failure(run, again, CLAIM)
-    if claim is None:  # it has been removed meanwhile
-        return await settle_failure(run, error, CLAIM)
     return await _carry_out(run, tool, claim, only_replay=error)

@@ -83,10 +83,8 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
     """
     if run.raises is not None:
         raise run.raises
-    if run.secrets is None:
-        message = _rendered(run, result, replayed=run.claim.stored is not None)
-    else:  # a `render` that fails is logged
-        message = run.secrets.during(partial(_rendered, replayed=run.claim.stored is not None), run, result)
+    render = partial(_rendered, run, result, replayed=run.claim.stored is not None)
+    message = render() if run.secrets is None else run.secrets.during(render)  # one that fails is logged
     return message if run.refusal is None else message._replace(refusal=run.refusal)
 
 

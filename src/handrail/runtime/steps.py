@@ -63,8 +63,6 @@ _LONGEST_MESSAGE = 999
 
 _log = redacted_logger("handrail.runtime")
 
-_NOTHING = "None: on_result is not awaited; await in the handler"
-
 _RAISED_BY_NESTED_CALLS = (CallPostponed, VisibilityExpansionRequired)
 """What proves that nothing was done, unless a call that the handler has made has raised it."""
 
@@ -83,10 +81,7 @@ async def unknown_tool(run: CallState) -> Never:
     asked = repr(run.call.name)
     asked = asked if len(asked) <= _LONGEST_NAME else f"{asked[:_LONGEST_NAME]}..."
     if await _started(run) is not None:
-        raise CallRefusedError(
-            f"this call was started before, and it is not known whether it took effect; there is no tool {asked} now. "
-            "It was not run again. Do not ask for it again; a person has to find out what happened."
-        )
+        raise _in_doubt(f"there is no tool {asked} now. This call was started before")
     section = run.environment.rendering.closed_section_of(run.call.name, run.ref.reply)
     if section is not None:
         opener = run.environment.rendering.names.open
@@ -154,10 +149,7 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
     if started is not None and started.state == "unapplied":
         raise CallRefusedError(cannot_apply(tool.name, SECRETS_GONE))
     if started is not None:
-        raise CallRefusedError(
-            f"{tool.name} was interrupted after it had started, and it is not known whether it took effect. It was not "
-            "run again. Do not ask for it again; a person has to find out what happened."
-        )
+        raise _in_doubt(f"{tool.name} was interrupted after it had started")
     if await _has_taken_effect(run, tool):
         raise FinalRefusal(
             f"{tool.name} took effect before it was interrupted, and was not run again. Its result has been applied by "
@@ -171,6 +163,13 @@ async def _refuse_masks(run: CallState, tool: Tool[Any, Any]) -> None:
     raise FinalRefusal(
         f"{tool.name} was interrupted and not run: its arguments have {MASK} at {', '.join(masked)}, which stands for "
         "a secret that is not stored. Ask for it again, with the value itself."
+    )
+
+
+def _in_doubt(what: str) -> CallRefusedError:
+    return CallRefusedError(
+        f"{what}, and it is not known whether it took effect. It was not run again. Do not ask for it again; a person "
+        "has to find out what happened."
     )
 
 
@@ -358,7 +357,8 @@ async def apply_result(
         if noted is not None and inspect.isawaitable(noted):
             from handrail.runtime.approval import invalid_answer  # noqa: PLC0415
 
-            raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, _NOTHING)
+            expected = "None: on_result is not awaited; await in the handler"
+            raise invalid_answer(f"on_result of policy {policy.name}", tool, noted, expected)
     value: object = result.value
     if hasattr(type(value), "__dataclass_fields__"):  # it is an event
         session.dispatch(value)
@@ -444,39 +444,30 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
 
 
 def notify_listeners(run: CallState, event: ToolInvoked) -> None:
-    """Notify reducers and subscribers of a recorded call; what they raise is logged."""
+    """Notify reducers and subscribers of a recorded call; what they raise is logged.
+
+    That is in its turn, if it has acquired it: they may write, in a transaction of their own; concurrently with other
+    calls, only to the session. A call that ended before it was first in its turn, or whose parent has ended, releases
+    its ticket before; then reducers are notified only if the session is free.
+    """
+    session, turn, effect = run.environment.session, run.turn, run.claim.effect
     try:
-        if run.claim.unsettled and run.claim.effect is not None:
+        if run.claim.unsettled and effect is not None:
             from handrail.runtime.call_events import EffectUnsettled  # noqa: PLC0415
 
-            unsettled = EffectUnsettled(event.session_id, *run.ref, event.name, run.claim.effect.key)
-            run.environment.session.dispatcher.dispatch(unsettled)
-        _announce(run, event)
+            session.dispatcher.dispatch(EffectUnsettled(event.session_id, *run.ref, event.name, effect.key))
+        if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
+            record_of = f"record {run.call.name}"
+            with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
+                transaction.open_for_results(session)
+                session.announce(event)
+                transaction.commit()
+            return
+        turn.ticket.release()
+        notify = session.announce if current() is None else session.dispatcher.dispatch
+        try:
+            notify(event)
+        except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not
+            session.dispatcher.dispatch(event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("%s was recorded, but a reducer or subscriber failed", run.call.name)
-
-
-def _announce(run: CallState, event: ToolInvoked) -> None:
-    """Notify reducers and subscribers of the call: in its turn, if it has acquired it, and otherwise after it.
-
-    In its turn they may write, in a transaction of their own; concurrently with other calls, only to the session. A
-    call that ended before it was first in its turn, or whose parent has ended, releases its ticket before; then
-    reducers are notified only if the session is free.
-    """
-    session, turn = run.environment.session, run.turn
-    if turn.is_first and turn.ticket.runs and (turn.outer is None or turn.outer.is_open()):
-        record_of = f"record {run.call.name}"
-        with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
-            transaction.open_for_results(session)
-            session.announce(event)
-            transaction.commit()
-        return
-    turn.ticket.release()
-    if current() is not None:
-        session.dispatcher.dispatch(event)
-        return
-    try:
-        session.announce(event)
-    # Another call holds the session: subscribers are notified, and reducers are not.
-    except SessionBusyError:
-        session.dispatcher.dispatch(event)
