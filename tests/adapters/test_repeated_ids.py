@@ -23,7 +23,7 @@ from handrail.prompt import Prompt, PromptTemplate, Section, Tool, ToolContext, 
 from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotKnown
 from handrail.session.call_ref import CallRef
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
@@ -85,7 +85,7 @@ def left_behind(session: Session, ref: CallRef, text: str) -> None:
         ClaimRequest(key.partition, key.key, "send", key.params_hash, owner, lease=timedelta(hours=1))
     )
     assert isinstance(claimed, Claimed)
-    ledger.mark_unknown(claimed, "the process ended")
+    ledger.end(claimed, NotKnown("the process ended"))
 
 
 @pytest.mark.parametrize("stored", [True, False])

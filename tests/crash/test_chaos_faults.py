@@ -14,7 +14,7 @@ from handrail import store
 from handrail.prompt import External, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger
 from handrail.runtime.failures import unknown_because
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotKnown
 
 
 def pay(params: None, *, context: ToolContext) -> ToolResult[None]:
@@ -47,7 +47,7 @@ def test_every_change_of_an_effect_is_noted(url: str) -> None:
         claim = ledger.claim(ClaimRequest("", "key", "pay", "hash", lease=timedelta(minutes=1)))
         assert isinstance(claim, Claimed)
         ledger.renew(claim)
-        assert ledger.mark_unknown(claim, "read timed out")
+        assert ledger.end(claim, NotKnown("read timed out"))
         row = ledger.row("key")
         assert row is not None
         assert ledger.resolve(row, EffectResult("found"))

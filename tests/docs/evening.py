@@ -13,7 +13,6 @@ from handrail.errors import EffectUncertain
 from handrail.prompt import IdempotencyConfig, Prompt, PromptTemplate, Tool, ToolContext, ToolResult, ToolsSection
 from handrail.runtime import EffectLedger, ToolCall
 from handrail.runtime.ledger.effects import ClaimRequest
-from handrail.runtime.ledger.records import as_arguments
 from handrail.session import Session, stored_as
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
@@ -73,6 +72,6 @@ def fill(url: str) -> None:
                 "refund",
                 key.params_hash,
                 ClaimOwner("night-desk", None, "call-4"),
-                arguments=as_arguments(Refund("A-3", 500)),
+                arguments=b'{"order":"A-3","cents":500}',
             )
         )

@@ -15,7 +15,7 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.prompt import ApprovalRequest, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import EffectLedger, IdempotencyConfig, Step, ToolCall
-from handrail.runtime.ledger.effects import ClaimRequest
+from handrail.runtime.ledger.effects import ClaimRequest, NotKnown
 from handrail.serde import digest
 from tests.kit import Kept, Note, call, echo, events, executor, soon, tool
 from tests.store.units import replace
@@ -151,7 +151,7 @@ def test_a_reconciler_is_bounded_by_the_deadline_and_may_end_the_run(wording: Wo
     key = once.effect_key("pay", Note("hello"), session_id="s")
     assert key is not None
     lost = ledger.claim(ClaimRequest(key.partition, key.key, "pay", digest(Note("hello"))))
-    assert ledger.mark_unknown(lost, "the line went dead")  # type: ignore[arg-type]  # a first claim is granted
+    assert ledger.end(lost, NotKnown("the line went dead"))  # type: ignore[arg-type]  # a first claim is granted
     deadline = soon()
     slow = executor(
         tool("pay", effect="external", idempotency=once, reconcile=hang), effect_ledger=ledger, deadline=deadline

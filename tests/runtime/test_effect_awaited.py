@@ -16,7 +16,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import SessionUseError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotApplied
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
@@ -182,7 +182,7 @@ def test_subscriber_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture,
     door = desk(ledger)
 
     def fails(_: EffectAwaited) -> None:
-        ledger.fail(claim)
+        ledger.end(claim, NotApplied())
         raise RuntimeError("not today")
 
     door.environment.session.dispatcher.subscribe(EffectAwaited, fails)

@@ -13,7 +13,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed
 from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, ToolInvoked, ToolMessage
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.session import Session, SlicePolicy
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef
@@ -128,7 +128,7 @@ def test_running_claim_is_open(store: Store, session: Session, clock: FakeClock,
 def test_unknown_effect_is_open_until_somebody_finds_out(store: Store, session: Session) -> None:
     """It waits for nothing that passes by itself."""
     ledger, claimed = claim(store)
-    assert ledger.mark_unknown(claimed, "timed out")
+    assert ledger.end(claimed, NotKnown("timed out"))
     expected = OpenCall(call=CALL, tool="pay", state="unknown", key=claimed.key, claimed_at=claimed.row.created_at)
     assert open_of(session) == [expected]
     with reopened(session) as again:
@@ -149,7 +149,7 @@ def test_effect_whose_result_was_not_applied_is_open(store: Store, session: Sess
     row = next(row for row in store.rows() if row.partition == "other")
     claimed = ledger.claim(ClaimRequest("night", key, "pay", row.params_hash, OWNER))
     assert isinstance(claimed, Claimed)
-    assert ledger.complete(claimed, EffectResult("paid A-1"))
+    assert ledger.end(claimed, EffectResult("paid A-1"))
     expected = OpenCall(call=CALL, tool="pay", state="unapplied", key=key, claimed_at=claimed.row.created_at)
     assert open_of(session) == [expected]
     assert execute(executor_).replayed
@@ -290,7 +290,7 @@ def test_unapplied_call_is_open_however_its_reply_is_named(store: Store, session
         ClaimRequest("night", "session:pay:1", "pay", "0" * 64, ClaimOwner("night", reply, "call_0"))
     )
     assert isinstance(claimed, Claimed)
-    assert ledger.complete(claimed, EffectResult("paid A-1"))
+    assert ledger.end(claimed, EffectResult("paid A-1"))
     assert [(call.call, call.state) for call in session.open_calls] == [(CallRef(reply, "call_0"), "unapplied")]
 
 
@@ -319,7 +319,7 @@ def test_call_of_the_last_reply_without_a_record_is_open(store: Store, session: 
 def test_fork_inherits_no_open_call(store: Store, session: Session) -> None:
     """Its claims are those of the other session, and so are the questions that were left open."""
     ledger, claimed = claim(store)
-    ledger.mark_unknown(claimed, "timed out")
+    ledger.end(claimed, NotKnown("timed out"))
     with pytest.raises(CallPostponed):
         execute(executor(session, approver=Later()), CallRef("resp_1", "call_1"))
     assert len(session.open_calls) == 2

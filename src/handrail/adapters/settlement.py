@@ -33,6 +33,7 @@ from handrail.prompt import ApprovalRequest, Tool, ToolResult
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage
+from handrail.runtime.claim_step import settle_unknown
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
@@ -40,7 +41,6 @@ from handrail.runtime.invoke import invoke
 from handrail.runtime.ledger.records import is_record_of, read_arguments
 from handrail.runtime.ledger.states import lease_expired
 from handrail.runtime.masked_records import masks_in
-from handrail.runtime.outcome import settle_unknown
 from handrail.runtime.steps import parse_arguments
 from handrail.session.call_records import OpenCall
 from handrail.session.call_ref import CallRef, ToolCall

@@ -89,7 +89,7 @@ def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | 
         f"-> ToolResult[{annotation_name(contract.result_type)}] | None"
     )
     named: dict[str, object] = {"context": ToolContext} if takes_context(reconcile) else {}
-    # `context` is passed only to a function that takes it, both here and in `runtime/outcome.py`.
+    # `context` is passed only to a function that takes it, both here and in `runtime/claim_step.py`.
     fault = calling_fault(reconcile, (contract.params_type, str), named)
     if fault is None:
         fault = _return_fault(reconcile, contract.result_type, optional=True)

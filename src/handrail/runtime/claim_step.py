@@ -7,7 +7,7 @@ and of the sessions named after it.
 
 | an equal call of the run | the call |
 |---|---|
-| is unknown | is refused, if the reconciler does not determine one of the next two (`handrail.runtime.outcome`) |
+| is unknown | is refused, if the reconciler does not determine one of the next two |
 | has happened, and no call has succeeded with it | is answered with its result |
 | anything else | runs |
 
@@ -16,47 +16,48 @@ by a late result, one whose call has failed or had no message, and one that is n
 (`EffectRow.is_unread`), and the unit that commits the answer changes that. Of calls that are made at the same time, one
 is answered with it; calls of one reply are not taken for repeats of each other. The refusal is final for the identity
 of the call; under another id it is looked at anew.
+
+The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
+reads anything (`settle_at_once`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of
+the effect, or an equal one. That it happened counts at once. That it did not counts at
+once only if the tool declares `reconcile_proves_absence`, because a request whose answer was lost may still be on its
+way; asked later, it counts. It never counts while a `def` handler of that effect, whose call was stopped or cancelled,
+still runs in this process.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
 from handrail.crash_points import reached
-from handrail.errors import CallIdReusedError, UnknownTypeError
-from handrail.limits import seconds_left
-from handrail.prompt import IdempotencyConfig, TextPart, Tool
+from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
+from handrail.errors.developer import mistakes_in
+from handrail.limits import seconds_left, time_limit
+from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
+from handrail.prompt.signature import is_async, takes_context
+from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import written_arguments
-from handrail.runtime.execution import ExecutionTimeoutError
-from handrail.runtime.failures import CallRefusedError, FinalRefusal
+from handrail.runtime.execution import ExecutionTimeoutError, run_to_end
+from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
+from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
-from handrail.runtime.ledger.effects import Busy, Claimed, ClaimRequest, Conflict, Hit, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.records import load_result, other_arguments, recorded_arguments, same_arguments
-from handrail.runtime.ledger.replays import (
-    HOLDERS,
-    Claim,
-    ReplayedResult,
-    UnappliedResult,
-    claims_above,
-    drop_holder,
-    is_in_use,
-    take_unread,
-)
 from handrail.runtime.ledger.states import key_expired
-from handrail.runtime.outcome import settle_unknown, standing_row
 from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, shown_id
 from handrail.session.relatives import UnopenedSession, sessions_above
-from handrail.store.protocol import ClaimOwner, EffectRow
+from handrail.store.processes import RUNNING_HANDLERS
+from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow
+from handrail.transaction import Transaction
 from handrail.transaction.commit import Apply
 from handrail.transaction.transaction import NestedCall
 from handrail.turns import Ticket
@@ -72,11 +73,14 @@ _UNREADABLE = (
     "The effect is not repeated"
 )
 
+_CURE = "A reconciler returns what it finds; `apply` of the tool writes."
+"""What a reconciler does instead of a write; the end of the message that refuses one."""
+
 _Wait: TypeAlias = tuple[str, int, datetime | None]
 """What a call has waited for: the effect, the fence and the lease of its owner."""
 
 
-async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> Claim | None:
+async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool = True) -> replays.Claim | None:
     """Claim the effect of a call, or find its result.
 
     Waits while another call runs the same effect, unless `on_busy` of the tool is `"reject"`.
@@ -107,22 +111,22 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
     while True:
         settled = await _repeated_effect(run, tool, key, request.arguments) if tool.idempotency is None else None
         apply = None if settled else await _apply_of(run, ledger)
-        answer = Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
-        stored: ReplayedResult | None = None
-        if isinstance(answer, Claimed):
+        answer = effects.Hit(settled) if settled else await ledger.claim_in(apply, request, run.mode.in_thread)
+        stored: replays.ReplayedResult | None = None
+        if isinstance(answer, effects.Claimed):
             reached("after-claim")
             if is_decided:
                 return _granted(run, tool, answer)
             # Released, because a person may take long to answer.
-            why = "it has not happened, and is asked again whether it may run"
-            await run.mode.write_to(ledger.units, partial(ledger.fail, answer, why))
+            finding = effects.NotApplied("it has not happened, and is asked again whether it may run")
+            await run.mode.write_to(ledger.units, partial(ledger.end, answer, finding))
             return None
-        if isinstance(answer, Conflict):
+        if isinstance(answer, effects.Conflict):
             raise _conflict(run, tool, answer)
-        if isinstance(answer, Unknown):
+        if isinstance(answer, effects.Unknown):
             await settle_unknown(run, tool, answer.row)
-        elif isinstance(answer, Hit):
-            stored = await _replayed(run, tool, answer, request)
+        elif isinstance(answer, effects.Hit):
+            stored = await _replayed(run, tool, answer.row, request)
         elif (stored := _held_by_caller(answer)) is None:
             await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
         if stored is not None:
@@ -136,19 +140,17 @@ async def effect_key_of(run: CallState, tool: Tool[Any, Any]) -> EffectKey:
         CallRefusedError: the call has no id that would name its slot.
     """
     session_id, ledger = run.environment.session.session_id, run.environment.effect_ledger
-    config, hash_key = tool.idempotency, None
+    config, hash_key, declared = tool.idempotency, None, None
     if tool.masking.hides:  # the event loop is not held while the store is read for the key of its hashes
         hash_key = await run.mode.write_to(ledger.units, ledger.store.hash_key)
-    if config is None and not run.call.id:
-        raise CallRefusedError(
-            f"{tool.name} has external effects, and this call has no id that would identify a repeat. Give it one."
-        )
-    declared: EffectKey | None = None
     if config is not None:
         params = tool.with_secrets(run.params) if tool.masking.hides else run.params
         params = tool.key_params(run.call.arguments, params)
         declared = config.effect_key(tool.name, params, session_id=session_id, hash_key=hash_key)
     if declared is None:
+        if not run.call.id:
+            why = "has external effects, and this call has no id that would identify a repeat. Give it one."
+            raise CallRefusedError(f"{tool.name} {why}")
         return slot_effect_key(run.ref, written_arguments(run.call), session_id=session_id, hash_key=hash_key)
     if run.secrets is not None and run.secrets.text(declared.key) != declared.key:  # what `key_fn` has returned
         scope, _, own = declared.key.partition(":")
@@ -231,19 +233,19 @@ def _is_meant(run: CallState, row: EffectRow) -> bool:
         asked = {each.call.stored.outermost for each in callers if isinstance(each.call, CallRef)}
     other = row.owner.call.outermost
     is_same = other not in asked and other.reply is not None and other.reply in {each.reply for each in asked}
-    return is_same or is_in_use(row)
+    return is_same or replays.is_in_use(row)
 
 
 async def _take(run: CallState, row: EffectRow) -> bool:
     """Have a call answered with an effect that is unread. Of calls that are made at the same time, one is."""
     if not run.shares_store:
         return row.is_unread  # which is marked at once
-    if not take_unread(row, run.turn.ticket):
+    if not replays.take_unread(row, run.turn.ticket):
         return False
     standing = await standing_row(run, row)
     if standing is not None and standing.is_unread:
         return True
-    drop_holder(row, run.turn.ticket)
+    replays.drop_holder(row, run.turn.ticket)
     return False
 
 
@@ -253,7 +255,7 @@ def _is_equal(row: EffectRow, slot: EffectKey, arguments: bytes | None, tool: To
     For a tool that takes secrets, only the written arguments are compared: masked records look equal.
     """
     return row.params_hash == slot.params_hash or (
-        not tool.masking.hides and same_arguments(row.arguments, arguments, tool)
+        not tool.masking.hides and records.same_arguments(row.arguments, arguments, tool)
     )
 
 
@@ -285,7 +287,7 @@ async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:
     return None if mode.inline or not ledger.store.waits else lambda store, unit: outlast(store.submit(unit))
 
 
-def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed) -> Claim:
+def _granted(run: CallState, tool: Tool[Any, Any], claimed: effects.Claimed) -> replays.Claim:
     ledger = run.environment.effect_ledger
     # A nested call commits nothing itself, and a call that shares its turn may be rolled back after the effect: their
     # effects are recorded at once.
@@ -297,7 +299,7 @@ def _granted(run: CallState, tool: Tool[Any, Any], claimed: Claimed) -> Claim:
     return claim
 
 
-def _conflict(run: CallState, tool: Tool[Any, Any], answer: Conflict) -> CallRefusedError | CallIdReusedError:
+def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) -> CallRefusedError | CallIdReusedError:
     if tool.idempotency is not None:
         return CallRefusedError(answer.message)
     row = answer.row
@@ -313,11 +315,11 @@ def _conflict(run: CallState, tool: Tool[Any, Any], answer: Conflict) -> CallRef
     )
 
 
-def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> ClaimRequest:
+def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:
     deadline = run.environment.deadline
     config = tool.idempotency or _SLOT
     said = tool.external or config
-    return ClaimRequest(
+    return effects.ClaimRequest(
         partition=key.partition,
         key=key.key,
         tool=tool.name,
@@ -326,30 +328,29 @@ def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> ClaimRe
         lease=said.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
-        arguments=recorded_arguments(run.call, run.params, tool.masking, words=tool.key_codec is not None),
+        arguments=records.recorded_arguments(run.call, run.params, tool.masking, words=tool.key_codec is not None),
         conditions=run.claim_conditions,
         replays_other_arguments=config.replays_other_arguments and not tool.masking.hides,
     )
 
 
 async def _replayed(
-    run: CallState, tool: Tool[Any, Any], hit: Hit, request: ClaimRequest | None = None
-) -> ReplayedResult | None:
+    run: CallState, tool: Tool[Any, Any], row: EffectRow, request: effects.ClaimRequest | None = None
+) -> replays.ReplayedResult | None:
     """The result of an effect that has happened; `None` if another call has been given it meanwhile."""
     note = ""
-    if request is not None and hit.row.params_hash != request.params_hash:
-        note = other_arguments(hit.row.arguments, request.arguments)
+    if request is not None and row.params_hash != request.params_hash:
+        note = records.other_arguments(row.arguments, request.arguments)
     try:
-        stored = load_result(tool, hit)
+        stored = records.load_result(tool, row)
         # A part, because a value with a `render` is shown without the message.
         stored = replace(stored, parts=(*stored.parts, TextPart(note))) if note else stored
     except Exception as error:
-        raise _unreadable(tool, hit.row, error) from error
-    environment, row, standing = run.environment, hit.row, hit.row
-    ledger, settles = environment.effect_ledger, environment.settles is not None
+        raise _unreadable(tool, row, error) from error
+    ledger, settles = run.environment.effect_ledger, run.environment.settles is not None
     run.name_effect(row.key)
+    standing, below = row, tuple[EffectRow, ...]()
     ticket: Ticket | None = run.turn.ticket
-    below: tuple[EffectRow, ...] = ()
     if not settles and (row.is_unread or (run.shares_store and row.applied_at is None)):
         below = await run.mode.write_to(ledger.units, partial(ledger.unread_below, row))
     if row.is_unread and not settles and not run.shares_store:
@@ -359,19 +360,19 @@ async def _replayed(
         ticket, standing, below = None, marked, ()
     waits = row.applied_at is None and (tool.apply is not None or settles)
     # Applied once in the transaction of the outermost call: a call that is nested beside this one may do it.
-    above = [claim.effect.effect_id for claim in claims_above() if claim.effect is not None]
+    above = [claim.effect.effect_id for claim in replays.claims_above() if claim.effect is not None]
     if not (waits or row.is_unread or below) or row.effect_id in above:
-        return ReplayedResult(row, stored, tool)
-    return UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
+        return replays.ReplayedResult(row, stored, tool)
+    return replays.UnappliedResult(ledger, standing, tool, stored, ticket=ticket, below=below, settles=settles)
 
 
-async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> ReplayedResult | None:
+async def _settled(run: CallState, tool: Tool[Any, Any], seen: EffectRow) -> replays.ReplayedResult | None:
     """The result of the effect that is settled; nothing is claimed, so that no handler can run."""
     run.name_effect(seen.key)
     row = await standing_row(run, seen)
     if row is None or row.tool != tool.name or (row.effect_id, row.status) != (seen.effect_id, "done"):
         raise CallRefusedError(f"the effect {seen.key} of {tool.name} is no longer done: its entry has been changed.")
-    return await _replayed(run, tool, Hit(row))
+    return await _replayed(run, tool, row)
 
 
 def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallRefusedError:
@@ -388,13 +389,13 @@ def _unreadable(tool: Tool[Any, Any], row: EffectRow, error: Exception) -> CallR
     )
 
 
-def _held_by_caller(busy: Busy) -> ReplayedResult | None:
+def _held_by_caller(busy: effects.Busy) -> replays.ReplayedResult | None:
     """The result of the effect, if a call nested in the same parent, which has not ended, produced it.
 
     Raises:
         CallRefusedError: this call is nested in the one that runs the effect, so it would wait for its own caller.
     """
-    for claim in claims_above():
+    for claim in replays.claims_above():
         if isinstance(claim, EffectClaim) and claim.name == busy.row.claim:
             if (stored := claim.finished()) is None:
                 raise CallRefusedError(busy.message)
@@ -425,12 +426,12 @@ def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set
         _log.exception("a subscriber of the wait of %s failed", run.call.name)
 
 
-async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits: set[_Wait]) -> None:
+async def _wait_for(run: CallState, busy: effects.Busy, config: IdempotencyConfig, waits: set[_Wait]) -> None:
     """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
     if config.on_busy == "reject":
         raise CallRefusedError(busy.message)
     ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
-    ticket, holder = run.turn.ticket, HOLDERS.get(busy.row.effect_id)
+    ticket, holder = run.turn.ticket, replays.HOLDERS.get(busy.row.effect_id)
     # Refuses the call if the holder waits, directly or not, for a turn of this one.
     if holder is not None:
         ticket.wait_on(holder)
@@ -447,3 +448,121 @@ async def _wait_for(run: CallState, busy: Busy, config: IdempotencyConfig, waits
             watch.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)
+
+
+async def standing_row(run: CallState, row: EffectRow) -> EffectRow | None:
+    """The row as it stands now; `None` if it has been removed."""
+    ledger = run.environment.effect_ledger
+    return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
+
+
+async def settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> EffectRow | None:
+    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
+
+    Raises:
+        DeveloperMistake: as for `settle_unknown`.
+    """
+    row = await standing_row(run, effect)
+    with suppress(CallRefusedError):
+        if row is not None and row.status == "unknown":
+            return await settle_unknown(run, tool, row, at_once=True)
+    return None
+
+
+async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
+    """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
+
+    Args:
+        run: the call that asks.
+        tool: the tool of the effect.
+        row: the effect.
+        at_once: whether the answer has only just been lost.
+
+    Raises:
+        CallRefusedError: the outcome stays unknown.
+        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
+    """
+    ledger, unknown = run.environment.effect_ledger, effects.Unknown(row).message
+    # In another process, which has left the session, or left behind by its call in this one.
+    if row.status == "running" and (row.claim in RUNNING_HANDLERS or ledger.store.owner_lives(row)):
+        raise CallRefusedError(unknown)
+    runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
+    finding = await _ask_reconciler(run, tool, row, unknown) or effects.NotApplied("found out by its reconciler")
+    proves = tool.external is not None and tool.external.reconcile_proves_absence
+    if isinstance(finding, effects.NotApplied) and (runs or (at_once and not proves)):
+        raise CallRefusedError(unknown)
+    # What belongs to it is applied by a later call, which may fail.
+    ttl = UNTIL_APPLIED if tool.apply is not None else (tool.idempotency or _SLOT).ttl
+    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
+    # Read again: another caller may have resolved it meanwhile.
+    standing = await standing_row(run, row)
+    if standing is None:  # removed by force
+        return row._replace(status="failed")
+    if standing.status not in {"done", "failed"}:
+        raise CallRefusedError(effects.Unknown(standing).message)
+    return standing
+
+
+async def _ask_reconciler(
+    run: CallState, tool: Tool[Any, Any], row: EffectRow, message: str
+) -> effects.EffectResult | None:
+    """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
+    # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
+    run.note_taint()
+    reconcile: Any = tool.reconcile
+    if reconcile is None:
+        raise CallRefusedError(message)
+    seconds, _ = time_limit(tool.timeout, run.environment.deadline)
+    params = records.started_params(row.arguments, run.call, run.params, tool)
+    if params is None:
+        why = "the parameters that it started with cannot be restored from their record"
+        _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
+        raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
+    named = {"context": run.context()} if takes_context(reconcile) else {}
+    # Never committed: a reconciler may only read, so there is nothing to keep.
+    reading = Transaction(
+        tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
+    )
+    try:
+        with reading:
+            asks = partial(reconcile, params[0], row.key, **named)
+            answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
+    except ExecutionTimeoutError:
+        raise CallRefusedError(f"{message} The reconciler took too long.") from None
+    except Exception as error:
+        if isinstance(error, RunAbortedError) or mistakes_in(error):
+            raise
+        _log.exception("reconcile of %s failed", tool.name)
+        raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
+    result = None if answer is None else _checked(answer, tool)
+    if result is not None and not result.success:
+        what = "reconcile of %s could not determine whether %s took effect: %s"
+        _log.warning(what, tool.name, row.key, result.message)
+        raise CallRefusedError(f"{message} The reconciler could not determine it either.")
+    return None if result is None else records.dump_result(tool, result)
+
+
+def _checked(answer: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
+    """What a reconciler has returned, if it is a result of the tool; a result without a value is one of any tool.
+
+    Raises:
+        InvalidReturnError: it is not. A plain value is not a result: `False` might mean that nothing has happened.
+    """
+    fault: str | None = f"returned a value of type {type(answer).__name__}, which is not a ToolResult"
+    if replays.is_result(answer):
+        lacks_value = answer.value is None and answer.success is True
+        fault = tool.fault_of(replace(answer, success=False) if lacks_value else answer)
+        try:
+            if fault is None and answer.value is not None and tool.value_codec is not None:
+                tool.value_codec.dump_json(answer.value)
+        except DumpError as error:
+            # The ledger would record it without its value, which `apply` reads, and otherwise only the model.
+            if error.is_mistyped or tool.apply is not None:
+                fault = f"returned a value that cannot be recorded: {error}"
+        if fault is None:
+            return answer
+    expected = (
+        f"ToolResult.ok(value) with a value of {annotation_name(tool.result_type)} if the effect has happened, and "
+        "None if it certainly has not; it raises if it does not know"
+    )
+    raise InvalidReturnError(function="reconcile", tool=tool.name, returned=answer, expected=expected, fault=fault)

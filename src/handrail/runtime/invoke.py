@@ -28,7 +28,7 @@ The step that fails is recorded with the call. Leaving a block, in any way, roll
 enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing is explicit: `run.commit(...)`. Where
 another call has applied the result of the effect meanwhile, the commit is refused (`AppliedMeanwhileError`), and steps
 7 to 11 are taken once more, with the result in the ledger. So they are if a handler ends in doubt, and the reconciler
-of its tool says that the effect has happened (`handrail.runtime.outcome`).
+of its tool says that the effect has happened (`handrail.runtime.claim_step`).
 
 A call whose effect an earlier attempt has started was decided before that, and is answered from the ledger: what steps
 4 and 5 say comes too late. If step 7 finds out that the effect has not happened, steps 4 to 7 are repeated.

@@ -1,15 +1,8 @@
-"""The end of a call that a step has failed, beside the table of `handrail.runtime.failures`, and of an unknown effect.
+"""The end of a call that a step has failed, beside the table of `handrail.runtime.failures`.
 
 Two failures are not the last word. A commit is refused because another call has applied the result of the effect
 meanwhile; or a handler has ended in doubt, and the reconciler of the tool says that the effect has happened. Then the
 call is answered from the ledger.
-
-The reconciler of the tool asks the external system. It is asked when the handler has ended in doubt, before the model
-reads anything (`settle_failure`); when a session is resumed (`handrail.adapters.settlement`); and by the next call of
-the effect, or an equal one (`handrail.runtime.claim_step`). That it happened counts at once. That it did not counts at
-once only if the tool declares `reconcile_proves_absence`, because a request whose answer was lost may still be on its
-way; asked later, it counts. It never counts while a `def` handler of that effect, whose call was stopped or cancelled,
-still runs in this process.
 """
 
 from __future__ import annotations
@@ -22,10 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from handrail.errors import (
     AppliedMeanwhileError,
     DeadlineExceededError,
-    DumpError,
-    InvalidReturnError,
     PromptRenderError,
-    RunAbortedError,
     SessionError,
     SessionLostError,
     StoreError,
@@ -34,43 +24,22 @@ from handrail.errors import (
     VisibilityExpansionRequired,
 )
 from handrail.errors.developer import DeveloperMistake, mistakes_in
-from handrail.prompt import Tool, ToolResult
+from handrail.prompt import ToolResult
 from handrail.prompt.disclosure import OpenSections
-from handrail.prompt.effect import DAY
-from handrail.prompt.signature import is_async, takes_context
-from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
-from handrail.runtime.execution import (
-    CancelledElsewhereError,
-    ExecutionTimeoutError,
-    cancellations,
-    is_cancelled_elsewhere,
-    run_to_end,
-)
-from handrail.runtime.failures import (
-    CallRefusedError,
-    describe_error,
-    failure_of,
-    is_final_refusal,
-    is_for_model,
-    safe_refusal,
-)
-from handrail.runtime.ledger.records import dump_result, started_params
-from handrail.runtime.ledger.replays import NO_CLAIM, is_result, leave_unread
+from handrail.runtime.execution import CancelledElsewhereError, cancellations, is_cancelled_elsewhere
+from handrail.runtime.failures import CallRefusedError, failure_of, is_final_refusal, is_for_model, safe_refusal
+from handrail.runtime.ledger.replays import NO_CLAIM, leave_unread
 from handrail.runtime.messages import answer_from_record
 from handrail.transaction import Transaction
 from handrail.transaction.transaction import return_to
 
 if TYPE_CHECKING:
-    from handrail.runtime.ledger.effects import EffectResult, Finding
     from handrail.store.protocol import EffectRow
 
 _log = redacted_logger("handrail.runtime")
-
-_CURE = "A reconciler returns what it finds; `apply` of the tool writes."
-"""What a reconciler does instead of a write; the end of the message that refuses one."""
 
 Ended: TypeAlias = ToolResult[Any] | ToolMessage
 """The result of a call that is to be recorded; or a message, if the same call was recorded meanwhile."""
@@ -101,9 +70,11 @@ async def settle_failure(
     # The model would read that its effect is unknown.
     in_doubt = run.raises is None and claim.unsettled and run.turn.is_first
     if again is not None and in_doubt and claim.effect and tool is not None and tool.reconcile is not None:
+        from handrail.runtime.claim_step import settle_at_once  # noqa: PLC0415
+
         row: EffectRow | None = None
         try:
-            row = await _settle_at_once(run, tool, claim.effect)
+            row = await settle_at_once(run, tool, claim.effect)
         except BaseException as mistake:  # noqa: BLE001 - decided as any other
             result, answer = await _fail(run, mistake, step)
         if row is not None and row.status == "done":
@@ -207,156 +178,6 @@ def _notify_raised(run: CallState, error: BaseException) -> None:
         session.dispatcher.dispatch(ToolRaised(session.session_id, *run.ref, run.call.name, error))
     except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
         _log.exception("a subscriber failed on the exception that %s raised", run.call.name)
-
-
-async def standing_row(run: CallState, row: EffectRow) -> EffectRow | None:
-    """The row as it stands now; `None` if it has been removed."""
-    ledger = run.environment.effect_ledger
-    return await run.mode.write_to(ledger.units, partial(ledger.row, row.key, partition=row.partition))
-
-
-async def _settle_at_once(run: CallState, tool: Tool[Any, Any], effect: EffectRow) -> EffectRow | None:
-    """The effect of a call whose handler has ended in doubt, once it is settled; `None` while it is unknown.
-
-    Raises:
-        DeveloperMistake: as for `settle_unknown`.
-    """
-    row = await standing_row(run, effect)
-    if row is None or row.status != "unknown":
-        return None
-    try:
-        return await settle_unknown(run, tool, row, at_once=True)
-    except CallRefusedError:
-        return None
-
-
-async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *, at_once: bool = False) -> EffectRow:
-    """Ask the reconciler about an unknown effect, and record what it says; returns the row, which is done or failed.
-
-    Args:
-        run: the call that asks.
-        tool: the tool of the effect.
-        row: the effect.
-        at_once: whether the answer has only just been lost.
-
-    Raises:
-        CallRefusedError: the outcome stays unknown.
-        DeveloperMistake: the reconciler requested an unbound resource, or returned what is not a result of the tool.
-    """
-    from handrail.runtime.ledger.effects import NotApplied, Unknown  # noqa: PLC0415
-    from handrail.store.processes import RUNNING_HANDLERS  # noqa: PLC0415
-    from handrail.store.protocol import UNTIL_APPLIED  # noqa: PLC0415
-
-    ledger = run.environment.effect_ledger
-    unknown = Unknown(row).message
-    # In another process, which has left the session, or left behind by its call in this one.
-    if row.status == "running" and (row.claim in RUNNING_HANDLERS or ledger.store.owner_lives(row)):
-        raise CallRefusedError(unknown)
-    runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
-    finding: Finding = await _ask_reconciler(run, tool, row, unknown) or NotApplied("found out by its reconciler")
-    proves = tool.external is not None and tool.external.reconcile_proves_absence
-    if isinstance(finding, NotApplied) and (runs or (at_once and not proves)):
-        raise CallRefusedError(unknown)
-    # What belongs to it is applied by a later call, which may fail.
-    ttl = UNTIL_APPLIED if tool.apply is not None else DAY if tool.idempotency is None else tool.idempotency.ttl
-    await run.mode.write_to(ledger.units, partial(ledger.resolve, row, finding, ttl=ttl))
-    # Read again: another caller may have resolved it meanwhile.
-    standing = await standing_row(run, row)
-    if standing is None:  # removed by force
-        return row._replace(status="failed")
-    if standing.status not in {"done", "failed"}:
-        raise CallRefusedError(Unknown(standing).message)
-    return standing
-
-
-async def _ask_reconciler(run: CallState, tool: Tool[Any, Any], row: EffectRow, message: str) -> EffectResult | None:
-    """The outcome of an unknown effect; `None` if it has not happened. Raises as `settle_unknown` does."""
-    from handrail.limits import time_limit  # noqa: PLC0415
-
-    # The message quotes how the effect failed, in whatever session, and what a reconciler raises.
-    run.note_taint()
-    reconcile: Any = tool.reconcile
-    if reconcile is None:
-        raise CallRefusedError(message)
-    seconds, _ = time_limit(tool.timeout, run.environment.deadline)
-    params = _params_of(row, run, tool, message)
-    named = {"context": run.context()} if takes_context(reconcile) else {}
-    # Never committed: a reconciler may only read, so there is nothing to keep.
-    reading = Transaction(
-        tool.name, ticket=run.turn.ticket, writes=False, parent=run.turn.outer, call=run.ref, cure=_CURE
-    )
-    try:
-        with reading:
-            asks = partial(reconcile, params, row.key, **named)
-            answer: object = await run_to_end(run.mode, asks, is_async=is_async(reconcile), seconds=seconds)
-    except ExecutionTimeoutError:
-        raise CallRefusedError(f"{message} The reconciler took too long.") from None
-    except Exception as error:
-        if isinstance(error, RunAbortedError) or mistakes_in(error):
-            raise
-        _log.exception("reconcile of %s failed", tool.name)
-        raise CallRefusedError(f"{message} The reconciler failed: {describe_error(error)}") from error
-    if answer is None:
-        return None
-    result = _checked(answer, tool)
-    if not result.success:
-        _log.warning(
-            "reconcile of %s could not determine whether %s took effect: %s", tool.name, row.key, result.message
-        )
-        raise CallRefusedError(f"{message} The reconciler could not determine it either.")
-    return dump_result(tool, result)
-
-
-def _checked(found: object, tool: Tool[Any, Any]) -> ToolResult[Any]:
-    """What a reconciler has returned, if it is a result of the tool; a result without a value is one of any tool.
-
-    Raises:
-        InvalidReturnError: it is not. A plain value is not a result: `False` might mean that nothing has happened.
-    """
-    if not is_result(found):
-        fault: str | None = f"returned a value of type {type(found).__name__}, which is not a ToolResult"
-    elif (fault := _fault_of(found, tool)) is None:
-        return found
-    raise InvalidReturnError(
-        function="reconcile",
-        tool=tool.name,
-        returned=found,
-        expected=(
-            f"ToolResult.ok(value) with a value of {annotation_name(tool.result_type)} if the effect has happened, and "
-            "None if it certainly has not; it raises if it does not know"
-        ),
-        fault=fault,
-    )
-
-
-def _fault_of(result: ToolResult[Any], tool: Tool[Any, Any]) -> str | None:
-    """The fault of a result, as text. The ledger would record one whose value does not fit without that."""
-    value: object = result.value
-    # A failure may lack a value, whatever the type.
-    fault = tool.fault_of(replace(result, success=False) if value is None and result.success is True else result)
-    if fault is not None or value is None or tool.value_codec is None:
-        return fault
-    try:
-        tool.value_codec.dump_json(value)
-    except DumpError as error:
-        # `apply` reads the value from the ledger; without it, only the model would.
-        if error.is_mistyped or tool.apply is not None:
-            return f"returned a value that cannot be recorded: {error}"
-    return None
-
-
-def _params_of(row: EffectRow, run: CallState, tool: Tool[Any, Any], message: str) -> object:
-    """The parameters that an unknown effect started with; see `started_params`.
-
-    Raises:
-        CallRefusedError: they cannot be restored.
-    """
-    found = started_params(row.arguments, run.call, run.params, tool)
-    if found is not None:
-        return found[0]
-    why = "the parameters that it started with cannot be restored from their record"
-    _log.error("the reconciler of %s was not asked about %s: %s", tool.name, row.key, why)
-    raise CallRefusedError(f"{message} The reconciler was not asked: {why}.")
 
 
 async def leave_unread_effects(run: CallState, *, has_message: bool = False, is_ending: bool = False) -> None:

@@ -16,7 +16,7 @@ from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotApplied
 from handrail.session import Session
 from handrail.store import MemoryStore
 from handrail.store import open as open_store
@@ -101,7 +101,7 @@ async def test_a_call_that_waits_for_another_process_is_told(tmp_path: Path, wor
     def listen(event: RunEvent) -> None:
         heard(event)
         if isinstance(event, CallWaits):
-            assert ledger.fail(claim)
+            assert ledger.end(claim, NotApplied())
 
     with Session.open(store, "day") as session:
         script = called(Call("pay", {"number": "7"}), c1=Outcome.ok("paid 7"))

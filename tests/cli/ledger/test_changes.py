@@ -11,7 +11,7 @@ from handrail.cli.ledger import changes
 from handrail.cli.options import PAGE
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
 from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
@@ -48,7 +48,7 @@ def test_the_model_sees_the_value_that_a_person_records(handrail: Command, store
     request = ClaimRequest("", "app:pay:lost", "pay", "ab" * 32, ClaimOwner(), timedelta(minutes=1))
     claimed = ledger.claim(request)
     assert isinstance(claimed, Claimed)
-    assert ledger.mark_unknown(claimed, "timed out")
+    assert ledger.end(claimed, NotKnown("timed out"))
     assert handrail("ledger", "reconcile", request.key, "--happened", "--value", "17").code == 0
     hit = ledger.claim(request)
     assert isinstance(hit, Hit)

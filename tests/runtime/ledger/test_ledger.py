@@ -11,7 +11,7 @@ import pytest
 from handrail.errors import LedgerError
 from handrail.prompt import IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
-from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit
+from handrail.runtime.ledger.effects import Claimed, EffectResult, Hit, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.store import EffectRow
@@ -162,7 +162,7 @@ def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLe
     running = claimed(ledger)
     ledger.stop_renewing(running)
     unknown = claimed(ledger, REQUEST._replace(key="unknown"))
-    ledger.mark_unknown(unknown, "timed out")
+    ledger.end(unknown, NotKnown("timed out"))
     record(ledger, "done", ttl=HOUR)
     clock.advance(timedelta(days=10_000))
     assert ledger.prune_expired() == 1
@@ -194,8 +194,8 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     failed, done, gone = (claimed(ledger, REQUEST._replace(key=f"call:{number}")) for number in range(3))
     for claim in (failed, done, gone):
         ledger.stop_renewing(claim)
-    assert ledger.fail(failed)
-    assert ledger.complete(done, EffectResult("paid"))
+    assert ledger.end(failed, NotApplied())
+    assert ledger.end(done, EffectResult("paid"))
     assert ledger.invalidate(gone.key, force=True)
     clock.advance(REQUEST.lease)
     assert ledger.unresolved_slots("", "pay") == ()
@@ -214,7 +214,7 @@ def test_life_of_a_result_starts_with_its_completion(ledger: EffectLedger, clock
     """A handler that takes longer than the ttl still leaves a result that lasts as long as promised."""
     claim = claimed(ledger)
     clock.advance(HOUR * 3)
-    assert ledger.complete(claim, EffectResult("paid"), ttl=HOUR)
+    assert ledger.end(claim, EffectResult("paid"), ttl=HOUR)
     clock.advance(HOUR - timedelta(microseconds=1))
     assert hit(ledger) == EffectResult("paid")
 
@@ -247,7 +247,7 @@ def test_whoever_is_too_late_decides_anew() -> None:
     clock = FakeClock()
     store = _Crowded(clock)
     ledger = EffectLedger(store, clock=clock)
-    ledger.fail(claimed(ledger))
+    ledger.end(claimed(ledger), NotApplied())
     failed = ledger.row(KEY)
     assert failed is not None
     done = failed._replace(status="done", fence=2, value=b"1", message="by another")

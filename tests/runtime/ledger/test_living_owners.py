@@ -33,7 +33,7 @@ def test_claim_of_this_process_lives_past_its_lease(store: LedgerStore, clock: F
     claim = claimed(ledger)
     clock.advance(LATER)
     assert isinstance(other.claim(REQUEST._replace(on_orphan=on_orphan)), Busy)
-    assert ledger.complete(claim, RESULT)
+    assert ledger.end(claim, RESULT)
 
 
 def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerStore, clock: FakeClock) -> None:

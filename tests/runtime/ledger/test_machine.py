@@ -33,6 +33,7 @@ from handrail.runtime.ledger.effects import (
     EffectResult,
     Hit,
     NotApplied,
+    NotKnown,
 )
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
@@ -154,16 +155,16 @@ class LedgerMachine(RuleBasedStateMachine):
         elif end == "complete":
             self.serial += 1
             result = EffectResult(f"result {self.serial}", str(self.serial).encode())
-            assert ledger.complete(given.claim, result, ttl=TTL) == valid
+            assert ledger.end(given.claim, result, ttl=TTL) == valid
             if valid:
                 self._ended(model, "done", TTL)
                 model.result = result
         elif end == "fail":
-            assert ledger.fail(given.claim) == valid
+            assert ledger.end(given.claim, NotApplied()) == valid
             if valid:
                 self._ended(model, "failed", FORGET)
         else:
-            assert ledger.mark_unknown(given.claim, "timed out") == valid
+            assert ledger.end(given.claim, NotKnown("timed out")) == valid
             if valid:
                 self._lost(model)
         given.lives = given.lives and end == "beat"

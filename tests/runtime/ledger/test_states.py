@@ -13,11 +13,12 @@ import pytest
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
 from handrail.runtime.ledger import states
-from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied
+from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
-from handrail.store.protocol import ClaimOwner, EffectRow, change_effect, with_proof
+from handrail.store.protocol import ClaimOwner, EffectRow, with_proof
 from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import STORES, StoreFactory
 from tests.store.units import replace
 from tests.wording import Wording
@@ -72,7 +73,7 @@ def _lapse(world: World) -> None:
 
 def _complete(world: World) -> None:
     world.claim()
-    assert world.ledger.complete(world.owner, RESULT)
+    assert world.ledger.end(world.owner, RESULT)
 
 
 def _expire(world: World) -> None:
@@ -82,12 +83,12 @@ def _expire(world: World) -> None:
 
 def _fail(world: World) -> None:
     world.claim()
-    assert world.ledger.fail(world.owner, "refused")
+    assert world.ledger.end(world.owner, NotApplied("refused"))
 
 
 def _lose(world: World) -> None:
     world.claim()
-    assert world.ledger.mark_unknown(world.owner, "timed out")
+    assert world.ledger.end(world.owner, NotKnown("timed out"))
 
 
 STATES: dict[str, Callable[[World], None]] = {
@@ -122,9 +123,8 @@ def _renew(world: World) -> object:
 
 
 def _apply(world: World) -> object:
-    change = world.ledger.application(world.owner)
-    assert change is None or change_effect(world.ledger.store, *change)
-    return change is not None and world.seen().applied_at == world.clock.now()
+    mark = states.mark_applied(world.seen(), now=world.clock.now())
+    return world.ledger.store.apply(UnitOfWork((mark,))) is None and world.seen().applied_at == world.clock.now()
 
 
 def _found_dead(world: World) -> object:
@@ -169,10 +169,10 @@ EVENTS: dict[str, Callable[[World], object]] = {
     "renew": _renew,
     "owner found dead": _found_dead,
     "owner found alive": _found_alive,
-    "complete": lambda world: world.ledger.complete(world.owner, RESULT),
+    "complete": lambda world: world.ledger.end(world.owner, RESULT),
     "apply": _apply,
-    "fail": lambda world: world.ledger.fail(world.owner),
-    "mark unknown": lambda world: world.ledger.mark_unknown(world.owner, "timed out"),
+    "fail": lambda world: world.ledger.end(world.owner, NotApplied()),
+    "mark unknown": lambda world: world.ledger.end(world.owner, NotKnown("timed out")),
     "give up": _give_up,
     "resolve: it happened": lambda world: world.ledger.resolve(world.seen(), RESULT),
     "resolve: it did not": lambda world: world.ledger.resolve(world.seen(), NotApplied("no charge found")),
@@ -327,7 +327,7 @@ def test_finding_about_an_earlier_start_does_not_count(world: World) -> None:
     assert world.ledger.resolve(looked_into, NotApplied())
     again = world.ledger.claim(REQUEST)
     assert isinstance(again, Claimed)
-    world.ledger.mark_unknown(again, "timed out again")
+    world.ledger.end(again, NotKnown("timed out again"))
     before = world.seen()
     assert not world.ledger.resolve(looked_into, NotApplied())
     assert world.seen() == before
@@ -348,6 +348,6 @@ def test_errors_say_what_to_do(world: World, wording: Wording) -> None:
     assert (refused.key, refused.status) == (REQUEST.key, "running")
     assert str(refusal(lambda: world.ledger.resolve(world.seen(), RESULT))) == wording
     assert str(refusal(lambda: EVENTS["record"](world))) == wording
-    world.ledger.complete(world.owner, RESULT)
+    world.ledger.end(world.owner, RESULT)
     assert str(refusal(lambda: world.ledger.resolve(world.seen(), RESULT))) == wording
     assert str(refusal(lambda: EVENTS["record, other arguments"](world))) == wording

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from handrail.runtime.ledger.effects import Claimed, Unknown
+from handrail.runtime.ledger.effects import Claimed, NotApplied, NotKnown, Unknown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import WatchCallback
@@ -19,9 +19,9 @@ from tests.wording import Wording
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
 
 ENDINGS: dict[str, Callable[[EffectLedger, Claimed], object]] = {
-    "completed": lambda ledger, claim: ledger.complete(claim, RESULT),
-    "failed": lambda ledger, claim: ledger.fail(claim),
-    "unknown": lambda ledger, claim: ledger.mark_unknown(claim, "timed out"),
+    "completed": lambda ledger, claim: ledger.end(claim, RESULT),
+    "failed": lambda ledger, claim: ledger.end(claim, NotApplied()),
+    "unknown": lambda ledger, claim: ledger.end(claim, NotKnown("timed out")),
 }
 
 
@@ -41,7 +41,7 @@ def test_waiter_who_comes_too_late_is_told_at_once(ledger: EffectLedger) -> None
     """A change between being told "busy" and waiting is not missed."""
     claim = claimed(ledger)
     told = busy(ledger)
-    ledger.complete(claim, RESULT)
+    ledger.end(claim, RESULT)
     assert ledger.leases.watch(told.row).done()
 
 
@@ -83,7 +83,7 @@ def test_waiter_is_not_told_of_a_sign_of_life(ledger: EffectLedger, clock: FakeC
         clock.advance(MINUTE / 3)
         ledger.tick()
     assert not future.done()
-    ledger.complete(claim, RESULT)
+    ledger.end(claim, RESULT)
     assert future.done()
 
 
@@ -119,7 +119,7 @@ def test_cancelled_waiter_leaves_nothing_behind(clock: FakeClock) -> None:
     assert store.watched == 2
     assert gone.cancel()
     assert store.watched == 1
-    ledger.complete(claim, RESULT)
+    ledger.end(claim, RESULT)
     assert store.watched == 0
     assert stays.done()
     assert gone.cancelled()
@@ -139,7 +139,7 @@ def test_store_that_cannot_be_watched_is_polled(clock: FakeClock) -> None:
         assert ledger.tick() == 0
         clock.advance(timedelta(seconds=0.5))
         assert ledger.tick() == 1
-    elsewhere.complete(claim, RESULT)
+    elsewhere.end(claim, RESULT)
     assert not future.done()
     clock.advance(timedelta(seconds=1))
     ledger.tick()
@@ -154,7 +154,7 @@ def test_polling_goes_on_while_the_store_is_down(
     ledger, elsewhere = EffectLedger(store, clock=clock, jitter=lambda: 0.5), EffectLedger(store, clock=clock)
     claim = claimed(elsewhere)
     future = ledger.leases.watch(busy(ledger).row)
-    elsewhere.complete(claim, RESULT)
+    elsewhere.end(claim, RESULT)
     store.fails = 1
     clock.advance(timedelta(seconds=2))
     with caplog.at_level(logging.WARNING):
@@ -184,7 +184,7 @@ def test_change_while_the_wait_begins_is_not_missed(clock: FakeClock) -> None:
     ledger = EffectLedger(store, clock=clock)
     claim = claimed(ledger)
     told = busy(ledger)
-    store.after_get = lambda: ledger.complete(claim, RESULT)
+    store.after_get = lambda: ledger.end(claim, RESULT)
     assert ledger.leases.watch(told.row).done()
     clock.advance(MINUTE * 2)
     assert ledger.tick() == 0

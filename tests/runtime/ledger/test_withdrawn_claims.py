@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import StoreUnavailableError
+from handrail.runtime.ledger.effects import NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import MemoryStore
 from handrail.store.protocol import RefusedWrite
@@ -63,7 +64,7 @@ def test_first_claim_is_recorded_as_failed(store: Interrupted, ledger: EffectLed
 
 def test_claim_of_an_effect_that_may_have_happened_leaves_it_unknown(store: Interrupted, ledger: EffectLedger) -> None:
     """What an earlier attempt did is not known, though this one did nothing."""
-    assert ledger.mark_unknown(claimed(ledger), "no answer")
+    assert ledger.end(claimed(ledger), NotKnown("no answer"))
     store.interrupts = True
     with pytest.raises(KeyboardInterrupt):
         ledger.claim(REQUEST._replace(on_orphan="retry"))

@@ -55,7 +55,7 @@ from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult,
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
-from handrail.runtime.ledger.states import mark_applied
+from handrail.runtime.ledger.states import applied, ended_row, mark_applied
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
@@ -278,23 +278,24 @@ class EffectClaim(Claim):
         """
         if self._result is None or (self.state == "recorded" and self.store is None):
             return ()
-        change: EffectChange | MarkApplied | None
+        row, store = self._claimed.row, self._ledger.store
         if self.state != "recorded":
             done = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
             if self.store is None:
                 self._complete(done)
                 return ()
-            change = self._ledger.completion(self._claimed, done, ttl=self._ttl)
-        # What was recorded when it happened: that its result is applied is known only with this commit.
-        elif self.apply is None:
-            change = self._ledger.application(self._claimed, ttl=self._ttl)
-        else:
-            row = self._claimed.row
-            standing = self._ledger.row(row.key, partition=row.partition) or row
-            # Another session may have found the result, and applied it; then this call must not.
-            change = mark_applied(standing._replace(applied_at=None), now=self._ledger.store.now(), ttl=self._ttl)
-        self._read_until = change and change.row and change.row.expires_at
-        return () if change is None else (change,)
+            now = store.now()
+            ended = ended_row(row, done, now=now, ttl=self._ttl)
+            change: EffectChange | MarkApplied = EffectChange(row, applied(ended, now=now, ttl=self._ttl))
+        else:  # recorded when it happened: that its result is applied is known only with this commit
+            standing = store.get(row.partition, row.key) or row
+            if self.apply is not None:  # another session may have found the result, and applied it; then this must not
+                standing = standing._replace(applied_at=None)
+            elif (standing.effect_id, standing.status) != (row.effect_id, "done"):
+                return ()
+            change = mark_applied(standing, now=store.now(), ttl=self._ttl)
+        self._read_until = change.row and change.row.expires_at
+        return (change,)
 
     def after_commit(self) -> None:
         """Mark the effect as recorded."""
@@ -340,10 +341,10 @@ class EffectClaim(Claim):
             if isinstance(finding, EffectResult):
                 self._record(finding)
                 return "done"
+            has_ended = self._ledger.end(self._claimed, finding)
             if isinstance(finding, NotKnown):
-                self._ledger.mark_unknown(self._claimed, finding.why)
                 return "unknown"
-            return "failed" if self._ledger.fail(self._claimed, finding.why) or self._settle_late(finding) else "lost"
+            return "failed" if has_ended or self._settle_late(finding) else "lost"
         except LeaseLostError:
             _log.exception("the effect of %s was done, and that could not be recorded", self._tool.name)
         except Exception:  # noqa: BLE001 - logged; the state has been rolled back, and the lease expires
@@ -355,7 +356,7 @@ class EffectClaim(Claim):
         """Record an effect that has happened; retry if the store fails."""
         for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
             try:
-                # May be repeated: `complete` recognizes a row that an attempt whose answer was lost has written.
+                # May be repeated: `end` recognizes a row that an attempt whose answer was lost has written.
                 self._complete(result)
             except LeaseLostError:
                 if not self._settle_late(result):
@@ -383,7 +384,7 @@ class EffectClaim(Claim):
         return None if self.store is not None and self._claimed.row.is_slot else self._ttl
 
     def _complete(self, result: EffectResult) -> None:
-        if not self._ledger.complete(self._claimed, result, ttl=self._recorded_ttl):
+        if not self._ledger.end(self._claimed, result, ttl=self._recorded_ttl):
             raise LeaseLostError(self._claimed.key, self._claimed.fence)
         self.state = "recorded"
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -68,7 +67,7 @@ class LeaseRenewer:
         self._jitter = jitter
         self._due: dict[Hashable, tuple[list[float], _Perform]] = {}
         self._wakes_at = math.inf
-        self._bell: SimpleQueue[float | None] = SimpleQueue()
+        self._bell: SimpleQueue[str] = SimpleQueue()
         self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
 
     def add(self, claim: Claimed) -> None:
@@ -95,14 +94,10 @@ class LeaseRenewer:
         self.drop(claim)
         until = self._clock.monotonic() + claim.lease.total_seconds()
 
-        def attempt() -> _Due:
-            try:
-                settle()
-            except Exception as error:  # noqa: BLE001 - its call has logged that the store fails
-                # A store that is closed has disowned what it had claimed.
-                is_over = isinstance(error, StoreClosedError) or self._clock.monotonic() >= until
-                return None if is_over else _RETRY_SECONDS
-            return None
+        def attempt() -> None:
+            if self._clock.monotonic() < until:
+                with suppress(StoreClosedError):  # which has disowned what it had claimed
+                    settle()
 
         self.schedule(settle, _RETRY_SECONDS, attempt)
 
@@ -140,7 +135,7 @@ class LeaseRenewer:
         self._due[task] = [due], perform
         if due < self._wakes_at:
             self._wakes_at = due
-            self._bell.put(delay)
+            self._bell.put("ring")
             if self._unstarted.acquire(blocking=False):
                 threading.Thread(target=self._run, name="handrail-ledger", daemon=True).start()
 
@@ -169,7 +164,7 @@ class LeaseRenewer:
         for task in list(self._due):
             if isinstance(task, Claimed):
                 self.abandon(task, at_once=True)
-        self._bell.put(None)
+        self._bell.put("stop")
 
     def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
         if LIVE_CLAIMS.get(claim.name, -math.inf) <= self._clock.monotonic():
@@ -207,20 +202,16 @@ class LeaseRenewer:
             return _RETRY_SECONDS
 
     def _run(self) -> None:
-        wake = math.inf  # in real seconds
-        while True:
+        ring = ""
+        while ring != "stop":
+            self._wakes_at = math.inf
+            self._wakes_at = min((due for (due,), _ in list(self._due.values())), default=math.inf)
+            sleep = min(max(0.0, self._wakes_at - self._clock.monotonic()), _LONGEST_SLEEP)
             try:
-                ring = self._bell.get(timeout=min(max(0.0, wake - time.monotonic()), _LONGEST_SLEEP))
+                ring = self._bell.get(timeout=sleep)
             except Empty:
-                self._wakes_at = math.inf
                 self.tick()
-                self._wakes_at = min((due for (due,), _ in list(self._due.values())), default=math.inf)
-                wake = time.monotonic() + self._wakes_at - self._clock.monotonic()
-                continue
-            if ring is None:
-                self.tick()
-                return
-            wake = min(wake, time.monotonic() + ring)
+        self.tick()
 
 
 def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> bool:

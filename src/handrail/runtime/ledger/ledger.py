@@ -6,16 +6,17 @@ decide, write if the row is still the one read, and start again if it is not.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import is_dataclass
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic_core import to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock, random_fraction
 from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, LedgerError, SchemaError
@@ -23,10 +24,11 @@ from handrail.prompt.effect import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger import effects, states
-from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding
+from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding, NotKnown
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
-from handrail.runtime.ledger.records import as_arguments
-from handrail.serde import digest, dump, masking_of, stored_codec
+from handrail.runtime.ledger.records import recorded_arguments
+from handrail.serde import digest, dump, masking_of
+from handrail.session.call_ref import ToolCall
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
 from handrail.transaction import UnitOfWork, UnitStore
@@ -167,11 +169,11 @@ class EffectLedger:
         row = write.row
         if row is None or row.status != "running":
             return
-        undone = states.failed_row(row, "the call was cancelled before it started", now=claimed_at)
+        finding: effects.OwnerFinding = effects.NotApplied("the call was cancelled before it started")
         if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
-            undone = states.unknown_row(row, "a later attempt was cancelled before it started")
+            finding = NotKnown("a later attempt was cancelled before it started")
         try:
-            unit = UnitOfWork((EffectChange(row, undone),))
+            unit = UnitOfWork((EffectChange(row, states.ended_row(row, finding, now=claimed_at)),))
             self.store.apply(unit) if apply is None else await apply(self.store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
             self.leases.abandon(Claimed(row, MINUTE, None))
@@ -187,30 +189,21 @@ class EffectLedger:
             self.leases.drop(claim)
             raise LeaseLostError(claim.key, claim.fence)
 
-    def complete(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> bool:
-        """Record that the effect has happened, and its result; replayed until `ttl` from now, or for ever.
+    def end(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> bool:
+        """Record what has become of an effect: its result, that it has not happened, or that this is unknown.
+
+        A result is replayed until `ttl` from now, or for ever. What has not happened may be run again by the same call.
 
         Returns whether its owner still held the claim; if not, nothing was written. If the store raises, the call may
-        be retried: a row that already has this outcome was written by an attempt whose answer was lost.
+        be retried, and the claim is still renewed: a row that already has this result was written by an attempt whose
+        answer was lost.
         """
-        # If the store raises here, the claim is still renewed, because the caller tries again.
-        return self._end(claim, states.completed_row(claim.row, result, now=self.store.now(), ttl=ttl), repeats=True)
-
-    def completion(self, claim: Claimed, result: EffectResult, *, ttl: timedelta | None = DAY) -> EffectChange:
-        """What records, in the unit of work that applies the result, that the effect has happened; see `complete`."""
-        now = self.store.now()
-        row = states.completed_row(claim.row, result, now=now, ttl=ttl)
-        return EffectChange(claim.row, states.applied(row, now=now, ttl=ttl))
-
-    def application(self, claim: Claimed, *, ttl: timedelta | None = None) -> EffectChange | None:
-        """What records, in the unit that applies it, that a result is applied, from when it is replayed for `ttl`.
-
-        A time at which the row expires already stays. `None` if the row is another one meanwhile.
-        """
-        row = self.store.get(claim.row.partition, claim.row.key)
-        if row is None or (row.effect_id, row.fence, row.status) != (claim.row.effect_id, claim.fence, "done"):
-            return None
-        return EffectChange(row, states.applied(row, now=self.store.now(), ttl=ttl))
+        row = states.ended_row(claim.row, finding, now=self.store.now(), ttl=ttl)
+        has_ended = self._change(claim.row, row)
+        if not has_ended and isinstance(finding, EffectResult):
+            has_ended = states.same_outcome(self.store.get(row.partition, row.key), row)
+        self.leases.drop(claim)
+        return has_ended
 
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
         """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
@@ -243,14 +236,6 @@ class EffectLedger:
         """Have equal calls refused while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
 
-    def fail(self, claim: Claimed, why: str = "") -> bool:
-        """Record that the effect has not happened: the same call may run again. Returns as `complete` does."""
-        return self._end(claim, states.failed_row(claim.row, why, now=self.store.now()))
-
-    def mark_unknown(self, claim: Claimed, why: str) -> bool:
-        """Record that the outcome of the effect is unknown. Returns as `complete` does."""
-        return self._end(claim, states.unknown_row(claim.row, why))
-
     def stop_renewing(self, claim: Claimed) -> None:
         """Stop renewing a claim: its lease decides, although its process lives, unless it is finished before."""
         self.leases.abandon(claim)
@@ -258,11 +243,8 @@ class EffectLedger:
 
     def finish_later(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> None:
         """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
-        if isinstance(finding, effects.NotKnown):
-            settle = partial(self.mark_unknown, claim, finding.why)
-        else:
-            settle = partial(self.settle_late, claim, finding, accept=True, ttl=ttl)
-        self.leases.settle_later(claim, settle)
+        settle = self.end if isinstance(finding, NotKnown) else partial(self.settle_late, accept=True)
+        self.leases.settle_later(claim, partial(settle, claim, finding, ttl=ttl))
         self._given_up.append(claim.row)
 
     def tick(self) -> int:
@@ -341,15 +323,13 @@ class EffectLedger:
 
         Also those that run in this process, and were left behind by their callers.
         """
-        rows = self.store.unresolved_slots(partition, tool)
-        unowned = [row for row in rows if row.status != "running" or not _is_owned(row)]
-        for left in tuple(self._given_up):
-            if left.is_below(partition) and left.tool == tool and left.is_slot:
-                row = self.store.get(left.partition, left.key)
-                if row is not None and row.is_unresolved_slot and row not in unowned:
-                    unowned.append(row)
-        now = self.store.now() if unowned else None
-        return tuple(proved(self.store, row, now) for row in unowned) if now else ()
+        slots = self.store.unresolved_slots(partition, tool)
+        rows = {row[:2]: row for row in slots if row.status != "running" or not _is_owned(row)}
+        given_up = [row for row in tuple(self._given_up) if row.is_below(partition) and row.tool == tool]
+        standing = (self.store.get(row.partition, row.key) for row in given_up)
+        rows |= {row[:2]: row for row in standing if row is not None and row.is_unresolved_slot}
+        now = self.store.now() if rows else None
+        return tuple(proved(self.store, row, now) for row in rows.values()) if now else ()
 
     def has_no_slots(self, partition: str, tool: str) -> bool:
         """Whether it is known without reading that `unresolved_slots` would find none."""
@@ -410,19 +390,20 @@ class EffectLedger:
         if not result.success:
             return None
         outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
-        hashed = digest(params, key=self.store.hash_key() if masking_of(type(params)).hides else None)
-        request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=as_arguments(params))
+        masking = masking_of(type(params))
+        hashed = digest(params, key=self.store.hash_key() if masking.hides else None)
+        arguments = recorded_arguments(ToolCall("", tool_name), params, masking)
+        request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=arguments)
         while True:
-            running = self._fresh(request)
-            now = running.created_at
-            fresh = states.completed_row(running, outcome, now=now, ttl=ttl)
-            refused = self.store.apply(UnitOfWork((EffectInsert(fresh),)))
-            if refused is None:
-                return ToolEffect.of(fresh)
-            if refused.standing is None:  # removed meanwhile
-                continue
-            row = states.recorded_row(refused.standing, fresh, now=now)
-            if row is refused.standing or self._change(refused.standing, row):
+            fresh, standing = self._fresh(request), self.store.get(partition, idempotency_key)
+            refusal, row = states.claimed(standing, fresh, request)
+            if refusal is effects.Hit:
+                return ToolEffect.of(row)
+            if standing is not None and refusal is not None:
+                raise states.refusal(standing, "so nothing was recorded for this call")
+            row = states.ended_row(row, outcome, now=fresh.created_at, ttl=ttl)
+            write = EffectInsert(row) if standing is None else EffectChange(standing, row)
+            if self.store.apply(UnitOfWork((write,))) is None:
                 return ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
@@ -460,12 +441,6 @@ class EffectLedger:
         identity = (partition, key, self._new_id(), tool, params_hash, owner)
         return EffectRow(*identity, "running", 1, now, now + lease, arguments=arguments)
 
-    def _end(self, claim: Claimed, row: EffectRow, *, repeats: bool = False) -> bool:
-        kept = self._change(claim.row, row)
-        kept = kept or (repeats and states.same_outcome(self.store.get(row.partition, row.key), row))
-        self.leases.drop(claim)
-        return kept
-
     def _change(self, seen: EffectRow, row: EffectRow | None) -> bool:
         return self.store.apply(UnitOfWork((EffectChange(seen, row),))) is None
 
@@ -488,9 +463,6 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: Finding) -> None:
 
 
 def _json_of(value: object) -> bytes | None:
-    try:
-        if is_dataclass(value) and not isinstance(value, type):
-            return stored_codec(type(value)).dump_json(value)
-        return json.dumps(dump(value), ensure_ascii=False, separators=(",", ":")).encode()
-    except (DumpError, SchemaError):
-        return None
+    with suppress(DumpError, SchemaError):
+        return to_json(dump(value))
+    return None

@@ -12,7 +12,8 @@ look like the second row are recorded as in that row, without `"written"`, so th
 
 The value of a result is recorded as the JSON that the tool's result type writes. If its class has been given a later
 version with `stored_as`, the name and the version of the class are recorded with it: `{"$type": ..., "version": 2,
-"value": ...}`. A value without them is of a first version, or was given by a person who has settled the effect. The
+"value": ...}`. A value without them is of the present
+version (a person may have given it), or else of the first. The
 parts of a result are recorded around its value: `{"$parts": [...], "value": ...}`.
 """
 
@@ -20,16 +21,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
 
 from pydantic_core import from_json, to_json
 
-from handrail.errors import DumpError, ParseError, SchemaError, UnknownTypeError
+from handrail.errors import DumpError, ParseError
 from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.redaction import MASK, redacted_logger
 from handrail.runtime.calls import written_arguments
-from handrail.serde import Masking, digest, masked_json
+from handrail.serde import Masking, digest
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
@@ -37,7 +39,8 @@ from handrail.session.call_ref import ToolCall
 from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
 
 if TYPE_CHECKING:
-    from handrail.runtime.ledger.effects import EffectResult, Hit
+    from handrail.runtime.ledger.effects import EffectResult
+    from handrail.store.protocol import EffectRow
 
 MOST_BYTES: Final = 64 * 1024
 """The limit, in bytes, on the recorded arguments of an effect."""
@@ -80,14 +83,6 @@ def recorded_arguments(call: ToolCall, params: object, masking: Masking, *, word
     except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
         _log.warning("the arguments of %s are not recorded: %s", call.name, type(error).__name__)
         return _unshown(type(error).__name__)
-
-
-def as_arguments(params: object) -> bytes | None:
-    """The record of arguments that do not belong to a call; `None` if they have no JSON."""
-    try:
-        return _document(b"{}" if params is None else masked_json(params).data, None)
-    except (DumpError, SchemaError):
-        return None
 
 
 def read_arguments(data: bytes | None) -> RecordedArguments:
@@ -136,13 +131,8 @@ def other_arguments(recorded: bytes | None, asked: bytes | None) -> str:
 def is_record_of(record: bytes, params: object, masking: Masking) -> bool:
     """Whether these parameters would be recorded like this, whatever the model wrote; false if the record was cut."""
     recorded = read_arguments(record).arguments
-    if not is_object(recorded):
-        return False
-    try:
-        return _sorted(json.loads(b"{}" if params is None else masking.json(params))) == _sorted(recorded)
-    except Exception as error:  # noqa: BLE001 - logged; the parameters may have code of the program
-        _log.warning("arguments could not be compared with those that are recorded: %s", type(error).__name__)
-        return False
+    own = read_arguments(recorded_arguments(ToolCall("", "a call"), params, masking)).arguments
+    return is_object(recorded) and _sorted(own) == _sorted(recorded)
 
 
 def started_params(record: bytes | None, call: ToolCall, params: object, tool: Tool[Any, Any]) -> tuple[object] | None:
@@ -236,14 +226,14 @@ def dump_result(tool: Tool[Any, Any], result: ToolResult[Any]) -> EffectResult:
     return EffectResult(result.message, value, result.exclude_value_from_context)
 
 
-def load_result(tool: Tool[Any, Any], hit: Hit) -> ToolResult[Any]:
+def load_result(tool: Tool[Any, Any], row: EffectRow) -> ToolResult[Any]:
     """The recorded result of an effect, as a result of the tool.
 
     Raises:
         UnknownTypeError: it is of an earlier version of its type, and an upgrade of the program failed; or of a later.
         Exception: it cannot be read, because the type of the result has changed or the row was changed by hand.
     """
-    message, value, row = hit.row.message, None, hit.row
+    message, value = row.message, None
     recorded, parts = split_parts(row.value)
     if recorded is None:
         message = f"{message} (This was done before, and is not done again. Its value is not recorded.)".strip()
@@ -273,22 +263,13 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     read: Any = from_json(data)
     if is_object(read) and read.keys() == {"$type", "version", "value"} and read["$type"] in versioned:
         return tool.load_value(to_json(versioned[read["$type"]].upgrade(read["value"], read["version"])))
-    try:
+    with suppress(ParseError):
         return tool.load_value(data)
-    except ParseError as error:
-        unread = error
-    failed: UnknownTypeError | None = None
-    # The record states no version: the newest one that fits is used, because it needs the fewest upgrades.
+    # The record states no version, and it is not the present one: it was written while the class had only the first.
     for stored in versioned.values():
-        for version in reversed(range(1, stored.version)):
-            try:
-                return tool.load_value(to_json(stored.upgrade(read, version)))
-            except ParseError:
-                failed = None
-            except UnknownTypeError as error:
-                failed = error
-    # A value without a version is most likely of the first, which was tried last.
-    raise failed or unread
+        with suppress(ParseError):
+            return tool.load_value(to_json(stored.upgrade(read, 1)))
+    raise ParseError("it fits no version of its type")
 
 
 def _versioned_types(kind: object) -> Iterator[StoredType]:

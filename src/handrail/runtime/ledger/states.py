@@ -181,17 +181,24 @@ def taken_over(row: EffectRow, fresh: EffectRow) -> EffectRow:
     return fresh._replace(effect_id=row.effect_id, fence=row.fence + 1, created_at=row.created_at)
 
 
-def completed_row(row: EffectRow, result: EffectResult, *, now: datetime, ttl: timedelta | None) -> EffectRow:
-    """The row of an effect that has happened; it expires `ttl` from now, or never.
+def ended_row(
+    row: EffectRow, finding: effects.OwnerFinding, *, now: datetime, ttl: timedelta | None = None
+) -> EffectRow:
+    """The row of an effect by what is known of it; if that is unknown, its last owner is fenced.
 
     Args:
         row: the row before.
-        result: the result of the effect.
+        finding: whether it has happened, with its result.
         now: the store's time.
-        ttl: how long the result is replayed; `None` for ever.
+        ttl: how long a result is replayed; `None` for ever. That it has certainly not happened expires in a day.
     """
+    if isinstance(finding, effects.NotKnown):
+        return unknown_row(row, finding.why)
+    if isinstance(finding, NotApplied):
+        failed = (row.fence, row.created_at, None, now, now + DAY)
+        return EffectRow(*row[:6], "failed", *failed, note=finding.why, arguments=row.arguments)
     times = (row.created_at, None, now, None if ttl is None else now + ttl)
-    return EffectRow(*row[:6], "done", row.fence, *times, *result, "", row.arguments)
+    return EffectRow(*row[:6], "done", row.fence, *times, *finding, "", row.arguments)
 
 
 def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> EffectRow:
@@ -210,12 +217,6 @@ def applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> E
 def mark_applied(row: EffectRow, *, now: datetime, ttl: timedelta | None = None) -> MarkApplied:
     """What records, in the unit that applies it, that a result is applied; refused if another call has it meanwhile."""
     return MarkApplied(row, applied(row, now=now, ttl=ttl))
-
-
-def failed_row(row: EffectRow, why: str, *, now: datetime) -> EffectRow:
-    """The row of an effect that has certainly not happened; it expires in a day."""
-    times = (row.created_at, None, now, now + DAY)
-    return EffectRow(*row[:6], "failed", row.fence, *times, note=why, arguments=row.arguments)
 
 
 def unknown_row(row: EffectRow, why: str) -> EffectRow:
@@ -241,18 +242,16 @@ def resolved_row(row: EffectRow, finding: Finding, *, now: datetime, ttl: timede
     ttl = None if row.is_slot else ttl
     if isinstance(finding, AppliedByHand):
         if row.status != "done" or row.applied_at is not None or fault(row):
-            raise _refused(row, _not_unapplied(row))
+            raise refusal(row, "and has no result that could have been applied by hand")
         return applied(row, now=now, ttl=ttl)._replace(note=finding.why)
     if is_correctable(row) and isinstance(finding, EffectResult):
-        return completed_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else ttl)
+        return ended_row(row, finding, now=now, ttl=UNTIL_APPLIED if row.is_kept_until_applied else ttl)
     if row.status != "unknown":
         if not fault(row) and not lease_expired(row, now):
-            raise _refused(row, _not_unresolved(row))
+            raise refusal(row, "so there is nothing to resolve")
         # An owner whose lease has expired may still write: the higher fencing token makes its write fail.
         row = unknown_row(row, "")
-    if isinstance(finding, NotApplied):
-        return failed_row(row, finding.why, now=now)
-    return completed_row(row, finding, now=now, ttl=ttl)
+    return ended_row(row, finding, now=now, ttl=ttl)
 
 
 def is_correctable(row: EffectRow) -> bool:
@@ -269,25 +268,6 @@ def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
     return row.effect_id == claimed_row.effect_id and row.fence - claimed_row.fence == later
 
 
-def recorded_row(row: EffectRow | None, fresh: EffectRow, *, now: datetime) -> EffectRow:
-    """The row after a result was recorded without a claim; `row` itself if it already has a result of the same call.
-
-    Raises:
-        LedgerError: the key belongs to another call, or its effect is running or unknown.
-    """
-    if row is None or key_expired(row, now):
-        return fresh
-    if row.params_hash != fresh.params_hash or row.tool != fresh.tool:
-        other = f"the key {row.key} already belongs to a call of {row.tool} with other arguments"
-        raise _refused(row, f"{other}, so nothing was recorded. Use another key, or invalidate this one first.")
-    if row.status == "done":
-        return row
-    if row.status == "failed":
-        return taken_over(row, fresh)
-    cure = "Complete it with its claim; if it is unknown or its owner is dead, resolve it."
-    raise _refused(row, f"the effect {row.key} is {row.status}, so only its owner can record a result. {cure}")
-
-
 def check_removable(row: EffectRow) -> None:
     """Permit only done and failed effects to be removed.
 
@@ -295,15 +275,8 @@ def check_removable(row: EffectRow) -> None:
         LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice. Or its
             result waits for `apply`: removed, it would be lost as well.
     """
-    if removable(row):
-        return
-    state: str = row.status
-    then, cure = "could happen twice", "Wait for its end, or resolve it"
-    if row.is_kept_until_applied:
-        state, then = "done, and its result is not applied", "would happen twice and its result would be lost"
-        cure = "ToolExecutor.settle_open() applies it, and resolve(row, AppliedByHand(why)) records that a person has"
-    why = f"the effect {row.key} of {row.tool} is {state}: if its entry were removed, it {then}, so the entry stays."
-    raise _refused(row, f"{why} {cure}; force=True removes it anyway.")
+    if not removable(row):
+        raise refusal(row, "so its entry stays: without it, it could happen twice", force=True)
 
 
 def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
@@ -317,23 +290,25 @@ def removable(row: EffectRow) -> bool:
     return row.status in {"done", "failed"} and not row.is_kept_until_applied
 
 
-def _refused(row: EffectRow, why: str) -> LedgerError:
-    return LedgerError(why, key=row.key, status=row.status)
+def refusal(row: EffectRow, why: str, *, force: bool = False) -> LedgerError:
+    """The error of what a row does not permit, with what a person can do.
 
-
-def _not_unapplied(row: EffectRow) -> str:
-    if row.status == "done":
-        return f"the result of the effect {row.key} is applied already, so there is nothing to record."
-    effect, cure = f"the effect {row.key} is {row.status}", "Record first that it has happened, if that is so."
-    return f"{effect}, so it has no result that could have been applied. {cure}"
-
-
-def _not_unresolved(row: EffectRow) -> str:
-    effect, cure = f"the effect {row.key} is {row.status}", "To run it again, invalidate it first."
+    Args:
+        row: the row.
+        why: what it does not permit.
+        force: whether it can be forced.
+    """
+    status: str = row.status
+    cure = "Find out whether it has happened, and resolve it."
     if row.status == "running":
-        owner = f"owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until}"
-        return f"{effect} ({owner}), so there is nothing to resolve. Wait for its end, or until its lease has expired."
-    if is_correctable(row):
-        effect += " already, so it cannot be recorded that it has not happened"
-        return f"{effect}; its result can be corrected until that is applied. {cure}"
-    return f"{effect} already, so there is nothing to resolve. {cure}"
+        status = f"running (owner {str(row.owner) or 'unnamed'}, lease until {row.lease_until})"
+        cure = "Wait for its end, or until its lease has expired."
+    elif row.is_kept_until_applied:
+        status = "done, and its result is not applied"
+        cure = "ToolExecutor.settle_open() applies it, and resolve(row, AppliedByHand(why)) records that a person has."
+    elif row.status in {"done", "failed"}:
+        cure = "To run it again, invalidate it first."
+    forced = " force=True removes it anyway." if force else ""
+    return LedgerError(
+        f"the effect {row.key} of {row.tool} is {status}, {why}. {cure}{forced}", key=row.key, status=row.status
+    )

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import lacks_value
 from handrail.store.protocol import EffectRow
-
-_log = redacted_logger("handrail.runtime")
 
 JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
 """A parsed JSON value."""
@@ -54,14 +52,9 @@ class ToolEffect:
     @classmethod
     def of(cls, row: EffectRow) -> ToolEffect:
         """The effect that a done row records; a value that is not JSON is unavailable."""
-        value: JsonValue = None
-        unavailable = lacks_value(row)
-        if row.value is not None:
-            try:
-                value = json.loads(row.value)
-            except ValueError:
-                _log.exception("the recorded value of the effect %s of %s cannot be read", row.effect_id, row.tool)
-                unavailable = True
+        value, unavailable = None, True
+        with suppress(ValueError):
+            value, unavailable = json.loads(row.value or b"null"), lacks_value(row)
         result = (row.key, row.tool, row.params_hash, row.message, value)
         at, effect_id = row.completed_at or row.created_at, UUID(row.effect_id)
         hidden = row.exclude_value_from_context

@@ -35,7 +35,7 @@ def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: Effect
     clock.advance(MINUTE - THIRD)
     assert ledger.tick() == 0
     assert isinstance(ledger.claim(REQUEST), Unknown)
-    assert not ledger.complete(hung, RESULT)
+    assert not ledger.end(hung, RESULT)
 
 
 def test_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
@@ -69,7 +69,7 @@ def test_clock_that_is_set_forward_ends_no_claim() -> None:
     clock.advance(THIRD)
     assert ledger.tick() == 1
     assert _lease_until(ledger) == clock.now() + MINUTE
-    assert ledger.complete(claim, RESULT)
+    assert ledger.end(claim, RESULT)
 
 
 def test_lost_claim_is_told_at_the_next_sign(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
