@@ -3,7 +3,7 @@
 | diagram | drawn from |
 |---|---|
 | `pipeline.svg` | the table of `handrail.runtime.invoke` |
-| `effect-states.svg` | the table of `handrail.runtime.ledger.states` |
+| `effect-states.svg` | the table of `handrail.runtime.ledger.effects` |
 | `layers.svg` | the contract of `lint-imports` in `pyproject.toml` |
 | `stored-session.svg` | the tables of a new SQLite store |
 """
@@ -24,7 +24,7 @@ from xml.sax.saxutils import escape
 
 from handrail import store
 from handrail.runtime import invoke
-from handrail.runtime.ledger import states
+from handrail.runtime.ledger import effects
 from tests.architecture.sources import ROOT
 
 FOLDER = ROOT / "docs" / "explanation" / "diagrams"
@@ -130,7 +130,7 @@ def pipeline() -> str:
 
 def changes() -> dict[tuple[str, str], list[str]]:
     """The events that change the status of a row, by the status before and after; `removed` is none."""
-    table = re.findall(r"^    (\w+)  +(\S.*?)  +(\S.*?)  +(\w+)$", states.__doc__ or "", re.MULTILINE)
+    table = re.findall(r"^    (\w+)  +(\S.*?)  +(\S.*?)  +(\w+)$", effects.__doc__ or "", re.MULTILINE)
     found: dict[tuple[str, str], list[str]] = {}
     for row, event, becomes, _ in table:
         status = re.split(",| ", becomes)[0]

@@ -38,8 +38,8 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import SECRETS_GONE, CallRefusedError, cannot_apply
 from handrail.runtime.invoke import invoke
+from handrail.runtime.ledger.effects import lease_expired
 from handrail.runtime.ledger.records import is_record_of, read_arguments
-from handrail.runtime.ledger.states import lease_expired
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.steps import parse_arguments
 from handrail.session.call_records import OpenCall

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
     from handrail.prompt import IdempotencyConfig
     from handrail.runtime.call_events import EffectApplied, EffectAwaited, EffectUnsettled, ToolRaised
+    from handrail.runtime.ledger.effects import ToolEffect
     from handrail.runtime.ledger.ledger import EffectLedger
-    from handrail.runtime.ledger.tool_effect import ToolEffect
 else:
     _LIMITS = {".limits": "Budget BudgetTracker Deadline Heartbeat RunContext TokenUsage"}
     _EVENTS = {"call_events": "EffectApplied EffectAwaited EffectUnsettled ToolRaised"}
-    _LEDGER = {"ledger.ledger": "EffectLedger", "ledger.tool_effect": "ToolEffect"}
+    _LEDGER = {"ledger.ledger": "EffectLedger", "ledger.effects": "ToolEffect"}
     __getattr__ = lazy_exports(__name__, {**_LIMITS, **_EVENTS, **_LEDGER, ".prompt.idempotency": "IdempotencyConfig"})
 
 __all__ = [

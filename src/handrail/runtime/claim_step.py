@@ -50,7 +50,6 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.ledger import effects, records, replays
 from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
-from handrail.runtime.ledger.states import key_expired
 from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.call_ref import CallRef, shown_id
@@ -273,7 +272,7 @@ def _outermost_id(session: Session) -> str:
 def _started(ledger: EffectLedger, key: EffectKey) -> EffectRow | None:
     """The row of an effect that has been started, and may have happened; it answers a claim of its key."""
     row = ledger.row(key.key, partition=key.partition)
-    return None if row is None or row.status == "failed" or key_expired(row, ledger.store.now()) else row
+    return None if row is None or row.status == "failed" or effects.key_expired(row, ledger.store.now()) else row
 
 
 async def _apply_of(run: CallState, ledger: EffectLedger) -> Apply | None:

@@ -10,7 +10,7 @@ import pytest
 from handrail.cli.ledger import changes
 from handrail.cli.options import PAGE
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger import states
+from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
@@ -351,7 +351,7 @@ def test_a_row_that_has_changed_is_not_forgotten(
 
     def looked(store: Store, key: str, partition: str | None) -> EffectRow:
         row = _row(store, key, SESSION)
-        assert replace(store, row, states.unknown_row(row, "somebody else"))
+        assert replace(store, row, effects.unknown_row(row, "somebody else"))
         return row
 
     monkeypatch.setattr(changes, "find_effect", looked)

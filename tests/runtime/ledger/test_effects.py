@@ -8,9 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Conflict, Unknown
+from handrail.runtime.ledger.effects import Busy, Conflict, JsonValue, ToolEffect, Unknown
 from handrail.runtime.ledger.records import load_result
-from handrail.runtime.ledger.tool_effect import JsonValue, ToolEffect
 from handrail.store import ClaimOwner, EffectRow
 from tests.kit import tool
 from tests.wording import Wording

@@ -1,4 +1,4 @@
-"""The table at the head of `handrail.runtime.ledger.states`, read and held to the ledger."""
+"""The table at the head of `handrail.runtime.ledger.effects`, read and held to the ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from handrail.errors import LeaseLostError, LedgerError
 from handrail.prompt.tool_result import ToolResult
-from handrail.runtime.ledger import states
+from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import AppliedByHand, Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
@@ -123,7 +123,7 @@ def _renew(world: World) -> object:
 
 
 def _apply(world: World) -> object:
-    mark = states.mark_applied(world.seen(), now=world.clock.now())
+    mark = effects.mark_applied(world.seen(), now=world.clock.now())
     return world.ledger.store.apply(UnitOfWork((mark,))) is None and world.seen().applied_at == world.clock.now()
 
 
@@ -221,14 +221,14 @@ def becomes(before: EffectRow | None, after: EffectRow | None, words: str, now: 
     assert before is not None
     if fence == "lapsed":
         same = after == before._replace(lease_until=after.lease_until, note=after.note)
-        return same and states.lease_expired(after, now)
+        return same and effects.lease_expired(after, now)
     same_effect = after.effect_id == before.effect_id and after.created_at == before.created_at
     return same_effect and after.fence == before.fence + {"same": 0, "fence + 1": 1}[fence]
 
 
 def table() -> list[tuple[str, ...]]:
     """The rows of the table in the docstring."""
-    between_rules = re.split(r"^    =[ =]+$", str(states.__doc__), flags=re.MULTILINE)
+    between_rules = re.split(r"^    =[ =]+$", str(effects.__doc__), flags=re.MULTILINE)
     return [tuple(re.split(r" {2,}", line.strip())) for line in between_rules[2].strip().splitlines()]
 
 

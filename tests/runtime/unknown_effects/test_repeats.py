@@ -20,7 +20,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import RecordingError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.runtime.ledger import states
+from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
@@ -347,7 +347,7 @@ def test_what_became_unknown_again_while_the_reconciler_looked_is_unknown(
         ledger = EffectLedger(kept)
         ref = key.removeprefix("call:")
         ledger.resolve(row_of(kept, ref), EffectResult("done"))
-        assert change_effect(kept, row := row_of(kept, ref), states.unknown_row(row, "begun anew"))
+        assert change_effect(kept, row := row_of(kept, ref), effects.unknown_row(row, "begun anew"))
         return None
 
     door = bank.door(session, reconcile=later(find))

@@ -18,7 +18,7 @@ from handrail.cli.options import StoreOptions
 from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
 from handrail.errors import SessionError
-from handrail.runtime.ledger.states import lease_expired
+from handrail.runtime.ledger.effects import lease_expired
 from handrail.session import Session
 from handrail.store import EffectRow
 from handrail.waiting import run_on_new_loop

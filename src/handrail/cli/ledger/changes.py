@@ -21,8 +21,8 @@ from handrail.cli.screen import Screen
 from handrail.errors import LedgerError
 from handrail.prompt.effect import DAY
 from handrail.runtime import EffectLedger
-from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied
-from handrail.runtime.ledger.states import is_correctable, key_expired, removable, resolved_row
+from handrail.runtime.ledger import effects
+from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied, is_correctable
 from handrail.serde.formatting import count_noun, format_size
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
@@ -182,7 +182,7 @@ def _record_finding(key: str, partition: str | None, finding: EffectFinding, opt
     with options.open(writing=True) as store:
         row = find_effect(store, key, partition)
         looked = finding.of(row) if is_decided else EffectResult("", None)
-        resolved_row(row, looked, now=store.now(), ttl=DAY)  # raises if its outcome is known
+        effects.resolved_row(row, looked, now=store.now(), ttl=DAY)  # raises if its outcome is known
         if not is_decided:
             screen.record(EFFECT.shown(*with_agents(store, [row])), aside=True)
             answered = finding.asked(screen, row)
@@ -258,7 +258,7 @@ def invalidate_effects(
             rows = [find_effect(store, key or "", partition)]
         else:
             rows = newest((row for row in store.rows() if row.tool == tool), None)
-        going = with_agents(store, (row for row in rows if removal.force or removable(row)))
+        going = with_agents(store, (row for row in rows if removal.force or effects.removable(row)))
         if not going:
             raise _nothing_removable(store, rows, key or "", tool)
         if not (removal.yes or removal.dry_run):
@@ -283,7 +283,7 @@ def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOp
         now = store.now()
         expired = store.expired(now)
         if dry_run and expired.rows and not options.as_json:
-            rows = newest((row for row in store.rows() if key_expired(row, now)), PAGE)
+            rows = newest((row for row in store.rows() if effects.key_expired(row, now)), PAGE)
             screen.table(EFFECT.columns, with_agents(store, rows))
             if expired.rows > PAGE:
                 screen.note(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")

@@ -21,9 +21,8 @@ from handrail.errors import LedgerError
 from handrail.process_identity import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
-from handrail.runtime.ledger.effects import lacks_value
+from handrail.runtime.ledger.effects import key_expired, lacks_value, lease_expired
 from handrail.runtime.ledger.records import read_arguments, split_parts
-from handrail.runtime.ledger.states import key_expired, lease_expired
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionRow

@@ -51,11 +51,11 @@ from handrail.prompt.effect import DAY, ApplyEffect
 from handrail.prompt.tool_result import is_unfinished
 from handrail.redaction import redacted, redacted_logger
 from handrail.runtime.failures import describe_error, truncate, unknown_because
+from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import FOR_A_PERSON, Claimed, EffectResult, NotApplied, NotKnown, OwnerFinding
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.runtime.ledger.records import dump_result
 from handrail.runtime.ledger.replays import HOLDERS, Claim, ReplayedResult, done_note, drop_holder, is_result
-from handrail.runtime.ledger.states import applied, ended_row, mark_applied
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, EffectChange, EffectRow, MarkApplied
 from handrail.transaction import CommitParticipant, UnitStore
@@ -282,18 +282,20 @@ class EffectClaim(Claim):
         if self.state != "recorded":
             done = self._finding if isinstance(self._finding, EffectResult) else dump_result(self._tool, self._result)
             if self.store is None:
-                self._complete(done)
+                if not self._ledger.end(self._claimed, done, ttl=self._recorded_ttl):
+                    raise LeaseLostError(self._claimed.key, self._claimed.fence)
+                self.state = "recorded"
                 return ()
             now = store.now()
-            ended = ended_row(row, done, now=now, ttl=self._ttl)
-            change: EffectChange | MarkApplied = EffectChange(row, applied(ended, now=now, ttl=self._ttl))
+            ended = effects.ended_row(row, done, now=now, ttl=self._ttl)
+            change: EffectChange | MarkApplied = EffectChange(row, effects.applied(ended, now=now, ttl=self._ttl))
         else:  # recorded when it happened: that its result is applied is known only with this commit
             standing = store.get(row.partition, row.key) or row
             if self.apply is not None:  # another session may have found the result, and applied it; then this must not
                 standing = standing._replace(applied_at=None)
             elif (standing.effect_id, standing.status) != (row.effect_id, "done"):
                 return ()
-            change = mark_applied(standing, now=store.now(), ttl=self._ttl)
+            change = effects.mark_applied(standing, now=store.now(), ttl=self._ttl)
         self._read_until = change.row and change.row.expires_at
         return (change,)
 
@@ -357,18 +359,17 @@ class EffectClaim(Claim):
         for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
             try:
                 # May be repeated: `end` recognizes a row that an attempt whose answer was lost has written.
-                self._complete(result)
-            except LeaseLostError:
-                if not self._settle_late(result):
-                    self.outcome = "lost"
-                    raise
-                self.state = "recorded"
+                has_ended = self._ledger.end(self._claimed, result, ttl=self._recorded_ttl)
             except Exception as error:
                 _log.exception("%s was done, but recording it failed", self._tool.name)
                 if not attempts_left:
                     self._leave()
                     raise self._recording_error(error) from error
                 continue
+            if not has_ended and not self._settle_late(result):
+                self.outcome = "lost"
+                raise LeaseLostError(self._claimed.key, self._claimed.fence)
+            self.state = "recorded"
             return
 
     def _leave(self) -> None:
@@ -382,11 +383,6 @@ class EffectClaim(Claim):
         if self.apply is not None:
             return UNTIL_APPLIED
         return None if self.store is not None and self._claimed.row.is_slot else self._ttl
-
-    def _complete(self, result: EffectResult) -> None:
-        if not self._ledger.end(self._claimed, result, ttl=self._recorded_ttl):
-            raise LeaseLostError(self._claimed.key, self._claimed.fence)
-        self.state = "recorded"
 
 
 def _unknown(tool: Tool[Any, Any]) -> str:

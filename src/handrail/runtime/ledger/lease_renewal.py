@@ -186,8 +186,8 @@ class LeaseRenewer:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
         row, now = self._store.get(seen.partition, seen.key), self._store.now()
         until = None if row is None else proved(self._store, row, now).lease_until
-        is_held = until is not None and until > now
-        if _look(future, seen, row if is_held else None) or until is None:
+        _look(future, seen, row if until is not None and until > now else None)
+        if future.done() or until is None:
             return None
         left = (until - now).total_seconds()
         poll_every = self._store.poll_every
@@ -214,13 +214,11 @@ class LeaseRenewer:
         self.tick()
 
 
-def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> bool:
-    """Resolve the future of a watch if the row no longer belongs to its owner; returns whether that is so."""
-    if EffectChange(seen, None).fits(row):
-        return False
-    with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
-        future.set_result(None)
-    return True
+def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> None:
+    """Resolve the future of a watch if the row no longer belongs to its owner."""
+    if not EffectChange(seen, None).fits(row):
+        with suppress(InvalidStateError):  # another thread has seen the change, or the waiter has cancelled
+            future.set_result(None)
 
 
 def _beat_seconds(claim: Claimed) -> float:

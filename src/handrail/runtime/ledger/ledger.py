@@ -1,6 +1,6 @@
 """The ledger of external effects: grants claims, and records outcomes.
 
-`handrail.runtime.ledger.states` defines how a row changes, as pure functions. This module executes each change: read,
+`handrail.runtime.ledger.effects` defines how a row changes, as pure functions. This module executes each change: read,
 decide, write if the row is still the one read, and start again if it is not.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic_core import to_json
 
@@ -23,7 +23,7 @@ from handrail.errors import DumpError, InvalidArgumentError, LeaseLostError, Led
 from handrail.prompt.effect import DAY, MINUTE
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import redacted_logger
-from handrail.runtime.ledger import effects, states
+from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, EffectResult, Finding, NotKnown
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
@@ -34,9 +34,6 @@ from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, Ledge
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
 from handrail.waiting import run_blocking
-
-if TYPE_CHECKING:
-    from handrail.runtime.ledger.tool_effect import ToolEffect
 
 T = TypeVar("T")
 
@@ -54,7 +51,7 @@ class EffectLedger:
 
     Any number of threads may use one ledger, and any number of ledgers one store. There are two ways to use it:
 
-    - `claim` before the effect, then `complete`, `fail` or `mark_unknown`: what the pipeline does. A thread of the
+    - `claim` before the effect, then `end`: what the pipeline does. A thread of the
       ledger renews the claims; it starts with the first claim and sleeps while there is none.
     - `lookup` and `record`: a plain cache of results. Two concurrent callers may both find nothing.
 
@@ -102,8 +99,8 @@ class EffectLedger:
     def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Claim an effect. Only `Claimed` permits the handler to start.
 
-        The claim is then renewed, a third of a lease apart, until it is completed, failed, marked unknown, abandoned or
-        lost, or until `request.beat_until`.
+        The claim is then renewed, a third of a lease apart, until it is ended, abandoned or lost, or until
+        `request.beat_until`.
 
         Raises:
             SessionLostError: a lock of `request.conditions` is not valid. Nothing has been claimed.
@@ -120,60 +117,56 @@ class EffectLedger:
         this is interrupted or cancelled, the claim is withdrawn: its handler does not start.
         """
         while True:
-            if in_thread is None or not self.store.claim_waits:
-                fresh = self._fresh(request)
-            else:
-                fresh = cast("EffectRow", await in_thread(partial(self._fresh, request)))
-            now = fresh.created_at
+            act, make = in_thread if self.store.claim_waits else None, partial(self._fresh, request)
+            fresh = make() if act is None else cast("EffectRow", await act(make))
             # Insert before reading: most keys are new, and the insert decides atomically between two callers.
-            refused = await self._written(apply, EffectInsert(fresh), request, now)
+            refused = await self._written(apply, None, fresh, request)
             if refused is None:
                 return Claimed(fresh, request.lease, request.beat_until)
             standing = refused.standing
             if standing is None:  # removed meanwhile
                 continue
             if standing.status == "running":
-                look = partial(proved, self.store, standing, now)
+                look = partial(proved, self.store, standing, fresh.created_at)
                 standing = look() if in_thread is None else cast("EffectRow", await in_thread(look))
-            refusal, row = states.claimed(standing, fresh, request)
+            refusal, row = effects.claimed(standing, fresh, request)
             # The store compares id, fence and status of `standing`. If it refuses, another process has changed the row:
             # decide again.
-            if row is standing or await self._written(apply, EffectChange(standing, row), request, now) is None:
+            if row is standing or await self._written(apply, standing, row, request) is None:
                 if refusal is not None:
                     return refusal(row)
                 retried = standing.status in {"running", "unknown"}
                 return Claimed(row, request.lease, request.beat_until, retried=retried)
 
     async def _written(
-        self, apply: Apply | None, write: EffectInsert | EffectChange, request: ClaimRequest, claimed_at: datetime
+        self, apply: Apply | None, seen: EffectRow | None, row: EffectRow, request: ClaimRequest
     ) -> RefusedWrite | None:
-        """Write a row that may be a claim; `None` if it was not refused."""
-        unit, is_granted = UnitOfWork((write, *request.conditions)), False
-        if isinstance(write, EffectInsert):  # before others can read it, and find no owner
-            NEW_CLAIMS[write.row.claim] = time.monotonic() + request.lease.total_seconds()
+        """Write a row that may be a claim, in place of the one seen; `None` if it was not refused."""
+        unit = UnitOfWork((EffectInsert(row) if seen is None else EffectChange(seen, row), *request.conditions))
+        if row.status == "running":  # before others can read it, and find no owner
+            NEW_CLAIMS[row.claim] = time.monotonic() + request.lease.total_seconds()
+        refused: object = row
         try:
             refused = self.store.apply(unit) if apply is None else await apply(self.store, unit)
-            is_granted = refused is None
             return cast("RefusedWrite | None", refused)
         except BaseException as interrupt:
             if not isinstance(interrupt, Exception):  # Ctrl-C, a cancellation: it may have been written
                 # A coroutine that is being closed with its loop cannot await anything.
-                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, write, claimed_at)
+                await self._withdraw(None if isinstance(interrupt, GeneratorExit) else apply, seen, row)
             raise
         finally:
-            if isinstance(write, EffectInsert) and not is_granted:
-                NEW_CLAIMS.pop(write.row.claim, None)
+            if refused is not None:
+                NEW_CLAIMS.pop(row.claim, None)
 
-    async def _withdraw(self, apply: Apply | None, write: EffectInsert | EffectChange, claimed_at: datetime) -> None:
+    async def _withdraw(self, apply: Apply | None, seen: EffectRow | None, row: EffectRow) -> None:
         """Undo a claim whose handler will not start, if it was granted; the store is not asked for the time again."""
-        row = write.row
-        if row is None or row.status != "running":
+        if row.status != "running":
             return
         finding: effects.OwnerFinding = effects.NotApplied("the call was cancelled before it started")
-        if isinstance(write, EffectChange) and write.seen.status in {"running", "unknown"}:
+        if seen is not None and seen.status in {"running", "unknown"}:
             finding = NotKnown("a later attempt was cancelled before it started")
         try:
-            unit = UnitOfWork((EffectChange(row, states.ended_row(row, finding, now=claimed_at)),))
+            unit = UnitOfWork((EffectChange(row, effects.ended_row(row, finding, now=row.created_at)),))
             self.store.apply(unit) if apply is None else await apply(self.store, unit)
         except Exception:  # noqa: BLE001 - logged; the lease expires
             self.leases.abandon(Claimed(row, MINUTE, None))
@@ -198,17 +191,17 @@ class EffectLedger:
         be retried, and the claim is still renewed: a row that already has this result was written by an attempt whose
         answer was lost.
         """
-        row = states.ended_row(claim.row, finding, now=self.store.now(), ttl=ttl)
+        row = effects.ended_row(claim.row, finding, now=self.store.now(), ttl=ttl)
         has_ended = self._change(claim.row, row)
         if not has_ended and isinstance(finding, EffectResult):
-            has_ended = states.same_outcome(self.store.get(row.partition, row.key), row)
+            has_ended = effects.same_outcome(self.store.get(row.partition, row.key), row)
         self.leases.drop(claim)
         return has_ended
 
     def mark_read(self, row: EffectRow, below: Iterable[EffectRow]) -> EffectRow | None:
         """Record at once that a call has an effect, and those below that it stands for; `None` if another has it."""
         now = self.store.now()
-        marks = [states.mark_applied(each, now=now, ttl=DAY) for each in (row, *below)]
+        marks = [effects.mark_applied(each, now=now, ttl=DAY) for each in (row, *below)]
         return marks[0].row if self.store.apply(UnitOfWork(tuple(marks))) is None else None
 
     def unread_below(self, row: EffectRow) -> tuple[EffectRow, ...]:
@@ -274,11 +267,11 @@ class EffectLedger:
             LedgerError: the row is running and not an orphan, already done or failed, or has no result to be applied.
         """
         now = self.store.now()
-        resolved = states.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
+        resolved = effects.resolved_row(proved(self.store, row, now), finding, now=now, ttl=ttl)
         if row.status != "done":
             return self._change(row, resolved)
         # The mark is refused if the result has been applied meanwhile, and the change that follows it takes it away.
-        return self.store.apply(UnitOfWork((states.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
+        return self.store.apply(UnitOfWork((effects.mark_applied(row, now=now), EffectChange(row, resolved)))) is None
 
     def settle_late(self, claim: Claimed, finding: Finding, *, accept: bool, ttl: timedelta | None = DAY) -> bool:
         """Settle an effect by what its owner has learnt after it had lost the claim, or its handler had timed out.
@@ -293,11 +286,11 @@ class EffectLedger:
         """
         while True:
             row = self.store.get(claim.row.partition, claim.row.key)
-            if row is None or not accept or not states.is_left_by(row, claim.row):
+            if row is None or not accept or not effects.is_left_by(row, claim.row):
                 _log_late(claim, row, finding)
                 return False
-            unknown = states.unknown_row(row, "") if row.status == "running" else row
-            settled = states.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
+            unknown = effects.unknown_row(row, "") if row.status == "running" else row
+            settled = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
             if self._change(row, settled):
                 self.leases.drop(claim)
                 return True
@@ -311,7 +304,7 @@ class EffectLedger:
         if partition is not None:
             return self.store.get(partition, key)
         now, rows = self.store.now(), tuple(self.store.rows(key))
-        current = [row for row in rows if not states.key_expired(row, now)] or rows[:1]
+        current = [row for row in rows if not effects.key_expired(row, now)] or rows[:1]
         if len(current) > 1:
             names = ", ".join(sorted(repr(row.partition) for row in current))
             why = f'several partitions have the key {key}: {names}. Name one with partition=... ("" is shared by all).'
@@ -341,7 +334,7 @@ class EffectLedger:
 
     # ---------------------------------------------------------------------------------------------- a cache of results
 
-    def lookup(self, key: str, *, partition: str | None = None) -> ToolEffect | None:
+    def lookup(self, key: str, *, partition: str | None = None) -> effects.ToolEffect | None:
         """The recorded effect of a key; an expired one is removed. Without `partition` all are searched.
 
         `None` means that there is nothing to replay, not that the effect has not happened: it may be running or
@@ -350,18 +343,16 @@ class EffectLedger:
         Raises:
             LedgerError: several partitions have the key, and `partition` is not given.
         """
-        from handrail.runtime.ledger.tool_effect import ToolEffect  # noqa: PLC0415
-
         row = self.row(key, partition=partition)
         if row is None:
             return None
-        wrong = states.fault(row)
-        if states.key_expired(row, self.store.now()):
+        wrong = effects.fault(row)
+        if effects.key_expired(row, self.store.now()):
             self._change(row, None)
         elif wrong:
-            self._change(row, states.unknown_row(row, f"the stored row is corrupt: {wrong}"))
+            self._change(row, effects.unknown_row(row, f"the stored row is corrupt: {wrong}"))
         elif row.status == "done":
-            return ToolEffect.of(row)
+            return effects.ToolEffect.of(row)
         return None
 
     def record(  # noqa: PLR0913 - the five arguments of the specification, and the partition
@@ -373,7 +364,7 @@ class EffectLedger:
         result: ToolResult[Any],
         ttl: timedelta | None = DAY,
         partition: str = "",
-    ) -> ToolEffect | None:
+    ) -> effects.ToolEffect | None:
         """Record the result of a call that was made without a claim; returns the recorded effect.
 
         Only successes are recorded: a failed result is not, and `None` is returned. A key that is already done retains
@@ -383,28 +374,29 @@ class EffectLedger:
             LedgerError: the key belongs to another tool or other arguments, or its effect is running or unknown.
             ValueError: `ttl` is not positive.
         """
-        from handrail.runtime.ledger.tool_effect import ToolEffect  # noqa: PLC0415
-
         if ttl is not None and ttl <= timedelta(0):
             raise ValueError(f"ttl is {ttl}; it must be more than zero, or None for a result that never expires")
         if not result.success:
             return None
-        outcome = EffectResult(result.message, _json_of(result.value), result.exclude_value_from_context)
+        value: bytes | None = None
+        with suppress(DumpError, SchemaError):
+            value = to_json(dump(result.value))
+        outcome = EffectResult(result.message, value, result.exclude_value_from_context)
         masking = masking_of(type(params))
         hashed = digest(params, key=self.store.hash_key() if masking.hides else None)
         arguments = recorded_arguments(ToolCall("", tool_name), params, masking)
         request = ClaimRequest(partition, idempotency_key, tool_name, hashed, arguments=arguments)
         while True:
             fresh, standing = self._fresh(request), self.store.get(partition, idempotency_key)
-            refusal, row = states.claimed(standing, fresh, request)
+            refusal, row = effects.claimed(standing, fresh, request)
             if refusal is effects.Hit:
-                return ToolEffect.of(row)
+                return effects.ToolEffect.of(row)
             if standing is not None and refusal is not None:
-                raise states.refusal(standing, "so nothing was recorded for this call")
-            row = states.ended_row(row, outcome, now=fresh.created_at, ttl=ttl)
+                raise effects.refusal(standing, "so nothing was recorded for this call")
+            row = effects.ended_row(row, outcome, now=fresh.created_at, ttl=ttl)
             write = EffectInsert(row) if standing is None else EffectChange(standing, row)
             if self.store.apply(UnitOfWork((write,))) is None:
-                return ToolEffect.of(row)
+                return effects.ToolEffect.of(row)
 
     def invalidate(self, key: str, *, partition: str | None = None, force: bool = False) -> bool:
         """Remove the entry of a key, so that the same call runs again; returns whether it existed.
@@ -415,18 +407,18 @@ class EffectLedger:
         """
         while (row := self.row(key, partition=partition)) is not None:
             if not force:
-                states.check_removable(row)
+                effects.check_removable(row)
             if self._change(row, None):
                 return True
         return False
 
     def invalidate_by_tool(self, name: str, *, force: bool = False) -> int:
         """Remove the entries of a tool; returns how many. Running and unknown effects stay, unless `force` is given."""
-        return self._remove(lambda row: row.tool == name and (force or states.removable(row)))
+        return self._remove(lambda row: row.tool == name and (force or effects.removable(row)))
 
     def clear(self, *, force: bool = False) -> int:
         """Remove all entries; returns how many. Running and unknown effects stay, unless `force` is given."""
-        return self._remove(lambda row: force or states.removable(row))
+        return self._remove(lambda row: force or effects.removable(row))
 
     def prune_expired(self) -> int:
         """Remove the entries that have expired, in many short transactions; returns how many."""
@@ -460,9 +452,3 @@ def _log_late(claim: Claimed, row: EffectRow | None, finding: Finding) -> None:
     log = _log.error if isinstance(finding, EffectResult) and not is_own else _log.warning
     standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
     log(_LATE, claim.key, claim.row.tool, outcome, claim.fence, standing)
-
-
-def _json_of(value: object) -> bytes | None:
-    with suppress(DumpError, SchemaError):
-        return to_json(dump(value))
-    return None

@@ -211,7 +211,7 @@ class UnappliedResult(ReplayedResult):
 
     def write(self) -> Sequence[MarkApplied]:
         """The mark on the row; the store refuses it if another call has been given the result meanwhile."""
-        from handrail.runtime.ledger.states import mark_applied  # noqa: PLC0415
+        from handrail.runtime.ledger.effects import mark_applied  # noqa: PLC0415
 
         now = self._ledger.store.now()
         marks = [mark_applied(row, now=now, ttl=self._ttl) for row in (self.row, *self._below)]
