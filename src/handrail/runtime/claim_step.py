@@ -301,17 +301,13 @@ def _granted(run: CallState, tool: Tool[Any, Any], claimed: effects.Claimed) -> 
 def _conflict(run: CallState, tool: Tool[Any, Any], answer: effects.Conflict) -> CallRefusedError | CallIdReusedError:
     if tool.idempotency is not None:
         return CallRefusedError(answer.message)
-    row = answer.row
-    return CallIdReusedError(
-        f"call {shown_id(str(run.ref))} of session {run.environment.session.session_id!r} belongs to an effect of "
-        f"{row.tool} that is {row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was "
-        "repeated with another tool or other arguments. State the reply, execute(call, reply=...), or give the call "
-        "an id of its own.",
-        call_id=run.call.id,
-        reply=run.ref.reply,
-        recorded_at=row.created_at,
-        tool=row.tool,
+    session_id, row = run.environment.session.session_id, answer.row
+    text = (
+        f"call {shown_id(str(run.ref))} of session {session_id!r} belongs to an effect of {row.tool} that is "
+        f"{row.status}, claimed at {row.created_at.isoformat(timespec='seconds')}, and was repeated with another tool "
+        "or other arguments. State the reply, execute(call, reply=...), or give the call an id of its own."
     )
+    return CallIdReusedError(text, call_id=run.call.id, reply=run.ref.reply, recorded_at=row.created_at, tool=row.tool)
 
 
 def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects.ClaimRequest:

@@ -486,17 +486,6 @@ def is_left_by(row: EffectRow, claimed_row: EffectRow) -> bool:
     return row.effect_id == claimed_row.effect_id and row.fence - claimed_row.fence == later
 
 
-def check_removable(row: EffectRow) -> None:
-    """Permit only done and failed effects to be removed.
-
-    Raises:
-        LedgerError: the effect is running or unknown (or its row is corrupt): removed, it could happen twice. Or its
-            result waits for `apply`: removed, it would be lost as well.
-    """
-    if not removable(row):
-        raise refusal(row, "so its entry stays: without it, it could happen twice", force=True)
-
-
 def same_outcome(standing: EffectRow | None, row: EffectRow) -> bool:
     """Whether a row is there, and equal to another one except for the times of its lease, its end and its expiry."""
     # Times are left out, because each attempt to write an outcome reads the clock anew.

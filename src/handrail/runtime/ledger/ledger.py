@@ -43,7 +43,7 @@ _log = redacted_logger("handrail.runtime")
 _MOST_GIVEN_UP = 1_000  # abandoned claims that are remembered; they exist only after a store has failed
 
 
-_LATE = "the effect %s of %s %s, as its owner under fence %d learnt late; %s, and this changes nothing"
+_LATE = "the effect %s of %s %s, as its owner under fence %d learnt late; this changes nothing"
 
 
 class EffectLedger:
@@ -183,7 +183,7 @@ class EffectLedger:
             raise LeaseLostError(claim.key, claim.fence)
 
     def end(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> bool:
-        """Record what has become of an effect: its result, that it has not happened, or that this is unknown.
+        """Record the outcome of an effect: its result, that it has not happened, or that this is unknown.
 
         A result is replayed until `ttl` from now, or for ever. What has not happened may be run again by the same call.
 
@@ -287,7 +287,10 @@ class EffectLedger:
         while True:
             row = self.store.get(claim.row.partition, claim.row.key)
             if row is None or not accept or not effects.is_left_by(row, claim.row):
-                _log_late(claim, row, finding)
+                # An error if it has happened, because another owner may have done it again.
+                happened = isinstance(finding, EffectResult)
+                log, outcome = (_log.error, "has happened") if happened else (_log.warning, "has not happened")
+                log(_LATE, claim.key, claim.row.tool, outcome, claim.fence)
                 return False
             unknown = effects.unknown_row(row, "") if row.status == "running" else row
             settled = effects.resolved_row(unknown, finding, now=self.store.now(), ttl=ttl)
@@ -406,8 +409,8 @@ class EffectLedger:
                 could happen twice. Or several partitions have the key, and `partition` is not given.
         """
         while (row := self.row(key, partition=partition)) is not None:
-            if not force:
-                effects.check_removable(row)
+            if not force and not effects.removable(row):
+                raise effects.refusal(row, "so its entry stays: without it, it could happen twice", force=True)
             if self._change(row, None):
                 return True
         return False
@@ -443,12 +446,3 @@ class EffectLedger:
 def _is_owned(row: EffectRow) -> bool:
     """Whether a call of this process has the claim of a row."""
     return row.claim in LIVE_CLAIMS or NEW_CLAIMS.get(row.claim, 0) > time.monotonic()
-
-
-def _log_late(claim: Claimed, row: EffectRow | None, finding: Finding) -> None:
-    """Log what settles nothing, as an error if the effect has happened and another owner may do it again."""
-    outcome = "has happened" if isinstance(finding, EffectResult) else "has not happened"
-    is_own = row is not None and (row.effect_id, row.status) == (claim.row.effect_id, "unknown")
-    log = _log.error if isinstance(finding, EffectResult) and not is_own else _log.warning
-    standing = "its entry has been removed" if row is None else f"it is {row.status} under fence {row.fence}"
-    log(_LATE, claim.key, claim.row.tool, outcome, claim.fence, standing)

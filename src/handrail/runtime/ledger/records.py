@@ -20,7 +20,6 @@ parts of a result are recorded around its value: `{"$parts": [...], "value": ...
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_args, get_origin
 
@@ -257,7 +256,7 @@ def split_parts(data: bytes | None) -> tuple[bytes | None, tuple[ContentPart, ..
 
 
 def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
-    versioned = {stored.name: stored for stored in _versioned_types(tool.result_type)}
+    versioned = _versioned_types(tool.result_type)
     if not versioned:
         return tool.load_value(data)
     read: Any = from_json(data)
@@ -272,11 +271,9 @@ def _load_value(tool: Tool[Any, Any], data: bytes) -> object:
     raise ParseError("it fits no version of its type")
 
 
-def _versioned_types(kind: object) -> Iterator[StoredType]:
-    """The dataclasses with versions among the members of a result type."""
+def _versioned_types(kind: object) -> dict[str, StoredType]:
+    """The dataclasses with versions among the members of a result type, by their names."""
     plain = strip_annotated(kind)
-    if is_union(plain):
-        for member in get_args(plain):
-            yield from _versioned_types(member)
-    elif is_versioned(cls := get_origin(plain) or plain):
-        yield stored_type(cast("type[Any]", cls))
+    members = [strip_annotated(member) for member in get_args(plain)] if is_union(plain) else [plain]
+    classes = cast("list[type[Any]]", [get_origin(member) or member for member in members])
+    return {stored.name: stored for stored in map(stored_type, filter(is_versioned, classes))}
