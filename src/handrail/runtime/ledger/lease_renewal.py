@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -67,7 +68,7 @@ class LeaseRenewer:
         self._jitter = jitter
         self._due: dict[Hashable, tuple[list[float], _Perform]] = {}
         self._wakes_at = math.inf
-        self._bell: SimpleQueue[str] = SimpleQueue()
+        self._bell: SimpleQueue[float | None] = SimpleQueue()
         self._unstarted = threading.Lock()  # acquired once, by the caller that starts the thread
 
     def add(self, claim: Claimed) -> None:
@@ -135,7 +136,7 @@ class LeaseRenewer:
         self._due[task] = [due], perform
         if due < self._wakes_at:
             self._wakes_at = due
-            self._bell.put("ring")
+            self._bell.put(delay)
             if self._unstarted.acquire(blocking=False):
                 threading.Thread(target=self._run, name="handrail-ledger", daemon=True).start()
 
@@ -164,7 +165,7 @@ class LeaseRenewer:
         for task in list(self._due):
             if isinstance(task, Claimed):
                 self.abandon(task, at_once=True)
-        self._bell.put("stop")
+        self._bell.put(None)
 
     def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
         if LIVE_CLAIMS.get(claim.name, -math.inf) <= self._clock.monotonic():
@@ -202,16 +203,20 @@ class LeaseRenewer:
             return _RETRY_SECONDS
 
     def _run(self) -> None:
-        ring = ""
-        while ring != "stop":
-            self._wakes_at = math.inf
-            self._wakes_at = min((due for (due,), _ in list(self._due.values())), default=math.inf)
-            sleep = min(max(0.0, self._wakes_at - self._clock.monotonic()), _LONGEST_SLEEP)
+        wake = math.inf  # in real seconds
+        while True:
             try:
-                ring = self._bell.get(timeout=sleep)
+                ring = self._bell.get(timeout=min(max(0.0, wake - time.monotonic()), _LONGEST_SLEEP))
             except Empty:
+                self._wakes_at = math.inf
                 self.tick()
-        self.tick()
+                self._wakes_at = min((due for (due,), _ in list(self._due.values())), default=math.inf)
+                wake = time.monotonic() + self._wakes_at - self._clock.monotonic()
+                continue
+            if ring is None:
+                self.tick()
+                return
+            wake = min(wake, time.monotonic() + ring)
 
 
 def _look(future: Future[None], seen: EffectRow, row: EffectRow | None) -> None:
