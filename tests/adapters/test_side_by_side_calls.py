@@ -178,7 +178,15 @@ def test_a_call_that_ends_the_reply_lets_its_neighbours_end(error: type[BaseExce
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again() -> None:
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        pytest.param(lambda: os.kill(os.getpid(), signal.SIGINT), id="of the process"),
+        # It does not end the wait of the main thread, as one that comes just before that wait.
+        pytest.param(lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT), id="of another thread"),
+    ],
+)
+def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again(interrupt: Callable[[], None]) -> None:
     """What had started is unknown, as for a call by itself; a handler that goes on does not hold the program."""
     together, release = threading.Barrier(3, timeout=30), threading.Event()
     ran: list[str] = []
@@ -186,7 +194,7 @@ def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again() -> None:
     def order(params: Note, *, context: ToolContext) -> ToolResult[Note]:
         ran.append(params.text)
         if together.wait() == 0:
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
         release.wait()
         return ToolResult.ok(params)
 

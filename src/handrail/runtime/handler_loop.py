@@ -43,6 +43,8 @@ class ReplyEndedError(asyncio.CancelledError):
 MOST_KEPT = 32
 """The most loops that a process keeps. Each has a selector and two sockets."""
 
+_SIGNAL_SECONDS = 0.25
+
 
 def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
@@ -159,9 +161,15 @@ def _runner_of_thread() -> asyncio.Runner:
     if end is None or end.process != os.getpid():
         # With a factory the runner does not make it the current loop of the thread.
         runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        runner.get_loop()  # makes it now, where Ctrl-C is held back: a loop that is half made cannot be closed
+        # Made now, where Ctrl-C is held back: a loop that is half made cannot be closed.
+        _look_for_signals(runner.get_loop())
         end = _THREAD.end = _EndOfThread(runner)
     return end.runner
+
+
+def _look_for_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """A signal that comes just as the loop begins to wait, or that another thread takes, does not end its wait."""
+    loop.call_later(_SIGNAL_SECONDS, _look_for_signals, loop)
 
 
 def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
