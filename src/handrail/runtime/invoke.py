@@ -32,21 +32,15 @@ of its tool says that the effect has happened (`handrail.runtime.claim_step`).
 
 A call whose effect an earlier attempt has started was decided before that, and is answered from the ledger: what steps
 4 and 5 say comes too late. If step 7 finds out that the effect has not happened, steps 4 to 7 are repeated.
-
-Most calls are *straight*: of a tool with no policy, effect outside, timeout, secret or untrusted content, in a session
-in memory, by a run without a deadline or feedback (`ToolPlan.is_straight`), and neither nested nor made while another
-call has the turn (`_is_straight`). There is nothing to look up, to decide or to claim: of the thirteen steps they take
-the second, and those from the eighth on. `HANDRAIL_FAST=0` in the environment has all calls take the long way; the
-tests of the pipeline run both.
 """
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any
 
 from handrail.prompt import Tool
+from handrail.runtime import fast
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolMessage
 from handrail.runtime.environment import Environment
@@ -54,15 +48,12 @@ from handrail.runtime.execution import ExecutionMode, raise_interrupt
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, render_message
 from handrail.runtime.outcome import Ended, leave_unread_effects, settle_failure
-from handrail.runtime.steps import apply_result, parse_arguments, read_params, record_call, run_handler, unknown_tool
+from handrail.runtime.steps import apply_result, parse_arguments, record_call, run_handler, unknown_tool
 from handrail.session.call_ref import ToolCall
 from handrail.waiting import turn_to_begin
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.
 LOOK_UP, PARSE, TURN, POLICY, APPROVAL, DEADLINE, CLAIM, BEGIN, HANDLER, APPLY, COMMIT, _RECORD, _RENDER = Step
-
-MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
-"""Whether calls may take the straight way, as the environment says when this module is imported; tests set it."""
 
 
 async def invoke(call: ToolCall, reply: str | None, environment: Environment, mode: ExecutionMode) -> ToolMessage:
@@ -87,8 +78,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         await turn_to_begin()  # the loop does other work first, if many calls have begun in this iteration of it
     run = CallState(call, reply, environment, mode)  # draws the ticket of step 3
     try:
-        if run.tool is not None and _is_straight(run, run.tool):
-            ended = await _run_straight(run, run.tool)
+        if run.tool is not None and fast.is_straight(run):
+            ended = await fast.run_straight(run, run.tool, _carry_out)
         else:
             ended = await _decide(run)
         if not ended.success and run.raises is None:
@@ -107,24 +98,6 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()  # once more, or for the first time
         await leave_unread_effects(run, is_ending=isinstance(error, GeneratorExit))
         raise
-
-
-def _is_straight(run: CallState, tool: Tool[Any, Any]) -> bool:
-    """Whether nothing of a call has to be waited for, looked up or settled."""
-    if not (run.plan.is_straight and MAY_BE_STRAIGHT) or run.turn.caller is not None or run.turn.waits:
-        return False
-    # A handler that does not run on this thread is waited for, and calls of its reply may come meanwhile.
-    if run.mode.inline is tool.is_async:
-        return False
-    return not run.has_identity or run.environment.session.recorded_call(run.ref) is None
-
-
-async def _run_straight(run: CallState, tool: Tool[Any, Any]) -> Ended:
-    try:
-        read_params(run, tool)
-    except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
-        return await settle_failure(run, error, PARSE)
-    return await _carry_out(run, tool, NO_CLAIM)
 
 
 async def _decide(run: CallState) -> Ended:

@@ -2,7 +2,7 @@
 
 A plan is made with the first call of a tool, and is kept by the environment of the run until the prompt is rendered in
 another way. What a tool does not need costs its calls nothing: a call that needs none of it runs straight through
-(`handrail.runtime.invoke`).
+(`handrail.runtime.fast`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class ToolPlan:
         rendered: the rendering that it is of.
         tool: the tool; `None` for a name that no tool has.
         policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
+        is_async: whether its handler is a coroutine function.
         open_scope: opens the resources of one call.
         is_stored: whether the session of the run is in a store.
         taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
             Loaded with the plan: a handler may fail because no file can be opened any more.
         is_straight: whether a call needs nothing but its turn, its transaction and its record; see
-            `handrail.runtime.invoke`.
+            `handrail.runtime.fast`.
     """
 
-    __slots__ = ("is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
+    __slots__ = ("is_async", "is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
 
     def __init__(self, tool: Tool[Any, Any] | None, rendered: RenderedPrompt[Any], environment: Environment) -> None:
         """Work out what the calls of a tool need in a run."""
@@ -42,6 +43,7 @@ class ToolPlan:
         self.tool: Tool[Any, Any] | None = tool
         policies = () if tool is None else rendered.policies.get(tool.name, rendered.prompt_policies)
         self.policies: tuple[ToolPolicy, ...] = policies
+        self.is_async: bool = tool is not None and tool.is_async
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
         self.is_stored: bool = environment.session.store is not None

@@ -1,0 +1,60 @@
+"""The straight way: calls that need nothing but their turn, their transaction and their record.
+
+Most calls are so: of a tool with no policy, effect outside, timeout, secret or untrusted content, in a session in
+memory, by a run without a deadline or feedback (`ToolPlan.is_straight`), and neither nested nor made while another call
+has the turn (`is_straight`). There is nothing to look up, to decide or to claim: of the thirteen steps of
+`handrail.runtime.invoke` they take the second, and those from the eighth on. `HANDRAIL_FAST=0` in the environment has
+all calls take the long way; the tests of the pipeline run both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from handrail.prompt import Tool
+from handrail.runtime.call import CallState
+from handrail.runtime.calls import Step
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim
+from handrail.runtime.outcome import Ended, settle_failure
+from handrail.runtime.steps import read_params
+
+MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
+"""Whether calls may take the straight way, as the environment says when this module is imported; tests set it."""
+
+
+def is_straight(run: CallState) -> bool:
+    """Whether nothing of a call has to be waited for, looked up or settled.
+
+    Args:
+        run: the call, on its arrival.
+    """
+    plan, turn = run.plan, run.turn
+    if not (plan.is_straight and MAY_BE_STRAIGHT) or turn.caller is not None or turn.waits:
+        return False
+    # A handler that does not run on this thread is waited for, and calls of its reply may come meanwhile.
+
+    if run.mode.inline is plan.is_async:
+        return False
+    return not run.has_identity or run.environment.session.recorded_call(run.ref) is None
+
+
+async def run_straight(
+    run: CallState, tool: Tool[Any, Any], carry_out: Callable[[CallState, Tool[Any, Any], Claim], Awaitable[Ended]]
+) -> Ended:
+    """Run a call whose turn has come, up to its commit; see `is_straight`.
+
+    Args:
+        run: the call.
+        tool: its tool.
+        carry_out: takes steps 8 to 11 (`handrail.runtime.invoke`).
+
+    Returns:
+        The result, which is to be recorded; or the message of the same call, if that was recorded meanwhile.
+    """
+    try:
+        read_params(run, tool)
+    except BaseException as error:  # noqa: BLE001 - the table of `failures` decides its outcome
+        return await settle_failure(run, error, Step.PARSE)
+    return await carry_out(run, tool, NO_CLAIM)
