@@ -7,6 +7,7 @@ from datetime import date, timedelta
 from typing import Annotated, Any
 
 from handrail import tool
+from handrail.errors import EffectUncertain
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -17,7 +18,7 @@ from handrail.prompt import (
     ToolResult,
 )
 from handrail.resources import Resource
-from handrail.runtime import EffectUncertain, IdempotencyConfig
+from handrail.runtime import IdempotencyConfig
 from payments import Payments
 from shop import Order, Shop, euros
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from handrail import tool
+from handrail.errors import ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ToolContext, ToolExample
 from handrail.resources import Resource
-from handrail.runtime import ToolValidationError
 from refunds import Refund, Rules
 from shop import euros
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from handrail import tool
+from handrail.errors import ToolValidationError
 from handrail.prompt import ToolContext
-from handrail.runtime import ToolValidationError
 from handrail.session import stored_as
 
 SALES = Path(__file__).with_name("sales.csv")

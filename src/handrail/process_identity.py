@@ -68,10 +68,10 @@ def own_name(pid: int | None = None) -> ProcessName:
     """The name of this process; `pid` is its own, where it is known better than by `current_pid`."""
     pid = current_pid() if pid is None else pid
     host = "".join(character if character.isprintable() and character != " " else "_" for character in _host())
-    boot, found = _boot(pid), _stat(pid)
-    if not boot or found is None:
+    boot, stat = _boot(pid), _stat(pid)
+    if not boot or stat is None:
         return ProcessName(host, "", pid, uuid4().hex)
-    return ProcessName(host, boot, pid, found[_START])
+    return ProcessName(host, boot, pid, stat[_START])
 
 
 in_forked_process(current_pid.cache_clear, own_name.cache_clear)
@@ -79,8 +79,8 @@ in_forked_process(current_pid.cache_clear, own_name.cache_clear)
 
 def process_name(pid: int) -> ProcessName:
     """The name of another process of this machine; what the system does not say is empty."""
-    own, found = own_name(), _stat(pid)
-    return ProcessName(own.host, own.boot, pid, "" if found is None else found[_START])
+    own, stat = own_name(), _stat(pid)
+    return ProcessName(own.host, own.boot, pid, "" if stat is None else stat[_START])
 
 
 def is_running(name: ProcessName) -> bool:
@@ -91,12 +91,12 @@ def is_running(name: ProcessName) -> bool:
         return False
     except OSError:
         pass  # there is one, and it is another user's
-    found = _stat(name.pid)
-    if found is None:
+    stat = _stat(name.pid)
+    if stat is None:
         return True  # it has just ended, or the system does not say
     # A first thread that has ended is a zombie too, while the others run.
-    is_dead = found[_STATE] in _DEAD_STATES and int(found[_THREADS]) <= 1
-    return found[_START] == name.started and not is_dead
+    is_dead = stat[_STATE] in _DEAD_STATES and int(stat[_THREADS]) <= 1
+    return stat[_START] == name.started and not is_dead
 
 
 def _stat(pid: int) -> list[str] | None:

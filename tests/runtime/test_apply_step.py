@@ -15,6 +15,7 @@ from handrail.adapters.loop import session_ledger
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import (
     LedgerError,
+    PromptEvaluationError,
     PromptValidationError,
     SecondStoreError,
 )
@@ -29,7 +30,6 @@ from handrail.prompt import (
 )
 from handrail.runtime import (
     EffectLedger,
-    PromptEvaluationError,
     Session,
     ToolCall,
     ToolInvoked,

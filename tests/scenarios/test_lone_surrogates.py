@@ -17,9 +17,10 @@ from pydantic_ai import ModelRetry, ToolFailed, ToolReturn
 from pydantic_ai.messages import ModelMessagesTypeAdapter, TextContent
 
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.errors import ToolValidationError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.effect import Effect
-from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage, ToolValidationError
+from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.store import SqliteStore
 from handrail.testing import Call
 from tests.adapters.foreign_desk import called, pipeline, play, returns

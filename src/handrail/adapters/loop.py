@@ -41,7 +41,7 @@ def session_ledger(session: Session, *, clock: Clock = SYSTEM_CLOCK) -> EffectLe
     from handrail.store.protocol import LedgerStore  # noqa: PLC0415
 
     store: object = session.store
-    if not isinstance(store, LedgerStore):
+    if store is None or not isinstance(store, LedgerStore):
         attached, own = session.attached, (EffectLedger, id(clock))
         return cast("EffectLedger", attached.get(own) or attached.setdefault(own, EffectLedger(clock=clock)))
     # A ledger refers to both, so their ids name no other objects while it is used.

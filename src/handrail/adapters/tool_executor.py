@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -139,7 +139,7 @@ class ToolExecutor:
             PromptRendering(prompt, session.unbound, rendered_prompt),
             session,
             adapter=adapter,
-            find_ledger=lambda: ledger or session_ledger(session.unbound, clock=clock),
+            find_ledger=cache(lambda: ledger or session_ledger(session.unbound, clock=clock)),
             deadline=deadline,
             heartbeat=heartbeat,
             run_context=run_context,

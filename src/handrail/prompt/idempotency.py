@@ -467,10 +467,10 @@ class External:
         Raises:
             PromptValidationError: a field is set in both places, with different values, or two contradict each other.
         """
-        given = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
+        own = None if self.on_orphan is _NOT_GIVEN else self.on_orphan
         on_orphan = None if config is None else config.on_orphan
         lease = MINUTE if config is None else config.lease
-        self._check_agreement("on_orphan", given, None, on_orphan)
+        self._check_agreement("on_orphan", own, None, on_orphan)
         self._check_agreement("lease", self.lease, MINUTE, lease)
         self._check_agreement("reconcile", self.reconcile, None, reconcile)
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
@@ -483,16 +483,16 @@ class External:
             _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
         return replace(
             self,
-            on_orphan=given or on_orphan or self.on_orphan,
+            on_orphan=own or on_orphan or self.on_orphan,
             lease=lease if self.lease == MINUTE else self.lease,
             reconcile=reconcile,
         )
 
-    def _check_agreement(self, name: str, said: object, default: object, short: object) -> None:
+    def _check_agreement(self, name: str, own: object, default: object, short: object) -> None:
         # A value that equals the default counts as not given, because a dataclass does not record which fields were
         # given.
-        if default not in (said, short) and said != short:
-            _reject(f"{name} is {_shown(said)} here and {_shown(short)} in the tool's short form; set it in one place.")
+        if default not in (own, short) and own != short:
+            _reject(f"{name} is {_shown(own)} here and {_shown(short)} in the tool's short form; set it in one place.")
 
 
 def _check_types(kinds: object) -> None:

@@ -380,7 +380,7 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
     """
     from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
 
-    said = effect if isinstance(effect, External) else None
+    external = effect if isinstance(effect, External) else None
     word = "external" if isinstance(effect, External) else effect or "state"
     if not isinstance(word, str) or word not in get_args(Effect):
         words = ", ".join(map(repr, get_args(Effect)))
@@ -389,17 +389,17 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
         raise PromptValidationError(f"idempotency is {config!r}; write idempotency=True, or IdempotencyConfig(...).")
     if word == "external":
         # For other effects the short forms are used unchanged.
-        said = (said or External()).with_short_forms(config, reconcile)
-        reconcile = said.reconcile
+        external = (external or External()).with_short_forms(config, reconcile)
+        reconcile = external.reconcile
     own = None if config is None else config.on_orphan
     # A config with its own `on_orphan` states what an orphan means; the effect would only have given its default.
     if effect is None and config is not None and own is None and config.has_key:
         _warn_of_silence(tool)
-    on_orphan = said.on_orphan if said is not None else own or _default_on_orphan(effect)
+    on_orphan = external.on_orphan if external is not None else own or _default_on_orphan(effect)
     if reconcile is not None and config is not None and on_orphan == "retry":
         raise PromptValidationError(never_asked(by_default=own is None))
-    apply = None if said is None else said.apply
-    return DeclaredEffect(_own_word(word), effect is not None, said, on_orphan, reconcile, apply)
+    apply = None if external is None else external.apply
+    return DeclaredEffect(_own_word(word), effect is not None, external, on_orphan, reconcile, apply)
 
 
 @lru_cache(maxsize=1024)

@@ -2,16 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from handrail.errors import (
-    DeadlineExceededError,
-    EffectUncertain,
-    LeaseLostError,
-    PromptEvaluationError,
-    ReadOnlyViolation,
-    RollbackError,
-    ToolValidationError,
-    TransactionClosedError,
-)
 from handrail.events import Dispatcher
 from handrail.lazy_exports import lazy_exports
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
@@ -35,19 +25,13 @@ __all__ = [
     "Budget",
     "BudgetTracker",
     "Deadline",
-    "DeadlineExceededError",
     "Dispatcher",
     "EffectApplied",
     "EffectAwaited",
     "EffectLedger",
-    "EffectUncertain",
     "EffectUnsettled",
     "Heartbeat",
     "IdempotencyConfig",
-    "LeaseLostError",
-    "PromptEvaluationError",
-    "ReadOnlyViolation",
-    "RollbackError",
     "RunContext",
     "Session",
     "Step",
@@ -57,9 +41,7 @@ __all__ = [
     "ToolInvoked",
     "ToolMessage",
     "ToolRaised",
-    "ToolValidationError",
     "Transaction",
-    "TransactionClosedError",
     "append_all",
     "reducer",
     "replace_latest",

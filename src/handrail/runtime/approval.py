@@ -61,7 +61,6 @@ from handrail.runtime.calls import Step, ToolInvoked, ToolMessage, written_argum
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode, ExecutionTimeoutError, drop_unawaited, run_to_end
 from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_error
-from handrail.runtime.ledger.records import recorded_arguments
 from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
@@ -395,7 +394,7 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
     is_postponed = isinstance(raised, CallPostponed)
     if request is not None and tool is not None and not run.environment.records_questions:
         question = CallQuestion(
-            arguments=recorded_arguments(run.call, run.params, tool.masking).decode(),
+            arguments=run.plan.dump(run.call, run.params).decode(),
             digest=_digest(run, tool),
             asks=_asks(request),
             effect=tool.effect,

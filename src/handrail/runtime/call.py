@@ -20,7 +20,6 @@ from handrail.runtime.calls import Step, ToolInvoked
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ExecutionMode
 from handrail.runtime.failures import STORE_GONE, as_sentence
-from handrail.runtime.ledger.records import recorded_arguments
 from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
@@ -159,7 +158,7 @@ class CallState:
             return  # it returns nothing untrusted, or the refusal of the effect that it repeats was read before
         from handrail.taint.state import Provenance, shown_arguments, taint  # noqa: PLC0415
 
-        arguments = recorded_arguments(self.call, self.params, tool.masking).decode()
+        arguments = self.plan.dump(self.call, self.params).decode()
         provenance = Provenance(tool.name, *self.ref.stored, shown_arguments(arguments))
         # Without a reply, and inside of another call, several calls may have one name.
         is_one = self.turn.outer is None and (self.ref.reply is not None or self.has_identity)
@@ -250,7 +249,7 @@ class CallState:
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
-    async def check_ready(self, tool: Tool[Any, Any]) -> None:
+    async def check_ready(self) -> None:
         """Step 6: check the deadline, past which no handler starts, and that a stored session is open.
 
         The claim, or else the commit, compares whether the session is still held. A claim in another store than that of
@@ -268,7 +267,7 @@ class CallState:
         recorder = self.environment.session.recorder
         if recorder is None:
             return
-        store: object = self.environment.effect_ledger.units if tool.claims else recorder.store
+        store: object = self.environment.effect_ledger.units if self.plan.claims else recorder.store
         asked = None if store is recorder.store else recorder.store
         self.claim_conditions = await self.mode.write_to(asked, partial(recorder.claim_conditions, store))
 
@@ -316,7 +315,7 @@ class CallState:
             writes=tool.writes,
             parent=turn.outer,
             concurrent=tool.concurrent,
-            untracked=self.environment.resources.untracked_participants(),
+            untracked=self.plan.participants(),
             enlisted=claim.enlisted,
             call=self.ref,
             # None of a session that ends with the process.
@@ -399,14 +398,14 @@ class CallState:
 
     def event(self, result: ToolResult[Any]) -> ToolInvoked:
         """The record of the call so far."""
-        environment, tool = self.environment, self.tool
+        environment, masking = self.environment, self.plan.masking
         call, params, arguments_digest = self.call, self.params, None
-        if tool is not None and tool.masking.hides:
-            call, params, arguments_digest = masked_record(call, params, tool.masking, environment)
+        if masking is not None:
+            call, params, arguments_digest = masked_record(call, params, masking, environment)
         return ToolInvoked(
             call,
             params,
-            masked_result(result, tool),
+            masked_result(result, self.tool),
             environment.session.session_id,
             environment.run_context,
             environment.clock.now(),

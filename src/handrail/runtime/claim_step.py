@@ -37,7 +37,7 @@ from typing import Any, TypeAlias
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, DumpError, InvalidReturnError, RunAbortedError, UnknownTypeError
 from handrail.errors.developer import mistakes_in
-from handrail.limits import seconds_left, time_limit
+from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
 from handrail.prompt.signature import is_async, takes_context
@@ -168,7 +168,7 @@ async def has_started(run: CallState, tool: Tool[Any, Any]) -> bool:
         StoreError: the ledger cannot be read.
     """
     environment = run.environment
-    if not tool.claims or not run.ref.is_named:
+    if not run.plan.claims or not run.ref.is_named:
         return False
     ledger = environment.effect_ledger
     key = await effect_key_of(run, tool)
@@ -323,7 +323,7 @@ def _request_of(run: CallState, tool: Tool[Any, Any], key: EffectKey) -> effects
         lease=said.lease,
         on_orphan=tool.on_orphan,
         beat_until=None if deadline is None else deadline.expires_at,
-        arguments=records.recorded_arguments(run.call, run.params, tool.masking, words=tool.key_codec is not None),
+        arguments=run.plan.dump(run.call, run.params, words=tool.key_codec is not None),
         conditions=run.claim_conditions,
         replays_other_arguments=config.replays_other_arguments and not tool.masking.hides,
     )
@@ -507,7 +507,7 @@ async def _ask_reconciler(
     reconcile: Any = tool.reconcile
     if reconcile is None:
         raise CallRefusedError(message)
-    seconds, _ = time_limit(tool.timeout, run.environment.deadline)
+    seconds = None if run.plan.time_limit is None else run.plan.time_limit()[0]
     params = records.started_params(row.arguments, run.call, run.params, tool)
     if params is None:
         why = "the parameters that it started with cannot be restored from their record"

@@ -114,8 +114,8 @@ class Environment:
         """
         unbound = session.unbound
         # Also beside the tools of closed sections, which may be opened later.
-        placed, shown = prompt.template.placed_tools(), rendering.seen_by().tools
-        taken = {tool.name for tool in (*(tool for tool, _ in placed), *shown)}
+        placed, offered = prompt.template.placed_tools(), rendering.seen_by().tools
+        taken = {tool.name for tool in (*(tool for tool, _ in placed), *offered)}
         return cls(
             prompt=prompt,
             rendering=rendering,

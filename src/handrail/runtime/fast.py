@@ -10,14 +10,13 @@ all calls take the long way; the tests of the pipeline run both.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from handrail.prompt import Tool
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step
-from handrail.runtime.ledger.replays import NO_CLAIM, Claim
-from handrail.runtime.outcome import Ended, settle_failure
+from handrail.runtime.ledger.replays import NO_CLAIM
+from handrail.runtime.outcome import CarryOut, Ended, settle_failure
 from handrail.runtime.steps import read_params
 
 MAY_BE_STRAIGHT: bool = os.environ.get("HANDRAIL_FAST") != "0"
@@ -34,21 +33,18 @@ def is_straight(run: CallState) -> bool:
     if not (plan.is_straight and MAY_BE_STRAIGHT) or turn.caller is not None or turn.waits:
         return False
     # A handler that does not run on this thread is waited for, and calls of its reply may come meanwhile.
-
     if run.mode.inline is plan.is_async:
         return False
     return not run.has_identity or run.environment.session.recorded_call(run.ref) is None
 
 
-async def run_straight(
-    run: CallState, tool: Tool[Any, Any], carry_out: Callable[[CallState, Tool[Any, Any], Claim], Awaitable[Ended]]
-) -> Ended:
+async def run_straight(run: CallState, tool: Tool[Any, Any], carry_out: CarryOut) -> Ended:
     """Run a call whose turn has come, up to its commit; see `is_straight`.
 
     Args:
         run: the call.
         tool: its tool.
-        carry_out: takes steps 8 to 11 (`handrail.runtime.invoke`).
+        carry_out: takes steps 8 to 11.
 
     Returns:
         The result, which is to be recorded; or the message of the same call, if that was recorded meanwhile.

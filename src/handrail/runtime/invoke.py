@@ -89,8 +89,8 @@ async def invoke(call: ToolCall, reply: str | None, environment: Environment, mo
         run.close()
         # Step 13; a message is that of the same call, which has a final record.
         message = ended if isinstance(ended, ToolMessage) else render_message(run, ended)
-        if environment.feedback is not None and run.turn.outer is None:  # what is nested is read by a program
-            message = await environment.feedback(message, call, run.ref, mode)
+        if run.plan.feedback is not None and run.turn.outer is None:  # what is nested is read by a program
+            message = await run.plan.feedback(message, call, run.ref, mode)
         if run.claim is not NO_CLAIM or run.nested_calls:
             await raise_interrupt(mode)  # while it can still be said that the message was not given
         return message
@@ -125,9 +125,9 @@ async def _decide(run: CallState) -> Ended:
                 step = APPROVAL
                 is_decided = await request_approval(run, tool, questions)
             step = DEADLINE
-            await run.check_ready(tool)
+            await run.check_ready()
             step = CLAIM
-            if tool.claims:
+            if run.plan.claims:
                 from handrail.runtime.claim_step import claim_effect  # noqa: PLC0415
 
                 claim = await claim_effect(run, tool, is_decided=is_decided)

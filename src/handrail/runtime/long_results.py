@@ -150,18 +150,18 @@ def _read(params: ReadResult, /, *, context: ToolContext) -> ToolResult[str]:
     text = _whole_text(context, cut)
     if params.start > len(text):
         raise ToolValidationError(f"$.start is {params.start}, but the result has {len(text):,} characters")
-    first, found = params.start - 1, ""
+    first, occurrence = params.start - 1, ""
     if params.find is not None:
         place = text.find(params.find, first)
         if place < 0:
             return ToolResult.ok(f"{_quoted(params.find)} does not occur from character {params.start:,} on.")
         more = text.count(params.find, place) - 1
         others = f", and {more:,} times from start={place + 1 + len(params.find)} on" if more else ""
-        found = f" {_quoted(params.find)} occurs at {place + 1}{others}."
+        occurrence = f" {_quoted(params.find)} occurs at {place + 1}{others}."
         first = max(first, place - _BEFORE_FOUND)
     last = min(first + min(params.limit or MAX_READ_CHARS, MAX_READ_CHARS), len(text))
     onward = f" Continue with start={last + 1}." if last < len(text) else ""
-    head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {cut.tool}.{onward}{found}"
+    head = f"Characters {first + 1:,} to {last:,} of {len(text):,} of the result of {cut.tool}.{onward}{occurrence}"
     return ToolResult.ok(f"{head}\n{text[first:last]}")
 
 

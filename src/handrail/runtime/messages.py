@@ -8,7 +8,6 @@ from typing import Any
 from handrail.errors import CallIdReusedError, StoreError
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import BinaryPart, TextPart
-from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
@@ -89,11 +88,11 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
 
 
 def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
-    tool, environment = run.tool, run.environment
-    shown = masked_result(result, tool)
-    text = shown.render()
-    most = MAX_RESULT_CHARS if tool is None else tool.max_result_chars
-    parts = shown.all_parts() if result.parts else ()
+    environment = run.environment
+    masked = masked_result(result, run.tool)
+    text = masked.render()
+    most = run.plan.most_characters
+    parts = masked.all_parts() if result.parts else ()
     redaction = current_redaction()
     if redaction.results:
         hide = redaction.text if run.secrets is None else run.secrets.with_those_of(redaction)

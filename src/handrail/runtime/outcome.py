@@ -16,14 +16,14 @@ from handrail.errors import DeadlineExceededError, ToolValidationError, Visibili
 from handrail.errors.developer import DeveloperMistake, PromptRenderError, SessionError, mistakes_in
 from handrail.errors.outcomes import AppliedMeanwhileError
 from handrail.errors.storage import SessionLostError, StoreError, StoreUnavailableError
-from handrail.prompt import ToolResult
+from handrail.prompt import Tool, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.runtime.execution import CancelledElsewhereError, cancellations, is_cancelled_elsewhere
 from handrail.runtime.failures import CallRefusedError, failure_of, is_final_refusal, is_for_model, safe_refusal
-from handrail.runtime.ledger.replays import NO_CLAIM, leave_unread
+from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.messages import answer_from_record
 from handrail.transaction import Transaction
 from handrail.transaction.transaction import return_to
@@ -35,6 +35,9 @@ _log = redacted_logger("handrail.runtime")
 
 Ended: TypeAlias = ToolResult[Any] | ToolMessage
 """The result of a call that is to be recorded; or a message, if the same call was recorded meanwhile."""
+
+CarryOut: TypeAlias = Callable[[CallState, Tool[Any, Any], Claim], Awaitable[Ended]]
+"""Takes steps 8 to 11 of a call, with its claim (`handrail.runtime.invoke`)."""
 
 
 async def settle_failure(

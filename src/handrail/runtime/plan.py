@@ -8,15 +8,21 @@ another way. What a tool does not need costs its calls nothing: a call that need
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from handrail.prompt import RenderedPrompt, Tool
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources.context import CallScope
 from handrail.runtime.environment import Environment
+from handrail.runtime.ledger.records import recorded_arguments
 
 if TYPE_CHECKING:
     from handrail.prompt import ToolPolicy
+    from handrail.runtime.environment import MessageHook
+    from handrail.serde import Masking
     from handrail.taint.state import TaintIndex
+    from handrail.transaction import Snapshotable
 
 
 class ToolPlan:
@@ -24,38 +30,70 @@ class ToolPlan:
 
     Attributes:
         rendered: the rendering that it is of.
-        tool: the tool; `None` for a name that no tool has.
+        tool: the tool; `None` for a name that no tool has, of which the defaults hold.
+        parse: parses the arguments of a call, within the limit of the run.
+        dump: the record of the arguments of a call, from the call and its parameters, without secrets.
         policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
+        claims: whether its calls claim an effect.
         is_async: whether its handler is a coroutine function.
-        open_scope: opens the resources of one call.
-        is_stored: whether the session of the run is in a store.
+        time_limit: the seconds that its handler has now, and whether the deadline sets them; `None` if nothing does.
+        masking: which arguments are secret; `None` if none is.
+        result_masking: the same of the value of a result.
         taints: where it is recorded that what the tool returns is the content of third parties; `None` if it is not.
             Loaded with the plan: a handler may fail because no file can be opened any more.
+        feedback: adds to the message of a call; `None` if nothing does.
+        most_characters: how long the text of a message may be; the parts of a longer one are cut with it.
+        participants: what its transaction has to look at for changes, which does not report them.
+        open_scope: opens the resources of one call.
+        is_stored: whether the session of the run is in a store.
         is_straight: whether a call needs nothing but its turn, its transaction and its record; see
             `handrail.runtime.fast`.
     """
 
-    __slots__ = ("is_async", "is_stored", "is_straight", "open_scope", "policies", "rendered", "taints", "tool")
+    parse: Callable[..., Any]
+    dump: Callable[..., bytes]
+    policies: tuple[ToolPolicy, ...] = ()
+    claims: bool = False
+    is_async: bool = False
+    time_limit: Callable[[], tuple[float | None, bool]] | None = None
+    masking: Masking | None = None
+    result_masking: Masking | None = None
+    taints: TaintIndex | None = None
+    most_characters: int = MAX_RESULT_CHARS
+    is_straight: bool = False
 
     def __init__(self, tool: Tool[Any, Any] | None, rendered: RenderedPrompt[Any], environment: Environment) -> None:
         """Work out what the calls of a tool need in a run."""
         self.rendered: RenderedPrompt[Any] = rendered
         self.tool: Tool[Any, Any] | None = tool
-        policies = () if tool is None else rendered.policies.get(tool.name, rendered.prompt_policies)
-        self.policies: tuple[ToolPolicy, ...] = policies
-        self.is_async: bool = tool is not None and tool.is_async
         resources, beside = environment.resources, tool is not None and tool.concurrent
         self.open_scope: Callable[[], CallScope] = resources.concurrent_call_scope if beside else resources.call_scope
+        self.participants: Callable[[], tuple[Snapshotable[Any], ...]] = resources.untracked_participants
+        self.feedback: MessageHook | None = environment.feedback
         self.is_stored: bool = environment.session.store is not None
-        is_untrusted = tool is not None and (tool.untrusted or tool.name in environment.prompt.template.untrusted_tools)
-        self.taints: TaintIndex | None = environment.taints if is_untrusted else None
-        self.is_straight: bool = tool is not None and not policies and self._is_straight(tool, environment)
+        if tool is not None:
+            self._take(tool, environment)
+            self.is_straight = self._is_straight(tool, environment)
+
+    def _take(self, tool: Tool[Any, Any], environment: Environment) -> None:
+        self.parse = partial(tool.parse, max_bytes=environment.max_argument_bytes)
+        self.dump = partial(recorded_arguments, masking=tool.masking)
+        self.policies = self.rendered.policies.get(tool.name, self.rendered.prompt_policies)
+        self.claims, self.is_async, self.most_characters = tool.claims, tool.is_async, tool.max_result_chars
+        if tool.timeout is not None or environment.deadline is not None:
+            from handrail.limits import time_limit  # noqa: PLC0415
+
+            self.time_limit = partial(time_limit, tool.timeout, environment.deadline)
+        self.masking = tool.masking if tool.masking.hides else None
+        self.result_masking = tool.result_masking if tool.result_masking.hides else None
+        if tool.untrusted or tool.name in environment.prompt.template.untrusted_tools:
+            self.taints = environment.taints
 
     def _is_straight(self, tool: Tool[Any, Any], environment: Environment) -> bool:
-        is_bound = tool.timeout is not None or tool.claims or tool.concurrent or tool.handler is None
-        is_watched = self.taints is not None or tool.sanitizes or tool.masking.hides or tool.result_masking.hides
-        shares = environment.deadline is not None or environment.feedback is not None or environment.within is not None
-        return not (is_bound or is_watched or shares or self.is_stored or environment.settles is not None)
+        is_bound = self.time_limit is not None or self.claims or tool.concurrent or tool.handler is None
+        is_watched = self.taints is not None or tool.sanitizes or self.masking or self.result_masking
+        shares = self.feedback is not None or environment.within is not None or environment.settles is not None
+        return not (is_bound or is_watched or shares or self.policies or self.is_stored)
 
 
 def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPlan:

@@ -119,13 +119,14 @@ async def parse_arguments(run: CallState, tool: Tool[Any, Any]) -> None:
         FinalRefusal: they have the mask in place of a secret, which is not stored; or a person has said no to the call.
         CallRefusedError: so they have, and the call was started before.
     """
-    if tool.masking.hides:
-        run.add_secrets(written_arguments(run.call), tool.masking)
+    masking = run.plan.masking
+    if masking is not None:
+        run.add_secrets(written_arguments(run.call), masking)
         if run.environment.settles is None:
             await _refuse_masks(run, tool)
     read_params(run, tool)
-    if run.secrets is not None:
-        run.add_secrets(tool.with_secrets(run.params), tool.masking)
+    if masking is not None:
+        run.add_secrets(tool.with_secrets(run.params), masking)
 
 
 def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
@@ -135,7 +136,7 @@ def read_params(run: CallState, tool: Tool[Any, Any]) -> None:
         ParseError: as `parse_arguments`.
     """
     try:
-        run.take_params(tool.parse(run.call.arguments, max_bytes=run.environment.max_argument_bytes))
+        run.take_params(run.plan.parse(run.call.arguments))
     except ParseError as error:
         raise ParseError(f"{not_run(tool.name, error)}{_example_of(tool)}", faults=error.faults) from error
 
@@ -175,7 +176,7 @@ def _in_doubt(what: str) -> CallRefusedError:
 
 async def _has_taken_effect(run: CallState, tool: Tool[Any, Any]) -> bool:
     """Whether the slot of the call is done. A declared key needs the secrets, and answers the call that has them."""
-    if not tool.claims or tool.idempotency is not None or not run.has_identity:
+    if not run.plan.claims or tool.idempotency is not None or not run.has_identity:
         return False
     from handrail.prompt.idempotency import slot_key  # noqa: PLC0415
 
@@ -268,10 +269,8 @@ async def _run_bounded(
     run: CallState, tool: Tool[Any, Any], claim: Claim, body: Callable[[], Any], *, applies: bool = False
 ) -> object:
     """Run the handler of a tool, or its `apply`, no longer than its timeout and until the deadline."""
-    from handrail.limits import time_limit  # noqa: PLC0415
-
-    seconds, by_deadline = time_limit(tool.timeout, run.environment.deadline)
-    is_async = inspect.iscoroutinefunction(claim.apply) if applies else tool.is_async
+    seconds, by_deadline = (None, False) if run.plan.time_limit is None else run.plan.time_limit()
+    is_async = inspect.iscoroutinefunction(claim.apply) if applies else run.plan.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
         returned: object = body()
@@ -341,8 +340,8 @@ async def apply_result(
         Exception: what `apply`, a policy, a reducer or a subscriber raised.
     """
     session = run.environment.session
-    if tool.result_masking.hides:
-        run.add_secrets(result.value, tool.result_masking)
+    if run.plan.result_masking is not None:
+        run.add_secrets(result.value, run.plan.result_masking)
     # A handler that only reads may still return a value that is dispatched to the session.
     if not transaction.writes:
         transaction.open_for_results(session)

@@ -73,9 +73,9 @@ class LeaseRenewer:
 
     def add(self, claim: Claimed) -> None:
         """Renew a claim until it is dropped, abandoned or lost, or its `beat_until` has passed; meanwhile it lives."""
-        left = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
+        seconds = math.inf if claim.beat_until is None else (claim.beat_until - self._clock.now()).total_seconds()
         # By the monotonic clock: that the other one is set forward ends no claim.
-        LIVE_CLAIMS[claim.name] = self._clock.monotonic() + left
+        LIVE_CLAIMS[claim.name] = self._clock.monotonic() + seconds
         NEW_CLAIMS.pop(claim.name, None)
         self.schedule(claim, _beat_seconds(claim), partial(self._beat, claim))
 

@@ -304,10 +304,10 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
             return kind
     if name in _LATE:
         import_module(_LATE[name])
-    found = _NAMED.get(name) or _type_at(name)
+    own = _NAMED.get(name) or _type_at(name)
     place = _place_in_project(name)
-    if found is not None or place is None:
-        return found
+    if own is not None or place is None:
+        return own
     module, _, path = place.partition(":")
     packages = [package for package in list(sys.modules) if package.startswith(PROJECT_PACKAGE) and "." not in package]
     known = [each for package in packages if (each := _type_at(f"{package}.{module}:{path}")) is not None]
@@ -318,10 +318,10 @@ def find_type(name: str, types: Iterable[type[Any]] = ()) -> type[Any] | None:
 def _type_at(name: str) -> type[Any] | None:
     """The dataclass that a name `module:Class` names, if the module is imported and no other name was given to it."""
     module, _, path = name.partition(":")
-    found: object = sys.modules.get(module)
+    value: object = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and is_dataclass(found) and stored_type(found).name == name else None
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) and is_dataclass(value) and stored_type(value).name == name else None
 
 
 def _place_in_project(name: str) -> str | None:
