@@ -82,11 +82,9 @@ FACES = {
         WrongResourceError
     """,
     "handrail.runtime": """
-        Budget BudgetTracker Deadline DeadlineExceededError Dispatcher EffectApplied EffectAwaited EffectLedger
-        EffectUncertain EffectUnsettled Heartbeat IdempotencyConfig LeaseLostError PromptEvaluationError
-        ReadOnlyViolation RollbackError RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked
-        ToolMessage ToolRaised ToolValidationError Transaction TransactionClosedError append_all reducer
-        replace_latest upsert_by
+        Budget BudgetTracker Deadline Dispatcher EffectApplied EffectAwaited EffectLedger EffectUnsettled Heartbeat
+        IdempotencyConfig RunContext Session Step TokenUsage ToolCall ToolEffect ToolInvoked ToolMessage ToolRaised
+        Transaction append_all reducer replace_latest upsert_by
     """,
     "handrail.serde": """
         Codec Extra MASK Masking canonical_json codec digest dump is_secret masked_json masking_of parse

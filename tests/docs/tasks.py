@@ -18,7 +18,8 @@ from typing import Annotated
 from pydantic import Field
 
 from handrail import ToolExecutor, tool
-from handrail.runtime import Session, ToolCall, ToolValidationError
+from handrail.errors import ToolValidationError
+from handrail.runtime import Session, ToolCall
 
 @tool(effect="external")
 def donate(euros: Annotated[int, Field(gt=0, le=50)]) -> str:

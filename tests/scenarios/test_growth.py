@@ -16,7 +16,7 @@ from tests.architecture.sources import ROOT
 from tests.kit import Note, call
 from tests.scenarios.growth import Growth, world
 
-CALL_MADE = {"Transaction", "Ticket", "Call", "EffectClaim", "Claimed", "Turn"}
+CALL_MADE = {"Transaction", "Ticket", "CallState", "EffectClaim", "Claimed", "Turn"}
 """What a call has made by the time that its handler runs; a claim that was granted is an `EffectClaim`."""
 
 

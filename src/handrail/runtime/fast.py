@@ -2,9 +2,17 @@
 
 Most calls are so: of a tool with no policy, effect outside, timeout, secret or untrusted content, in a session in
 memory, by a run without a deadline or feedback (`ToolPlan.is_straight`), and neither nested nor made while another call
-has the turn (`is_straight`). There is nothing to look up, to decide or to claim: of the thirteen steps of
-`handrail.runtime.invoke` they take the second, and those from the eighth on. `HANDRAIL_FAST=0` in the environment has
-all calls take the long way; the tests of the pipeline run both.
+has the turn (`is_straight`). Of the thirteen steps of `handrail.runtime.invoke` they take the second, and those from
+the eighth on:
+
+| step | is left out, because |
+|---|---|
+| 1 | the plan has the tool, and the call has no record |
+| 3 | the turn has come with the ticket |
+| 4, 5 | no policy decides |
+| 6, 7 | there is no deadline, no store that could be lost, and no effect outside to claim |
+
+`HANDRAIL_FAST=0` in the environment has all calls take the long way; the tests of the pipeline run both.
 """
 
 from __future__ import annotations
