@@ -48,6 +48,17 @@ def test_a_turn_that_is_named_twice_is_drawn_once() -> None:
     assert turn.queue == []
 
 
+def test_a_ticket_that_gives_up_lets_those_behind_it_go_on() -> None:
+    """A call that is cancelled while it waits leaves the queue."""
+    turn = Turn()
+    reader, writer, late = read(turn), write(turn), read(turn)
+    writer.release()
+    assert (reader.runs, late.runs) == (True, True)
+    reader.release()
+    late.release()
+    assert turn.queue == []
+
+
 def test_releasing_twice_is_once() -> None:
     """The second release changes nothing, not even the queues of those that came after."""
     turn = Turn()
