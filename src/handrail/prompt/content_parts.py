@@ -122,6 +122,8 @@ def describe_file(media_type: str, size: int) -> str:
 
 def dump_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
     """Parts as JSON. Bytes are in base64 with `-` and `_`, as in messages of PydanticAI: a session stores them once."""
+    if not parts:
+        return []
     from base64 import urlsafe_b64encode  # noqa: PLC0415
 
     return [

@@ -64,21 +64,10 @@ from handrail.runtime.failures import CallRefusedError, FinalRefusal, describe_e
 from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
-from handrail.session import Session
+from handrail.session import Session, open_calls
 from handrail.session.call_masking import masked_call
 from handrail.session.call_ref import CallRef, ToolCall
-from handrail.session.open_calls import (
-    CallAnswer,
-    CallQuestion,
-    PostponedCall,
-    call_answer,
-    find_answer,
-    last_postponed,
-    note_postponed,
-    own_items,
-    postponed_call,
-    recorded_as,
-)
+from handrail.session.open_calls import CallAnswer, CallQuestion, PostponedCall
 from handrail.transaction import current
 
 if TYPE_CHECKING:
@@ -263,8 +252,8 @@ def calls_that_wait(session: Session) -> Iterator[PostponedCall]:
     Raises:
         StoreError: the store cannot be read.
     """
-    items: list[PostponedCall] = own_items(session[PostponedCall].all(), session.session_id)
-    for ref, item in last_postponed(items).items():
+    items: list[PostponedCall] = open_calls.own_items(session[PostponedCall].all(), session.session_id)
+    for ref, item in open_calls.last_postponed(items).items():
         record = session.recorded_call(ref)
         if record is None or not record.final:
             yield item
@@ -362,21 +351,21 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
 
 def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> CallAnswer | None:
     session = run.environment.session
-    item = postponed_call(session, run.ref.stored)
+    item = open_calls.postponed_call(session, run.ref.stored)
     question = None if item is None else item.question
     if item is None or question is None or item.tool != tool.name:
         return None
     # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
     if request is not None and (question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks)):
         return None
-    record = session.recorded_call(recorded_as(run.ref))
+    record = session.recorded_call(open_calls.recorded_as(run.ref))
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
     answer = item.answer
     if answer is None and session.store is not None:  # it may have been given while this process held the session
-        row = find_answer(session.store, session.session_id, run.ref)
+        row = open_calls.find_answer(session.store, session.session_id, run.ref)
         if row is None or not row.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
             return None
-        answer = call_answer(row.given, last_attempt)
+        answer = open_calls.call_answer(row.given, last_attempt)
         # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
         if request is not None and run.turn.outer is None:
             session[PostponedCall].append(replace(item, answer=answer))
@@ -404,8 +393,8 @@ async def note_open_call(run: CallState, raised: BaseException) -> None:
     if question is None and (run.turn.outer is not None or not is_postponed):
         return
     try:
-        at = run.environment.clock.now()
-        await run.mode.write_to(session.store, partial(note_postponed, session, run.ref, run.call.name, at, question))
+        named = run.ref, run.call.name, run.environment.clock.now()
+        await run.mode.write_to(session.store, partial(open_calls.note_postponed, session, *named, question))
     except Exception:  # noqa: BLE001 - logged; the caller must be notified that the call stays open
         _log.exception("%s was postponed, and could not be listed among the open calls", run.call.name)
 

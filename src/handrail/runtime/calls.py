@@ -178,10 +178,6 @@ def _with_arguments(params: Any, arguments: Any) -> Any:  # noqa: ANN401 - decod
     return params if params is None or "from" not in params else {**params, "value": from_json(arguments)}
 
 
-def _dump_any_parts(parts: tuple[ContentPart, ...]) -> list[dict[str, str]]:
-    return dump_parts(parts) if parts else []
-
-
 def _run_context(data: Mapping[str, object]) -> RunContext:
     from handrail.limits import RunContext  # noqa: PLC0415
 
@@ -214,7 +210,7 @@ _COLUMNS = (
     _Column("value", "result.value", _tagged, _untagged),
     _Column("success", "result.success"),
     _Column("exclude_value", "result.exclude_value_from_context"),
-    _Column("parts", "result.parts", _dump_any_parts, load_parts),
+    _Column("parts", "result.parts", dump_parts, load_parts),
     _Column("session_id", "session_id"),
     _Column("run_context", "run_context", dump, _run_context),
     _Column("at", "at", read=datetime.fromisoformat),
