@@ -15,6 +15,10 @@ from tests.turns.model import Model, Place
 TURNS = 4
 subsets = st.sets(st.integers(0, TURNS - 1), max_size=3).map(sorted)
 picks = st.integers(0, 1_000)
+MOST = 24
+"""As many calls are alive before one more: what the model does for each takes the cube of that."""
+
+few = precondition(lambda machine: len(machine.model.alive) < MOST)
 
 
 class TurnsMachine(RuleBasedStateMachine):
@@ -26,6 +30,7 @@ class TurnsMachine(RuleBasedStateMachine):
         self.model = Model()
         self.tickets: dict[Place, Ticket] = {}
 
+    @few
     @rule(places=subsets, exclusive=st.booleans())
     def draw(self, places: list[int], *, exclusive: bool, inside: Place | None = None) -> None:
         """Rules 1 to 4."""
@@ -40,13 +45,14 @@ class TurnsMachine(RuleBasedStateMachine):
         else:
             self.tickets[place] = draw_ticket(turns, exclusive=exclusive, inside=ticket)
 
+    @few
     @rule(places=subsets, kinds=st.lists(st.booleans(), min_size=2, max_size=6))
     def draw_many(self, places: list[int], kinds: list[bool]) -> None:
         """Rule 2: neighbours that share, and those that do not, on the same turns."""
         for exclusive in kinds:
             self.draw(places, exclusive=exclusive)
 
-    @precondition(lambda self: self.running())
+    @precondition(lambda self: self.running() and len(self.model.alive) < MOST)
     @rule(pick=picks, places=subsets, exclusive=st.booleans())
     def draw_inside(self, pick: int, places: list[int], *, exclusive: bool) -> None:
         """Rules 3 and 4."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import tarfile
+import time
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -35,9 +36,17 @@ def podman_command() -> tuple[str, ...]:
 
 
 def containers(root: Path) -> list[str]:
-    """The names of the containers over a workspace; other workers have others in the store."""
+    """The names of the containers that stay over a workspace; other workers have others in the store.
+
+    One that Podman is removing is listed until it is gone, so it has ten seconds for that.
+    """
     command = (*podman_command(), "ps", "--all", "--filter", f"volume={root}", "--format", "{{.Names}}")
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    for _ in range(100):
+        names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        if not names:
+            break
+        time.sleep(0.1)
+    return names
 
 
 def _image() -> bytes:
