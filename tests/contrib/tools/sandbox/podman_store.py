@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import tarfile
-import time
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -38,14 +37,13 @@ def podman_command() -> tuple[str, ...]:
 def containers(root: Path) -> list[str]:
     """The names of the containers that stay over a workspace; other workers have others in the store.
 
-    One that Podman is removing is listed until it is gone, so it has ten seconds for that.
+    One that Podman is removing is listed until it is gone, so Podman is asked up to a hundred times.
     """
     command = (*podman_command(), "ps", "--all", "--filter", f"volume={root}", "--format", "{{.Names}}")
     for _ in range(100):
         names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         if not names:
             break
-        time.sleep(0.1)
     return names
 
 
