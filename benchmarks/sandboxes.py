@@ -42,6 +42,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder, ExitStack() as opened:
         # Where the tests keep the store of Podman, which has the image.
         os.environ["HANDRAIL_TEST_RUN"] = folder
+        opened.callback(os.environ.pop, "HANDRAIL_TEST_RUN")
         podman, bubblewrap = Podman(image=IMAGE, command=podman_command()), Bubblewrap()
         there = [_workspace(opened, Path(folder, name)) for name in ("podman", "bubblewrap")]
         # Of their own, because a running sandbox does not say what runs in it.

@@ -113,6 +113,9 @@ def rounds(number: int, dice: random.Random) -> Generator[Round]:
     with TemporaryDirectory(prefix="chaos-podman-", ignore_cleanup_errors=True) as store:
         # Where the tests keep the store of Podman, which has the image.
         os.environ["HANDRAIL_TEST_RUN"] = store
-        for at in range(number):
-            with TemporaryDirectory(prefix="chaos-sandboxes-") as folder:
-                yield play(names[at % len(names)], Path(folder), lambda: time.sleep(dice.random() * _LONGEST_DELAY))
+        try:
+            for at in range(number):
+                with TemporaryDirectory(prefix="chaos-sandboxes-") as folder:
+                    yield play(names[at % len(names)], Path(folder), lambda: time.sleep(dice.random() * _LONGEST_DELAY))
+        finally:
+            del os.environ["HANDRAIL_TEST_RUN"]
