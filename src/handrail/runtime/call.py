@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from handrail.crash_points import reached
 from handrail.errors import CallIdReusedError, CallPostponed, DeadlineExceededError, RecordingError, ToolValidationError
+from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.disclosure import OpenSections
 from handrail.redaction import CallSecrets, current_call_secrets, redacted, redacted_logger, use_call_secrets
@@ -241,11 +242,12 @@ class CallState:
 
     async def by_policy(self, policy: ToolPolicy, act: Callable[[], T]) -> T:
         """Call a method of a policy; off the event loop if that may block it."""
-        if not self.mode.inline:
-            from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
+        if self.mode.inline:
+            return allow_interrupts(act)
+        from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
 
-            if self.tool is None or not policy_may_block(policy, self.tool, self.environment.session):
-                return act()
+        if self.tool is None or not policy_may_block(policy, self.tool, self.environment.session):
+            return act()
         acted: T = await self.mode.run(act, is_async=False, seconds=None)
         return acted
 
@@ -405,7 +407,7 @@ class CallState:
         return ToolInvoked(
             call,
             params,
-            masked_result(result, self.tool),
+            result if self.plan.result_masking is None else masked_result(result, self.tool),
             environment.session.session_id,
             environment.run_context,
             environment.clock.now(),

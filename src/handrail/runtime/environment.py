@@ -98,7 +98,7 @@ class Environment:
     feedback: MessageHook | None = None
     within: Transaction | None = None
     settles: EffectRow | None = None
-    plans: dict[str, object] = field(init=False, repr=False, default_factory=dict[str, object])
+    plans: dict[str, Any] = field(init=False, repr=False, default_factory=dict[str, Any])
     """What `handrail.runtime.plan` has worked out for tools, by their names."""
     _taints: dict[str, TaintIndex] = field(repr=False, default_factory=dict[str, "TaintIndex"])
 

@@ -43,8 +43,6 @@ class ReplyEndedError(asyncio.CancelledError):
 MOST_KEPT = 32
 """The most loops that a process keeps. Each has a selector and two sockets."""
 
-_SIGNAL_SECONDS = 0.25
-
 
 def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine function on the loop of this thread, in a copy of this context; Ctrl-C interrupts it at once.
@@ -168,8 +166,8 @@ def _runner_of_thread() -> asyncio.Runner:
 
 
 def _look_for_signals(loop: asyncio.AbstractEventLoop) -> None:
-    """A signal that comes just as the loop begins to wait, or that another thread takes, does not end its wait."""
-    loop.call_later(_SIGNAL_SECONDS, _look_for_signals, loop)
+    """Wake four times a second: a signal that comes as the loop begins to wait, or to another thread, ends no wait."""
+    loop.call_later(0.25, _look_for_signals, loop)
 
 
 def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> T:

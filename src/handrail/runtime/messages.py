@@ -89,7 +89,7 @@ def render_message(run: CallState, result: ToolResult[Any]) -> ToolMessage:
 
 def _rendered(run: CallState, result: ToolResult[Any], *, replayed: bool) -> ToolMessage:
     environment = run.environment
-    masked = masked_result(result, run.tool)
+    masked = result if run.plan.result_masking is None else masked_result(result, run.tool)
     text = masked.render()
     most = run.plan.most_characters
     parts = masked.all_parts() if result.parts else ()

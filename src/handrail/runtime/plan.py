@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from handrail.prompt import RenderedPrompt, Tool
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
@@ -102,7 +102,7 @@ def find_plan(environment: Environment, name: str, reply: str | None) -> ToolPla
     Two threads that meet a new tool may make two equal plans.
     """
     rendered = environment.rendering.seen_by(reply)
-    plan = cast("ToolPlan | None", environment.plans.get(name))
+    plan: ToolPlan | None = environment.plans.get(name)
     if plan is None or plan.rendered is not rendered:
         plan = ToolPlan(environment.tool(name, reply), rendered, environment)
         if rendered.tool(name) is not None:  # others come and go while the prompt stays the same

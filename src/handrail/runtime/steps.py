@@ -28,7 +28,7 @@ from handrail.errors import (
     SessionLostError,
     VisibilityExpansionRequired,
 )
-from handrail.interrupts import allow_interrupts, raise_held_interrupt
+from handrail.interrupts import allow_interrupts
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.context import CALL_CONTEXT
 from handrail.redaction import MASK, redacted_logger
@@ -274,7 +274,7 @@ async def _run_bounded(
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
         returned: object = body()
-        if inspect.isawaitable(returned):
+        if type(returned) is not ToolResult and inspect.isawaitable(returned):
             returned = await await_result(run.mode, returned, seconds=None)
         return returned
     if by_deadline and not seconds:
@@ -300,21 +300,20 @@ def _invalid_result(tool: Tool[Any, Any], fault: str) -> CallRefusedError:
 
 
 def _call(run: CallState, tool: Tool[Any, Any], claim: Claim, context: ToolContext) -> Any:  # noqa: ANN401 - whatever a handler returns
-    raise_held_interrupt()  # one that came before this does not leave the effect unknown
-    claim.hand_over()
     try:
-        return allow_interrupts(partial(_call_handler, tool, run.params, context))
+        return allow_interrupts(partial(_call_handler, tool, claim, run.params, context))
     finally:
         claim.left()
 
 
-def _call_handler(tool: Tool[Any, Any], params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
+def _call_handler(tool: Tool[Any, Any], claim: Claim, params: object, context: ToolContext) -> Any:  # noqa: ANN401 - as above
     """Call the handler of a tool.
 
     Raises:
         HandlerMismatchError: it does not take these arguments.
         BaseException: what it raises.
     """
+    claim.hand_over()  # a Ctrl-C that was held back has been raised: it does not leave the effect unknown
     handler: Any = tool.handler  # which a tool has whose calls come to this
     try:
         return handler(params, context=context)
