@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
 
-from benchmarks.stalls import longest_pause
+from benchmarks.pauses import longest_pause
 from benchmarks.timing import Limit
 from handrail import store
 from handrail.adapters.tool_executor import Answered, ToolExecutor

@@ -1,29 +1,25 @@
 """How long the event loop stands still at the longest while agents work, and what share of a core they use.
 
-A task sleeps for 5 ms again and again; it is measured how much too late it wakes. Alone it shows what the machine adds.
-A thread that runs Python gives the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for it. It is
-as users have it: the longest of the whole run, from the first call on, with the garbage collector on.
+`benchmarks.pauses` says how it is measured. Alone the task shows what the machine adds. A thread that runs Python gives
+the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from itertools import count
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
 
+from benchmarks.pauses import Work, longest_pause, pause_of_program
 from benchmarks.proxy import Proxy, proxied
 from benchmarks.shadow import tree
 from benchmarks.stored_agents import StoredAgent, agents_in, call_together
-from benchmarks.timing import Limit, Stopwatch, Timing
+from benchmarks.timing import Limit, Timing
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import Filesystem, HostFilesystem
@@ -35,21 +31,18 @@ AGENTS, FILES, THINKING_AGENTS = 200, 50_000, 300
 
 IDLE = "a loop without agents stands still"
 ON_SQLITE = f"{AGENTS} agents, ten calls each, SQLite (full): the loop stands still"
+FROZEN = f"{ON_SQLITE}, after gc.freeze()"
 FAR = f"{AGENTS} agents, PostgreSQL 5 ms away: the loop stands still"
 LARGE_FILE = "a tool reads and hashes 1 GB: the loop stands still"
 TREE = f"a command runs in a tree of {FILES:,} files: the loop stands still"
 SHARE = f"{THINKING_AGENTS} agents whose model takes 0.5 to 1.5 s, SQLite (full)"
 LIMITS = (
     Limit(IDLE, None, "ms at the longest"),
-    *(Limit(case, 5.0, "ms at the longest") for case in (ON_SQLITE, FAR, LARGE_FILE, TREE)),
+    *(Limit(case, 5.0, "ms at the longest") for case in (ON_SQLITE, FROZEN, FAR, LARGE_FILE, TREE)),
     Limit(SHARE, None, "% of a core"),
 )
 
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
-"""What runs on the loop meanwhile."""
-
 _DELAY = 0.005  # seconds in each direction
-_WAKES_EVERY = 0.005
 _IDLE = 3.0  # seconds
 _OF_AGENT, _OF_TOOL = 10, 5
 """How many calls a run has: of each agent, and of a tool that works on files."""
@@ -68,18 +61,13 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
         runner = opened.enter_context(asyncio.Runner())
         yield {
             IDLE: lambda: longest_pause(runner, lambda: asyncio.sleep(_IDLE)),
-            ON_SQLITE: lambda: _near(runner, f"sqlite:///{folder}/near.db"),
+            ON_SQLITE: lambda: pause_of_program(f"sqlite:///{folder}/near.db", AGENTS, _OF_AGENT),
+            FROZEN: lambda: pause_of_program(f"sqlite:///{folder}/frozen.db", AGENTS, _OF_AGENT, "--freeze"),
             FAR: lambda: _far(runner, proxy),
             LARGE_FILE: lambda: _again_and_again(runner, _reading(folder / "large", opened)),
             TREE: lambda: _again_and_again(runner, _command(folder, opened)),
             SHARE: lambda: _share(runner, f"sqlite:///{folder}/thinking.db"),
         }
-
-
-def _near(runner: asyncio.Runner, url: str) -> Timing:
-    with ExitStack() as opened:
-        agents = agents_in(url, AGENTS, opened)
-        return longest_pause(runner, lambda: call_together(agents, _OF_AGENT))
 
 
 def _far(runner: asyncio.Runner, proxy: Proxy) -> Timing:
@@ -137,24 +125,6 @@ def _calling(section: Section[None], name: str, arguments: dict[str, object]) ->
         assert message.success, message.content
 
     return call
-
-
-def longest_pause(runner: asyncio.Runner, work: Work) -> Timing:
-    """The longest time for which a task that wakes again and again had to wait for its turn while the work is done."""
-    gc.collect()
-    return runner.run(_longest_pause(work))
-
-
-async def _longest_pause(work: Work) -> Timing:
-    working = asyncio.ensure_future(work())
-    longest = Timing(0.0, 0.0, 0.0)
-    while not working.done():
-        with Stopwatch() as stopwatch:
-            await asyncio.sleep(_WAKES_EVERY)
-        longest = max(longest, stopwatch.timing(), key=attrgetter("time"))
-    await working
-    late = longest.time - _WAKES_EVERY * 1e6
-    return replace(longest, time=late, collector=min(late, longest.collector))
 
 
 def _share(runner: asyncio.Runner, url: str) -> float:
