@@ -12,7 +12,7 @@ take long.
 | the program has a handler of SIGINT of its own | by that handler |
 
 A second Ctrl-C is raised at once, for code that never ends, such as a reducer. It is like a kill: what is written then
-is settled later.
+is settled when the session is opened again, which a session that was being written to asks for.
 """
 
 from __future__ import annotations

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -206,6 +209,43 @@ def test_ctrl_c_ends_all_of_them_at_once_and_none_runs_again(interrupt: Callable
     assert not any(message.success for message in answers)
     assert sorted(ran) == ["a", "b", "c"]
     assert not door.environment.session.turn.queue
+
+
+AGAIN_AND_AGAIN = """
+import os, signal, sqlite3, sys, threading
+from handrail import ToolExecutor, store, tool
+from handrail.runtime import Session, ToolCall
+signal.signal(signal.SIGINT, signal.default_int_handler)
+blocking = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False)
+together, ended = threading.Barrier(3), threading.Event()
+@tool(effect="read")
+def look(text: str) -> str:
+    together.wait()
+    return text
+def interrupt() -> None:
+    together.wait()
+    blocking.execute("BEGIN IMMEDIATE")
+    while not ended.wait(0.02):
+        os.kill(os.getpid(), signal.SIGINT)
+with store.open(f"sqlite:///{sys.argv[1]}") as desk, Session.open(desk, "s") as session:
+    door = ToolExecutor([look], session=session)
+    threading.Thread(target=interrupt).start()
+    try:
+        door.execute_all([ToolCall(text, "look", {"text": text}) for text in "ab"], reply="r")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ended.set()
+        blocking.execute("ROLLBACK")
+        print(len(session.turn.queue), flush=True)
+        os._exit(0)
+"""
+
+
+def test_ctrl_c_again_and_again_leaves_no_call_that_holds_its_turn(tmp_path: Path) -> None:
+    """While the records of the first one wait for the disk: nothing runs the calls any more, so they are closed."""
+    line = (sys.executable, "-c", AGAIN_AND_AGAIN, str(tmp_path / "desk.db"))
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, "pending" in done.stderr) == (0, "0\n", False)
 
 
 def test_a_mistake_and_an_open_question_spare_the_neighbours() -> None:

@@ -43,6 +43,15 @@ def test_an_effect_that_is_unknown_is_said_before_the_end_of_its_call(way: Any) 
 
 
 @both_ways
+def test_who_listens_for_nothing_else_is_notified_too(way: Any) -> None:
+    """An alarm for money needs no subscription to all calls."""
+    door, heard = executor(tool("send", breaks, effect="external")), list[object]()
+    door.environment.session.dispatcher.subscribe(EffectUnsettled, heard.append)
+    way(door, call("send"))
+    assert [type(event) for event in heard] == [EffectUnsettled]
+
+
+@both_ways
 def test_an_effect_that_is_known_not_to_have_happened_is_settled(way: Any) -> None:
     """By a refusal of the handler, and by the rollback of a tool that changes the session alone."""
     door = executor(tool("send", refuses, effect="external"), tool("jot", breaks))

@@ -110,8 +110,7 @@ async def check_policies(run: CallState, tool: Tool[Any, Any]) -> tuple[PolicyQu
 
 
 async def _ask_each(run: CallState, tool: Tool[Any, Any], context: ToolContext) -> tuple[PolicyQuestion, ...]:
-    with run.turn.judged():
-        asked = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
+    asked = [await ask_policy(policy, tool, run.params, context, run.by_policy) for policy in run.plan.policies]
     return tuple(question for question in asked if question is not None)
 
 
@@ -182,7 +181,7 @@ async def request_approval(run: CallState, tool: Tool[Any, Any], questions: tupl
             raise CallRefusedError(
                 f"{tool.name} needs approval ({asked}), and no approver is available here. Do without it."
             )
-        with run.turn.judged(), run.asking(request):
+        with run.asking(request):
             answer = await _answer(run, approver, request)
         # Of two answers the first stands: one that was recorded while the approver was asked.
         answer = await recorded_answer(run, tool, request) or answer

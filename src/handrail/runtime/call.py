@@ -197,7 +197,7 @@ class CallState:
         except Exception:  # noqa: BLE001 - logged, because the call is over
             _log.exception("a resource of the call of %s could not be closed", self.call.name)
         finally:
-            self.turn.ticket.release()
+            self.turn.leave()
             if self.turn.caller is not None:
                 notes = self.effect_notes()  # what is final is stored; the method would keep the call in memory
                 nested = NestedCall(lambda: notes, partial(leave_unread, self.claim, self.nested_calls))

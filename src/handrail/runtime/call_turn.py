@@ -13,8 +13,6 @@ an agent used as a tool does, or inside one that has called an agent in a stored
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +28,10 @@ if TYPE_CHECKING:
 
     from handrail.limits import Deadline
 
-_JUDGED: ContextVar[Ticket | None] = ContextVar("handrail_judged", default=None)
-"""The ticket of the call that policies or an approver are judging in this context. A call that they make is nested in
-it: one that needs the same turns is refused, because it would wait for the call that it judges.
+_WITHIN: ContextVar[Ticket | None] = ContextVar("handrail_within", default=None)
+"""The ticket of the call that is made in this context. A call that code of the program makes meanwhile, a policy, an
+approver, a parser of arguments, is nested in it: one that needs the same turns is refused, because it would wait for
+the call that it is made in.
 """
 
 
@@ -47,7 +46,7 @@ class CallTurn:
         is_first: whether no other call writes concurrently, once the turn is acquired.
     """
 
-    __slots__ = ("_refused", "caller", "is_first", "outer", "shared", "ticket")
+    __slots__ = ("_before", "_refused", "caller", "is_first", "outer", "shared", "ticket")
 
     def __init__(self, tool: Tool[Any, Any] | None, environment: Environment) -> None:
         """Decide what the call belongs to."""
@@ -66,7 +65,9 @@ class CallTurn:
 
         A call that is not permitted here has one too, without turns: `acquire` raises.
         """
-        inside = _JUDGED.get() or (None if self.caller is None else self.caller.ticket)
+        inside = self._before = _WITHIN.get()
+        if inside is None or inside.released:  # a task or thread that a call has left
+            inside = None if self.caller is None else self.caller.ticket
         try:
             turns = self._turns(tool, environment)
             self.ticket: Ticket = draw_ticket(turns, exclusive=not self.shared, inside=inside)
@@ -74,20 +75,18 @@ class CallTurn:
             self._refused = error
             self.is_first = False
             self.ticket = draw_ticket((), exclusive=False)
+        _WITHIN.set(self.ticket)
+
+    def leave(self) -> None:
+        """Release the ticket; calls that are made in this context from here on are not nested in it. Idempotent."""
+        self.ticket.release()
+        # Not by a token: the coroutine of a call may be closed in another context.
+        _WITHIN.set(self._before)
 
     @property
     def waits(self) -> bool:
         """Whether the call waits for its turn, has waited for it, or is refused it."""
         return self.ticket.began != self.ticket.number or self._refused is not None
-
-    @contextmanager
-    def judged(self) -> Generator[None]:
-        """A block in which policies and the approver judge the call; calls that they make are nested in it."""
-        token = _JUDGED.set(self.ticket)
-        try:
-            yield
-        finally:
-            _JUDGED.reset(token)
 
     async def acquire(self, mode: ExecutionMode, deadline: Deadline | None) -> None:
         """Wait for the turn.

@@ -18,8 +18,9 @@
 | `CallIdReusedError` | the same, and not recorded: only the other call has a record |
 | any other `Exception` | logged with its traceback; failed result with type and message |
 
-In each case the call is rolled back first, and one `ToolInvoked` is recorded after. A postponed call is recorded when
-it runs.
+`handrail.runtime.outcome` looks at an exception first: one of the session or the store that ends the run, one that
+opens sections, a cancellation of something else. In each case the call is rolled back first, and one `ToolInvoked` is
+recorded after. A postponed call is recorded when it runs.
 
 An exception that a program raises from a developer's mistake, or while it handles one, is the program's own: it fails
 the call. The model does not read the text of the mistake, nor that of an error of the store, which names paths, hosts

@@ -57,8 +57,9 @@ def run_on_handler_loop(body: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         return allow_interrupts(partial(_run, runner, body))
     except BaseException as error:
-        # A loop that was interrupted is in a state that is not known.
-        is_kept = is_kept and isinstance(error, Exception)
+        if not isinstance(error, Exception):  # the state of the loop is not known
+            is_kept = False
+            _end_tasks(runner.get_loop())
         raise
     finally:
         if not is_kept:
@@ -178,6 +179,16 @@ def _run(runner: asyncio.Runner, body: Callable[[], Coroutine[Any, Any, T]]) -> 
         while left := asyncio.all_tasks(loop):
             _cancel(loop, left)
         loop.set_exception_handler(None)
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Close what another Ctrl-C has kept from being cancelled: nothing will run it again, and it holds its turn."""
+    loop.set_exception_handler(lambda _loop, _context: None)  # which would report that the tasks are pending
+    for task in asyncio.all_tasks(loop):
+        coroutine = task.get_coro()
+        if coroutine is not None:
+            with suppress(Exception):  # whatever it ends with
+                coroutine.close()
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:

@@ -14,8 +14,8 @@ call runs in thirteen steps:
 | 6 | deadline; a stored session is open | `PromptEvaluationError(phase="tool")`; failed message |
 | 7 | store the reply; claim the effect key | hit: skip the handler; busy, conflict, unknown: failed message |
 | 8 | begin the transaction; resources join with their first write | a participant without snapshot: failed message |
-| 9 | run the handler, bounded by its timeout and the deadline | `handrail.runtime.failures`; 10 and 11 are skipped |
-| 10 | on success: the tool's `apply`, policies' `on_result`, reducers, subscribers | rolled back, failed message |
+| 9 | run the handler, unless the ledger has a result | `handrail.runtime.failures`; 10 and 11 are skipped |
+| 10 | on success: the tool's `apply`, policies' `on_result`, reducers, subscribers | rolled back but for the effect |
 | 11 | close resources of the call; commit, or roll back (default); settle the claim | rolled back, failed message |
 | 12 | append one `ToolInvoked`, unless the commit did; release the turn | open, or reused identity: not recorded |
 | 13 | render the message, with feedback that is due | a call that ends the run raises here |
@@ -29,6 +29,10 @@ enlisted in it (steps 7 and 8), and releases the ticket (step 3). Committing is 
 another call has applied the result of the effect meanwhile, the commit is refused (`AppliedMeanwhileError`), and steps
 7 to 11 are taken once more, with the result in the ledger. So they are if a handler ends in doubt, and the reconciler
 of its tool says that the effect has happened (`handrail.runtime.claim_step`).
+
+A second Ctrl-C in one call is raised at once (`handrail.interrupts`): it is like a kill. The session says that it has
+to be opened again if it was being written to then. An interrupt that comes when the record is written appends another
+one, `replayed` and not final, so that a repeat of the call is not answered from the first.
 
 A call whose effect an earlier attempt has started was decided before that, and is answered from the ledger: what steps
 4 and 5 say comes too late. If step 7 finds out that the effect has not happened, steps 4 to 7 are repeated.

@@ -34,7 +34,7 @@ class ToolPlan:
         parse: parses the arguments of a call, within the limit of the run.
         dump: the record of the arguments of a call, from the call and its parameters, without secrets.
         policies: its policies, in the order in which they decide; of one that no section brings, those of the prompt.
-        claims: whether its calls claim an effect.
+        claims: whether its calls claim an effect: those of external tools do, and those with an idempotency key.
         is_async: whether its handler is a coroutine function.
         time_limit: the seconds that its handler has now, and whether the deadline sets them; `None` if nothing does.
         masking: which arguments are secret; `None` if none is.

@@ -437,7 +437,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
         if not isinstance(error, GeneratorExit) and not is_cancellation(error):
             raise
         run.end_run(error)
-    if event is not None and session.listens(ToolInvoked):
+    if event is not None and (run.claim.unsettled or session.listens(ToolInvoked)):
         notify_listeners(run, event)
 
 
