@@ -185,10 +185,8 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Close what another Ctrl-C has kept from being cancelled: nothing will run it again, and it holds its turn."""
     loop.set_exception_handler(lambda _loop, _context: None)  # which would report that the tasks are pending
     for task in asyncio.all_tasks(loop):
-        coroutine = task.get_coro()
-        if coroutine is not None:
-            with suppress(Exception):  # whatever it ends with
-                coroutine.close()
+        with suppress(Exception):  # whatever it ends with
+            task.get_coro().close()
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, left: set[asyncio.Task[Any]]) -> None:

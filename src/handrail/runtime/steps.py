@@ -273,8 +273,8 @@ async def _run_bounded(
     is_async = inspect.iscoroutinefunction(claim.apply) if applies else run.plan.is_async
     # The fast path: nothing to bound and no event loop to spare, so the handler is a plain call on this thread.
     if seconds is None and run.mode.inline and not is_async:
-        returned: object = body()
-        if type(returned) is not ToolResult and inspect.isawaitable(returned):
+        returned: Any = body()
+        if returned.__class__ is not ToolResult and inspect.isawaitable(returned):
             returned = await await_result(run.mode, returned, seconds=None)
         return returned
     if by_deadline and not seconds:
