@@ -408,8 +408,8 @@ def _digest(run: CallState, tool: Tool[Any, Any]) -> str:
     Parsed arguments show a secret as asterisks, so the arguments that are parsed count as well.
     """
     call, params = run.call, tool.key_params(run.call.arguments, run.params)
-    given = written_arguments(ToolCall(call.id, call.name, call.arguments))
-    named = {"tool": call.name, "parsed": params, "given": given, "written": written_arguments(call)}
+    arguments = written_arguments(ToolCall(call.id, call.name, call.arguments))
+    named = {"tool": call.name, "parsed": params, "given": arguments, "written": written_arguments(call)}
     # With the key of the store, a short secret cannot be found out from the digest.
     key = run.environment.effect_ledger.store.hash_key() if tool.masking.hides else None
     try:

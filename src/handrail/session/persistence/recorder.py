@@ -263,8 +263,8 @@ class SessionRecorder:
             error = failure
         text = "may or may not be stored" if isinstance(error, CommitInDoubtError) else "could not be stored yet"
         # The call that met the failing store is logged with its traceback.
-        shown = None if isinstance(error, StoreError) else error
-        _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=shown)
+        cause = None if isinstance(error, StoreError) else error
+        _log.error("what session %s has logged %s: %s", self.session_lock.session_id, text, error, exc_info=cause)
         return error
 
     async def write_noted(self, apply: Apply | None) -> None:
