@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
-from handrail.resources.context import BoundCallScope
+from handrail.resources.context import BoundResources
 from handrail.session import Session
 from handrail.session.call_ref import CallRef
 from handrail.transaction import Transaction, view_for_call
@@ -358,7 +358,7 @@ def tool_context() -> ToolContext | None:
 
 
 def _bound(resources: CallScope, call: Transaction | None) -> CallScope:
-    return resources if call is None else BoundCallScope(resources, call, view_for_call=resource_for_call)
+    return resources if call is None else BoundResources(resources, call, view_for_call=resource_for_call)
 
 
 def resource_for_call(resource: object, call: Transaction) -> object:

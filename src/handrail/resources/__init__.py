@@ -17,9 +17,8 @@ from handrail.errors import (
     WrongResourceError,
 )
 from handrail.resources.binding import Binding, Resolver, Resource, Scope
-from handrail.resources.context import CallScope, ResourceContext
+from handrail.resources.context import CallScope, ResourceContext, ResourceRegistry
 from handrail.resources.copied import Copied
-from handrail.resources.registry import ResourceRegistry
 from handrail.transaction import Snapshotable
 
 __all__ = [

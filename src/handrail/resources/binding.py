@@ -85,6 +85,7 @@ class Resolver(Protocol):
         """Whether something is bound for a type; nothing is built."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GivenInstance:
     """The provider of a resource that exists already.
 
@@ -94,11 +95,7 @@ class GivenInstance:
         value: the resource.
     """
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        """Provide that value."""
-        self.value: object = value
+    value: object
 
     def __call__(self, _resolver: Resolver) -> object:
         """Provide it."""
@@ -196,7 +193,17 @@ class Binding(Generic[T]):
                 f"Provide one, or bind it for {type(value).__name__}.",
                 protocol=self.kind,
             )
-        check_has_turn(value, protocol=self.kind)
+        if is_snapshotable(value) and own_turn(value) is None:
+            try:
+                # A turn is kept as long as it lives, and a weak reference reports its end (`turn_of`).
+                weakref.ref(value)
+            except TypeError as error:
+                kind = type(value).__name__
+                msg = (
+                    f"{kind} is Snapshotable, so calls take turns on it, but no turn can be kept for it: it cannot be "
+                    f"weakly referenced. Add '__weakref__' to the __slots__ of {kind}."
+                )
+                raise WrongResourceError(msg, protocol=self.kind) from error
 
 
 def unbound_error(protocol: object, *, needed_by: Sequence[type[object]] = ()) -> ResourceError:
@@ -221,27 +228,6 @@ def _fits(value: object, kind: type[object]) -> bool:
         return True
 
 
-def check_has_turn(value: object, *, protocol: type[object]) -> None:
-    """Refuse a participant for which no turn can be kept.
-
-    Raises:
-        WrongResourceError: it carries no turn, and cannot be weakly referenced either.
-    """
-    if not is_snapshotable(value) or own_turn(value) is not None:
-        return
-    try:
-        # For others a turn is kept as long as they live, and a weak reference reports their end (`turn_of`).
-        weakref.ref(value)
-    except TypeError as error:
-        kind = type(value).__name__
-        msg = (
-            f"{kind} is Snapshotable, so calls take turns on it, but no turn can be kept for it: it cannot be weakly "
-            f"referenced. Add '__weakref__' to the __slots__ of {kind}."
-        )
-        raise WrongResourceError(msg, protocol=protocol) from error
-
-
 def is_snapshotable(value: object) -> TypeGuard[Snapshotable[object]]:
     """Whether its class says how to undo it; an object that answers to any name does not count."""
-    kind = type(value)
-    return hasattr(kind, "snapshot") and hasattr(kind, "restore")
+    return hasattr(type(value), "snapshot") and hasattr(type(value), "restore")

@@ -1,4 +1,4 @@
-"""The resources of one running prompt (`ResourceContext`), and the same as one tool call sees them (`CallScope`).
+"""What a prompt declares (`ResourceRegistry`), has while it runs (`ResourceContext`), and a call sees (`CallScope`).
 
 | scope | asked of the context | asked of a call |
 |---|---|---|
@@ -13,23 +13,27 @@ to what ends with a call.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, Self, cast
 
-from handrail.errors import ResourceError, ResourceUseError
+from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
+from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.process_state import ASSIGNING
 from handrail.redaction import redacted_logger
-from handrail.resources.binding import MISSING, Binding, GivenInstance, Resolver, Scope, unbound_error
-from handrail.resources.lifetime import (
-    Lifetime,
-    check_not_concurrent,
-    raise_close_failures,
-    snapshotables_among,
-    untracked_among,
+from handrail.resources.binding import (
+    MISSING,
+    Binding,
+    GivenInstance,
+    Resolver,
+    Scope,
+    is_snapshotable,
+    unbound_error,
 )
-from handrail.transaction import Snapshotable, Transaction, view_for_call
-from handrail.turns import Turn, turn_of
+from handrail.resources.lifetime import Lifetime, raise_close_failures
+from handrail.transaction import Snapshotable, Transaction
+from handrail.turns import Turn, own_turn, turn_of
 
 _log = redacted_logger("handrail.resources")
 
@@ -46,51 +50,52 @@ class ResourceContext(Resolver):
     while it is entered, is allowed: the last one to leave closes. Without entering it everything works and nothing is
     closed, which a warning in the log says when the context is gone. Threads may share it; a provider runs once however
     many ask, and must not wait for another thread that asks.
+
+    Attributes:
+        bindings: how each type is bound.
+        lifetime: what has been built for all calls.
+        turn: the turn of those who may build a singleton; see `turns`.
     """
 
     __slots__ = (
         "__weakref__",
-        "_bindings",
         "_entered",
         "_given",
         "_is_closing",
         "_is_watched",
-        "_lifetime",
+        "_participants",
         "_shared_scope",
-        "_silent",
-        "_snapshotables",
-        "_turn",
-        "_turns",
+        "bindings",
+        "lifetime",
+        "turn",
     )
 
     def __init__(self, bindings: Iterable[Binding[Any]]) -> None:
         """Open resources, usually those of a registry; nothing is built yet."""
-        self._bindings: dict[object, Binding[Any]] = {binding.protocol: binding for binding in bindings}
+        self.bindings: dict[object, Binding[Any]] = {binding.protocol: binding for binding in bindings}
+        self.lifetime: Lifetime = Lifetime()
+        self.turn: Turn = Turn()
         self._given: dict[object, object] = {
             protocol: binding.provider.value
-            for protocol, binding in self._bindings.items()
+            for protocol, binding in self.bindings.items()
             if isinstance(binding.provider, GivenInstance)
         }
-        self._lifetime = Lifetime()
-        self._lifetime.values.update(self._given)
+        self.lifetime.values.update(self._given)
         self._entered = 0
         self._is_closing = False
         self._is_watched = False
-        self._turn = Turn()
-        self._snapshotables: tuple[Snapshotable[object], ...] | None = None
-        self._silent: tuple[Snapshotable[object], ...] | None = None
-        self._turns: tuple[Turn, ...] | None = None
+        self._participants: _Participants | None = None
         # Where nothing lives for one call alone, all calls see the same, and nothing is ever closed with one of them.
-        singletons_only = all(binding.scope is Scope.SINGLETON for binding in self._bindings.values())
+        singletons_only = all(binding.scope is Scope.SINGLETON for binding in self.bindings.values())
         self._shared_scope = CallScope(self) if singletons_only else None
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
         # Without the lock: a value is entered only when it is complete.
-        value = self._lifetime.values.get(protocol, MISSING)
+        value = self.lifetime.values.get(protocol, MISSING)
         return self._obtain(protocol, default) if value is MISSING else value
 
     def __contains__(self, protocol: object) -> bool:
-        return protocol in self._bindings
+        return protocol in self.bindings
 
     def __enter__(self) -> Self:
         """Begin to use the resources; the first to enter builds the eager ones, in the order of their declaration.
@@ -98,14 +103,16 @@ class ResourceContext(Resolver):
         Raises:
             ResourceError: one of them could not be built. What was built has been closed, nothing is entered.
         """
-        with self._lifetime.lock:
+        with self.lifetime.lock:
             self._entered += 1
             # Under the lock, so that a second thread enters only when the eager ones are built, or none of them is.
             if self._entered == 1:
                 try:
-                    self._build_eager()
+                    for binding in self.bindings.values():
+                        if binding.eager:
+                            self.get(binding.protocol)
                 except BaseException as error:
-                    self._leave(error)
+                    self.__exit__(type(error), error, None)
                     raise
         return self
 
@@ -118,7 +125,21 @@ class ResourceContext(Resolver):
             ResourceError: some could not be closed; all were tried. When an exception is on its way, that one
                 propagates, with a note of what could not be closed.
         """
-        self._leave(error)
+        lifetime = self.lifetime
+        with lifetime.lock:
+            self._entered -= 1
+            if self._entered:
+                return
+            # Other threads wait for the lock. This one holds it: a `close` may ask for resources, and one that is built
+            # now would never be closed.
+            self._is_closing = True
+            failures = lifetime.close()
+            self._is_closing = False
+            # The context may be entered again, and what was given is not provided anew.
+            lifetime.values.update(self._given)
+            self._participants = None
+        # After everything else: an error must not leave the context half closed.
+        raise_close_failures(failures, during=error)
 
     def call_scope(self) -> CallScope:
         """The resources as one tool call sees them; to be closed when the call ends."""
@@ -128,58 +149,40 @@ class ResourceContext(Resolver):
         """The same for a call that runs beside others: it does not get what can be rolled back."""
         return ConcurrentCallScope(self)
 
-    @property
-    def turn(self) -> Turn:
-        """The turn of those who may build a singleton; see `turns`."""
-        return self._turn
-
-    def snapshotables(self) -> tuple[Snapshotable[object], ...]:
-        """The singletons that exist and can be undone, each once: first the given ones, then the others as built."""
-        found = self._snapshotables
-        if found is None:
-            with self._lifetime.lock:
-                # Computed under the lock, which is held while a singleton is added: a result that lacks it cannot be
-                # stored after the reset in `_obtain`.
-                found = self._snapshotables = snapshotables_among(self._lifetime.values.values())
-        return found
-
     def untracked_participants(self) -> tuple[Snapshotable[object], ...]:
-        """Those of `snapshotables` that carry no turn: they do not report when they are written to."""
-        found = self._silent
-        if found is None:
-            with self._lifetime.lock:
-                found = self._silent = untracked_among(self.snapshotables())
-        return found
+        """The singletons that exist, can be undone and carry no turn: they do not report when they are written to.
+
+        Each once: first the given ones, then the others as built.
+        """
+        return (self._participants or self._look_for_participants()).untracked
 
     def turns(self) -> tuple[Turn, ...]:
-        """What a call draws to use these resources: the turns of `snapshotables`, each once.
+        """What a call draws to use these resources: the turns of the singletons that can be undone.
 
         The first is the context's own, if any singleton comes from a provider: so no two calls that write can both
         build and use what none of them knew of when it drew its turns.
         """
-        found = self._turns
-        if found is None:
-            with self._lifetime.lock:
-                own = [self._turn] if self._has_singleton_to_build() else []
-                found = tuple(dict.fromkeys([*own, *(turn_of(value) for value in self.snapshotables())]))
-                self._turns = found
-        return found
+        return (self._participants or self._look_for_participants()).turns
 
-    def binding_of(self, protocol: object) -> Binding[Any] | None:
-        """How a type is bound, if it is."""
-        return self._bindings.get(protocol)
-
-    @property
-    def lifetime(self) -> Lifetime:
-        """What has been built for all calls; for `CallScope`."""
-        return self._lifetime
+    def _look_for_participants(self) -> _Participants:
+        singletons = sum(binding.scope is Scope.SINGLETON for binding in self.bindings.values())
+        own = (self.turn,) if singletons > len(self._given) else ()
+        # Under the lock, which is held while a singleton is added: what lacks it cannot be stored after the reset in
+        # `_record_build`.
+        with self.lifetime.lock:
+            # By identity: two equal resources are two participants, and one need not be hashable.
+            each = {id(value): value for value in self.lifetime.values.values() if is_snapshotable(value)}
+            untracked = tuple(value for value in each.values() if own_turn(value) is None)
+            turns = tuple(dict.fromkeys((*own, *map(turn_of, each.values()))))
+            self._participants = participants = _Participants(untracked, turns)
+        return participants
 
     def _obtain(self, protocol: Callable[..., object], default: object) -> object:
-        binding = self._bindings.get(protocol)
+        binding = self.bindings.get(protocol)
         # Before the lock: a default needs nothing that is being built.
         if binding is None and default is not MISSING:
             return default
-        lifetime = self._lifetime
+        lifetime = self.lifetime
         with lifetime.lock:
             if binding is None:
                 raise unbound_error(protocol, needed_by=lifetime.needed_by)
@@ -195,13 +198,13 @@ class ResourceContext(Resolver):
                 self._record_build(binding)
 
     def _record_build(self, binding: Binding[Any]) -> None:
-        lifetime = self._lifetime
+        lifetime = self.lifetime
         if not self._entered and not self._is_watched and lifetime.unclosed:
             self._is_watched = True
             # Holds none of the resources: one of them may hold this context, which would never go then.
             weakref.finalize(self, _warn_of_unclosed, lifetime.unclosed)
         if binding.scope is Scope.SINGLETON:
-            self._snapshotables = self._silent = self._turns = None
+            self._participants = None
 
     def _refuse_to_build(self, binding: Binding[Any]) -> None:
         name = binding.name
@@ -209,7 +212,7 @@ class ResourceContext(Resolver):
             raise ResourceError(f"the resources are being closed, so {name} can no longer be made. Ask for it earlier.")
         if binding.scope is not Scope.TOOL_CALL:
             return
-        needed_by = self._lifetime.building
+        needed_by = self.lifetime.building
         if needed_by:
             chain = " -> ".join([*(f"{other.name} ({other.scope.name})" for other in needed_by), f"{name} (TOOL_CALL)"])
             raise ResourceUseError(
@@ -221,30 +224,12 @@ class ResourceContext(Resolver):
             f"(context.resources), or in `with resources.call_scope() as call: call.get({name})`."
         )
 
-    def _has_singleton_to_build(self) -> bool:
-        return sum(binding.scope is Scope.SINGLETON for binding in self._bindings.values()) > len(self._given)
 
-    def _build_eager(self) -> None:
-        for binding in self._bindings.values():
-            if binding.eager:
-                self.get(binding.protocol)
+class _Participants(NamedTuple):
+    """What calls roll back and take turns on; see the methods of `ResourceContext`."""
 
-    def _leave(self, error: BaseException | None) -> None:
-        lifetime = self._lifetime
-        with lifetime.lock:
-            self._entered -= 1
-            if self._entered:
-                return
-            # Other threads wait for the lock. This one holds it: a `close` may ask for resources, and one that is built
-            # now would never be closed.
-            self._is_closing = True
-            failures = lifetime.close()
-            self._is_closing = False
-            # The context may be entered again, and what was given is not provided anew.
-            lifetime.values.update(self._given)
-            self._snapshotables = self._silent = self._turns = None
-        # After everything else: an error must not leave the context half closed.
-        raise_close_failures(failures, during=error)
+    untracked: tuple[Snapshotable[object], ...]
+    turns: tuple[Turn, ...]
 
 
 def _warn_of_unclosed(names: Sequence[str]) -> None:
@@ -273,7 +258,7 @@ class CallScope(Resolver):
         self._is_closed = False
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
-        binding = self._context.binding_of(protocol)
+        binding = self._context.bindings.get(protocol)
         if binding is not None and binding.scope is not Scope.SINGLETON:
             return self._obtain(binding)
         lifetime = self._lifetime
@@ -301,9 +286,7 @@ class CallScope(Resolver):
         Raises:
             ResourceError: some could not be closed; all were tried.
         """
-        self._is_closed = True  # first: a provider that builds meanwhile looks at it afterwards
-        if self._lifetime is not None:
-            self._end(None)
+        self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
         self._is_closed = True  # first: a provider that builds meanwhile looks at it afterwards
@@ -311,7 +294,10 @@ class CallScope(Resolver):
             raise_close_failures(self._lifetime.close(), during=error)
 
     def _obtain(self, binding: Binding[Any]) -> object:
-        lifetime = self._lifetime or self._begin()
+        if self._lifetime is None:
+            with ASSIGNING:
+                self._lifetime = self._lifetime or Lifetime()
+        lifetime = self._lifetime
         with lifetime.lock:
             self._refuse_if_closed(binding)
             value = lifetime.find(binding)
@@ -323,11 +309,6 @@ class CallScope(Resolver):
                 raise_close_failures(lifetime.close(), during=None)
                 self._refuse_if_closed(binding)
         return value
-
-    def _begin(self) -> Lifetime:
-        with ASSIGNING:
-            self._lifetime = lifetime = self._lifetime or Lifetime()
-        return lifetime
 
     def _refuse_if_closed(self, binding: Binding[Any]) -> None:
         if self._is_closed:
@@ -345,23 +326,33 @@ class ConcurrentCallScope(CallScope):
     def _find(self, protocol: Callable[..., object], default: object) -> object:
         value = super()._find(protocol, default)
         # After it was found or built, because only the value shows whether it can be rolled back.
-        check_not_concurrent(value)
+        if is_snapshotable(value):
+            msg = (
+                "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
+                f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, "
+                "or declare the tool without concurrent=True."
+            )
+            raise TurnConflictError(msg)
         return value
 
 
-class _Views(Resolver):
+class BoundResources(CallScope):
     """Resources as the handler of a call gets them: views that are bound to the call, if there are any.
 
-    A view is made when its resource is first asked for, and is the same each time. This class has no slots of its own:
-    one of the two below is derived from `CallScope`, which has some.
+    A view is made when its resource is first asked for, and is the same each time. Closing this closes what it was
+    made of, if that is the scope of a call.
     """
 
-    __slots__ = ()
+    __slots__ = ("_call", "_resources", "_view_for_call", "_views")
 
-    _resources: Resolver
-    _call: Transaction
-    _view_for_call: Callable[[object, Transaction], object]
-    _views: dict[int, tuple[object, object]]
+    def __init__(
+        self, resources: Resolver, call: Transaction, *, view_for_call: Callable[[object, Transaction], object]
+    ) -> None:
+        """Bind resources to a call; `view_for_call` makes a view, or returns what has none."""
+        self._resources = resources
+        self._call = call
+        self._view_for_call = view_for_call
+        self._views: dict[int, tuple[object, object]] = {}
 
     def _find(self, protocol: Callable[..., object], default: object) -> object:
         value = self._resources.get(protocol, default)
@@ -377,43 +368,104 @@ class _Views(Resolver):
     def __contains__(self, protocol: object) -> bool:
         return protocol in self._resources
 
-
-class BoundResources(_Views):
-    """Resources that are bound to a call, and that the call does not close."""
-
-    __slots__ = ("_call", "_resources", "_view_for_call", "_views")
-
-    def __init__(
-        self, resources: Resolver, call: Transaction, *, view_for_call: Callable[[object, Transaction], object]
-    ) -> None:
-        """Bind resources to a call; `view_for_call` makes a view, or returns what has none."""
-        self._resources = resources
-        self._call = call
-        self._view_for_call = view_for_call
-        self._views = {}
-
-
-class BoundCallScope(_Views, CallScope):
-    """The resources of a scope, bound to a call, which closes them."""
-
-    __slots__ = ("_call", "_resources", "_scope", "_view_for_call", "_views")
-
-    def __init__(
-        self,
-        scope: CallScope,
-        call: Transaction,
-        *,
-        view_for_call: Callable[[object, Transaction], object] = view_for_call,
-    ) -> None:
-        """Bind the resources of a scope to a call; `view_for_call` makes a view, or returns what has none."""
-        self._scope = self._resources = scope
-        self._call = call
-        self._view_for_call = view_for_call
-        self._views = {}
-
-    def close(self) -> None:
-        """Close what was built for the call; see `CallScope.close`."""
-        self._scope.close()
-
     def _end(self, error: BaseException | None) -> None:
-        self._scope.__exit__(None if error is None else type(error), error, None)
+        if isinstance(self._resources, CallScope):
+            self._resources.__exit__(None if error is None else type(error), error, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRegistry(Resolver):
+    """Bindings, one for each type. It never changes; `in` asks for a type, and iterating gives the bindings in order.
+
+    `get` returns a resource that was given; what a provider makes is asked of a context (`open`).
+
+    Attributes:
+        bindings: the bindings, in the order of their declaration.
+
+    Raises:
+        DuplicateBindingError: two of the bindings are of one type.
+    """
+
+    bindings: tuple[Binding[Any], ...] = ()
+    _by_type: Mapping[object, Binding[Any]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_type: dict[object, Binding[Any]] = {}
+        for binding in self.bindings:
+            if binding.protocol in by_type:
+                raise DuplicateBindingError(binding.kind)
+            by_type[binding.protocol] = binding
+        object.__setattr__(self, "_by_type", MappingProxyType(by_type))
+
+    @staticmethod
+    def of(*bindings: Binding[Any]) -> ResourceRegistry:
+        """A registry of these bindings.
+
+        Raises:
+            DuplicateBindingError: two of them are of one type.
+        """
+        return ResourceRegistry(bindings)
+
+    @staticmethod
+    def build(mapping: Mapping[type[Any], object]) -> ResourceRegistry:
+        """A registry of resources by type; a value is the resource itself, or a `Binding` of that type.
+
+        Raises:
+            InvalidArgumentError: `mapping` is not a mapping, or a resource is `None`.
+            ResourceError: a binding stands under a type that is not its own.
+            WrongResourceError: a resource is not an instance of its type.
+        """
+        expected = "a mapping from types to resources: {Client: client}"
+        check_argument("ResourceRegistry.build", "resources", mapping, Mapping, expected)
+        return ResourceRegistry(tuple(_binding(kind, value) for kind, value in mapping.items()))
+
+    def merge(self, other: ResourceRegistry) -> ResourceRegistry:
+        """A registry of the bindings of both; of one type, the other's wins."""
+        # A binding that replaces another takes its place in the order, in which eager ones are built.
+        return ResourceRegistry(tuple({**self._by_type, **other._by_type}.values()))
+
+    def open(self) -> ResourceContext:
+        """A new context in which the resources can be asked for; nothing is built yet."""
+        return ResourceContext(self)
+
+    def _find(self, protocol: Callable[..., object], default: object) -> object:
+        binding = self._by_type.get(protocol)
+        if binding is None:
+            if default is not MISSING:
+                return default
+            raise unbound_error(protocol)
+        if isinstance(binding.provider, GivenInstance):
+            return binding.provider.value
+        name = binding.name
+        raise ResourceError(f"{name} is made by a provider: `with registry.open() as resources: resources.get({name})`")
+
+    def __contains__(self, protocol: object) -> bool:
+        return protocol in self._by_type
+
+    def __iter__(self) -> Iterator[Binding[Any]]:
+        return iter(self.bindings)
+
+    def __len__(self) -> int:
+        return len(self.bindings)
+
+
+def _binding(kind: type[Any], value: object) -> Binding[Any]:
+    if value is None and isinstance(cast("object", kind), type):
+        name = kind.__name__
+        raise InvalidArgumentError(
+            function="ResourceRegistry.build",
+            argument=f"resources[{name}]",
+            given=value,
+            expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
+            f"{name}: Binding.instance({name}, None)",
+        )
+    if not isinstance(value, Binding):
+        return Binding(kind, GivenInstance(value))
+    binding: Binding[Any] = value
+    if binding.protocol is not kind:
+        asked = getattr(kind, "__name__", repr(kind))
+        raise ResourceError(
+            f"a binding of {binding.name} was given for {asked}. Give it under its own type, or bind the other one "
+            f"too: Binding({asked}, lambda r: r.get({binding.name}))."
+        )
+    return binding

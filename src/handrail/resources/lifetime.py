@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from handrail.errors import (
@@ -20,11 +20,10 @@ from handrail.errors import (
     ProviderError,
     ResourceError,
     RunAbortedError,
-    TurnConflictError,
 )
 from handrail.errors.developer import mistakes_in
 from handrail.resources.binding import MISSING, Binding, Resolver, Scope, is_snapshotable
-from handrail.transaction import Snapshotable, Transaction, current
+from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket, own_turn
 
 T = TypeVar("T")
@@ -176,21 +175,6 @@ def _close(value: Any) -> None:  # noqa: ANN401 - anything whose class has a `cl
         raise HandrailError(msg)
 
 
-def snapshotables_among(values: Iterable[object]) -> tuple[Snapshotable[object], ...]:
-    """Those that can be undone, each once, in their order."""
-    found: dict[int, Snapshotable[object]] = {}
-    for value in values:
-        if is_snapshotable(value):
-            # By identity: two equal resources are two participants, and one need not be hashable.
-            found.setdefault(id(value), value)
-    return tuple(found.values())
-
-
-def untracked_among(participants: Iterable[Snapshotable[object]]) -> tuple[Snapshotable[object], ...]:
-    """Those that do not report before they are written to, so that a call takes them in when it begins."""
-    return tuple(participant for participant in participants if own_turn(participant) is None)
-
-
 def join_call(value: object) -> None:
     """Let what was just built join the call it was built in, so that its state now is what a rollback restores.
 
@@ -237,18 +221,3 @@ def outside_call(name: str, provide: Callable[[], T]) -> T:
         for participant in building.participants:
             join_call(participant)
     return value
-
-
-def check_not_concurrent(value: object) -> None:
-    """Keep what can be undone from a call that runs beside others without having taken turns on it.
-
-    Raises:
-        TurnConflictError: it can be undone, so calls take turns on it.
-    """
-    if is_snapshotable(value):
-        msg = (
-            "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
-            f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, or "
-            "declare the tool without concurrent=True."
-        )
-        raise TurnConflictError(msg)

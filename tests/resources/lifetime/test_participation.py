@@ -51,11 +51,10 @@ def test_participants_are_the_singletons_that_can_be_undone() -> None:
         Binding.instance(Counter, counter),
         Binding(Client, lambda _: Client(), scope=Scope.PROTOTYPE),
     ).open()
-    assert ids(resources.snapshotables()) == ids((fs, counter))
     assert ids(resources.untracked_participants()) == ids((counter,))
+    assert resources.turns() == (resources.turn, fs.turn, turn_of(counter))
     other = resources.get(OtherCounter)
     resources.get(InMemoryFilesystem)
-    assert ids(resources.snapshotables()) == ids((fs, counter, other))
     assert ids(resources.untracked_participants()) == ids((counter, other))
     assert resources.turns() == (resources.turn, fs.turn, turn_of(counter), turn_of(other))
 
@@ -231,4 +230,4 @@ def test_participant_that_cannot_take_turns_is_refused_when_it_is_built(wording:
     with pytest.raises(ProviderError) as raised:
         resources.get(Fixed)
     assert str(raised.value) == wording
-    assert not resources.snapshotables()
+    assert not resources.untracked_participants()
