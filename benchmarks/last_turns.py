@@ -25,8 +25,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
 from handrail.session import CallRef
-from handrail.session.persistence.entry_index import EntryIndex, dump_indexes
-from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry
+from handrail.session.persistence.protocol import Checkpoint, EntryIndex, SessionAppend, SessionEntry, dump_indexes
 from handrail.store import MemoryStore, Store
 from handrail.transaction import UnitOfWork
 from tests.store.postgres_server import server_of_its_own
@@ -138,7 +137,7 @@ def _opening(kept: Store) -> Callable[[], object]:
     def opened() -> object:
         with Session.open(kept, _SESSION) as session:
             assert len(session.conversation.last(TURNS)) == 2 * TURNS
-            return session.recorded_call(CallRef(f"another-{next(numbers)}", "call"))
+            return session.calls.find(CallRef(f"another-{next(numbers)}", "call"))
 
     return opened
 

@@ -40,7 +40,7 @@ from handrail.adapters.tool_executor import ToolExecutor
 from handrail.prompt import External, Tool
 from handrail.prompt.idempotency import slot_key
 from handrail.runtime import Deadline, Session, ToolCall, ToolMessage
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 Way = Literal["Ctrl-C", "cancel", "exception"]
 Entry = Literal["blocking", "asyncio", "side by side"]

@@ -24,7 +24,7 @@ from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import slot_effect_key
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotKnown
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner
 from tests.adapters.notes import Note

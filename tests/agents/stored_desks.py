@@ -24,7 +24,7 @@ from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
 from handrail.prompt import CompletionContext
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.testing import crash_at
 from tests.agents.folders import write
 

@@ -74,9 +74,14 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
     *("handrail.runtime.ledger.ledger", "handrail.serde.unions"),
-    *("handrail.session.bound_session", "handrail.session.open_calls"),
+    *(
+        "handrail.session.conversation",
+        "handrail.session.export",
+        "handrail.session.open_calls",
+        "handrail.session.views",
+    ),
     *("handrail.session.persistence.loading", "handrail.session.persistence.protocol"),
-    *("handrail.session.persistence.recorder", "handrail.session.relatives", "handrail.taint.policy"),
+    *("handrail.session.persistence.recorder", "handrail.taint.policy"),
     *("asyncio", "base64", "difflib", "hashlib", "hmac", "random", "secrets", "sqlite3"),
 )
 """What a synchronous call in memory, of a prompt with nothing but tools, does not use."""

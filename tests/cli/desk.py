@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from handrail.cli import main
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import EffectRow, EffectStatus, Store
 from handrail.store.protocol import ClaimOwner

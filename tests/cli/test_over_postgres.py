@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from handrail import store as stores
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from tests.cli.desk import FORK, SESSION, Command, fill, record
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording

@@ -19,7 +19,7 @@ from handrail.prompt.disclosure import PromptRendering
 from handrail.runtime import EffectLedger
 from handrail.runtime.environment import Environment
 from handrail.session import Session
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 from handrail.testing import FakeClock
 from tests.prompt.samples import lookup_tool
 

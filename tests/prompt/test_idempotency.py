@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from handrail.errors import InvalidReturnError, PromptValidationError, ToolValidationError
 from handrail.prompt.idempotency import EffectKey, IdempotencyConfig, slot_effect_key, slot_key
 from handrail.serde import canonical_json, digest
-from handrail.session.call_ref import CallRef, is_reply
+from handrail.session.calls import CallRef, is_reply
 from tests.wording import Wording
 
 

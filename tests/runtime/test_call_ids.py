@@ -13,7 +13,7 @@ from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolRe
 from handrail.prompt.idempotency import slot_key
 from handrail.runtime import ToolCall
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.testing import FakeClock
 from tests.kit import Decides, Kept, Note, prompt, tool

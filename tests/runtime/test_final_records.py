@@ -18,7 +18,7 @@ from handrail.errors import (
 from handrail.limits import Deadline
 from handrail.prompt import Approval, ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, IdempotencyConfig, ToolCall, ToolInvoked
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from tests.kit import ASKS, Decides, Note, call, events, executor, tool
 from tests.runtime.ledger_calls import prove_nothing
 from tests.runtime.worlds import EFFECTS, World

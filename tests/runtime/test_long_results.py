@@ -19,7 +19,7 @@ from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.long_results import MAX_READ_CHARS, CutResult, cut_text
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.transcript import TranscriptCall, TranscriptReader
 from tests.crash.forks import fork_to_crash
 from tests.kit import Decides, Note, executor

@@ -13,7 +13,7 @@ from handrail import tool
 from handrail.errors import CallPostponed
 from handrail.prompt import IdempotencyConfig
 from handrail.runtime import Session, ToolCall, ToolMessage
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
 from tests.kit import ASKS, executor

@@ -18,7 +18,7 @@ from handrail.redaction import MASK
 from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
     CallAnswer,
     GivenAnswer,

@@ -36,7 +36,7 @@ from handrail.runtime import (
 )
 from handrail.runtime.failures import SECRETS_GONE, cannot_apply
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, NotApplied
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import open_calls_in_store
 from tests.kit import Decides, Note, call, executor, tool
 from tests.runtime.shops import MINUTE, Booked, Shop, ask

@@ -15,7 +15,7 @@ from handrail.errors import UnboundResourceError
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import Session, ToolCall
 from handrail.runtime.ledger.effects import EffectResult
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import EffectRow, MemoryStore
 from handrail.testing import FakeClock
 from tests.kit import Note, executor, tool

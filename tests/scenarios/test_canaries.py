@@ -27,7 +27,7 @@ from handrail.errors import ToolValidationError
 from handrail.prompt import Approval, IdempotencyConfig, PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.redaction import NAMES_VARIABLE, Redaction, use_redaction
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.taint import Tainted
 from handrail.taint.state import DelimiterSecret, delimiter_of

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
     SessionAppend,
     SessionContents,

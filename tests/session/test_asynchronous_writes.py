@@ -91,7 +91,7 @@ WRITES: dict[str, tuple[Act, Awaited]] = {
     "a value": (lambda on: on[Note].append(Note("a")), lambda on: on[Note].append_async(Note("a"))),
     "an item of a LOG": (
         lambda on: on[Happened].append(Happened("a")),
-        lambda on: on.append_async(Happened, Happened("a")),
+        lambda on: on[Happened].append_async(Happened("a")),
     ),
     "an event": (lambda on: on.dispatch(Note("a")), lambda on: on.dispatch_async(Note("a"))),
     "a logged event": (lambda on: on.dispatch(Happened("a")), lambda on: on.dispatch_async(Happened("a"))),

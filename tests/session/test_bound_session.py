@@ -14,8 +14,8 @@ from handrail.errors import SessionUseError, TransactionClosedError, TurnConflic
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.resources import Binding, Scope
 from handrail.runtime import Session, ToolCall
-from handrail.session.bound_session import BoundSession, bound_session
 from handrail.session.conversation import Conversation
+from handrail.session.views import BoundSession, bound_session
 from handrail.testing import run_tool
 from handrail.transaction import Transaction, current
 from handrail.turns import draw_ticket

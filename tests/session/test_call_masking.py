@@ -11,9 +11,8 @@ from pydantic import SecretStr
 
 from handrail.redaction import MASK
 from handrail.serde import masking_of, schema_masking
-from handrail.session.call_masking import CallMasking, masked_call, masked_words
-from handrail.session.call_ref import ToolCall
-from handrail.session.conversation import ConversationPart, RequestedCall
+from handrail.session.calls import CallMasking, ToolCall, masked_call, masked_words
+from handrail.session.conversation import ConversationPart, RequestedCall, masked_logs, masked_part
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def masking() -> CallMasking:
 )
 def test_calls_are_recognized_in_the_messages_of_every_provider(masking: CallMasking, said: Any, stored: Any) -> None:
     """By the name of the tool beside the arguments."""
-    assert masking.part(ConversationPart((said,))).messages == (stored,)
+    assert masked_part(ConversationPart((said,)), masking).messages == (stored,)
 
 
 def test_what_else_a_part_says_of_a_secret_is_replaced(masking: CallMasking) -> None:
@@ -67,20 +66,20 @@ def test_what_else_a_part_says_of_a_secret_is_replaced(masking: CallMasking) -> 
     part = ConversationPart(
         ({"text": "I use hunter2-hunter2.", "unknown": {"of": TEXT}},), "r1", (RequestedCall("1", "login", GIVEN),)
     )
-    stored = masking.part(part)
+    stored = masked_part(part, masking)
     (message,) = stored.messages
     assert message == {"text": f"I use {MASK}.", "unknown": {"of": TEXT.replace("hunter2-hunter2", MASK)}}
     assert stored.calls == (RequestedCall("1", "login", SHOWN),)
     assert part.calls[0].arguments == GIVEN
-    assert masking.part(stored) is stored
+    assert masked_part(stored, masking) is stored
 
 
 def test_a_part_without_secrets_is_the_same_object(masking: CallMasking) -> None:
     """Most are, and without any tool that takes secrets nothing is looked at."""
     part = ConversationPart(({"tool_name": "look", "args": "{}"},), "r1", (RequestedCall("1", "look", "{}"),))
-    assert masking.part(part) is part
-    assert CallMasking().part(part) is part
-    assert masking.logs({int: (1,)}) == {int: (1,)}
+    assert masked_part(part, masking) is part
+    assert masked_part(part, CallMasking()) is part
+    assert masked_logs({int: (1,)}, masking) == {int: (1,)}
 
 
 def test_instructions_are_stored_without_secrets() -> None:
@@ -88,9 +87,9 @@ def test_instructions_are_stored_without_secrets() -> None:
     url, shown = "postgresql://ada:hunter2@host/desk", f"postgresql://ada:{MASK}@host/desk"
     asked: dict[str, Any] = {"kind": "request", "parts": [{"content": url}], "instructions": f"Use {url}."}
     plain: dict[str, Any] = {"kind": "request", "parts": [], "instructions": "Be brief."}
-    part = CallMasking().part(ConversationPart((asked, plain)))
+    part = masked_part(ConversationPart((asked, plain)), CallMasking())
     assert part.messages == ({**asked, "instructions": f"Use {shown}."}, plain)
-    assert CallMasking().part(part) is part
+    assert masked_part(part, CallMasking()) is part
 
 
 def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
@@ -98,7 +97,7 @@ def test_several_tools_of_a_name_are_all_heeded(masking: CallMasking) -> None:
     masking.add("login", schema_masking({"properties": {"user": {"type": "string", "writeOnly": True}}}))
     masking.add("login", masking_of(Login))
     assert len(masking.of("login")) == 2
-    part = masking.part(ConversationPart((), "r1", (RequestedCall("1", "login", GIVEN),)))
+    part = masked_part(ConversationPart((), "r1", (RequestedCall("1", "login", GIVEN),)), masking)
     assert part.calls[0].arguments == {"user": MASK, "password": MASK}
 
 
@@ -134,4 +133,4 @@ def test_a_secret_that_is_given_twice_is_masked_with_both_values(masking: CallMa
     """Decoding has the last one alone."""
     words = '{"user": "ada", "password": "hunter1-hunter1", "password": "hunter2-hunter2"}'
     message = {"content": "hunter1-hunter1 or hunter2-hunter2", "name": "login", "arguments": words}
-    assert "hunter" not in json.dumps(masking.part(ConversationPart((message,))).messages)
+    assert "hunter" not in json.dumps(masked_part(ConversationPart((message,)), masking).messages)

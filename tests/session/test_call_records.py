@@ -2,160 +2,136 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.errors import StoreUnavailableError
-from handrail.session.call_records import (
-    FEW_ENTRIES,
-    MANY_ENTRIES,
-    MOST_LOOKUPS,
-    MOST_OF_REPLY,
-    CallRecord,
-    CallRecords,
-)
-from handrail.session.call_ref import CallRef
+from handrail.session import Session
+from handrail.session.calls import CallRecord, CallRef
+from handrail.session.persistence.loading import FEW_ENTRIES, MANY_ENTRIES, MOST_LOOKUPS, held_session
+from handrail.session.persistence.protocol import SessionAppend, SessionEntry, SessionRow
+from handrail.session.persistence.stored_types import stored_type
+from handrail.store import MemoryStore
+from handrail.testing import FakeClock
+from handrail.transaction import UnitOfWork
+from tests.session.faulty_stores import FaultyStore
+from tests.session.samples import Happened
 
 
-@dataclass(frozen=True)
-class Record:
-    """The record in an entry."""
-
-    number: int
-    session_id: str = "s"
-    final: bool = True
-
-
-@dataclass
-class Stored:
-    """The records in a store, which counts what it is asked for."""
-
-    calls: list[CallRef]
-    at_most: int
-    asked: list[str] = field(default_factory=list[str])
-    fails: bool = False
-
-    def _answer(self, question: str) -> None:
-        self.asked.append(question)
-        if self.fails:
-            raise StoreUnavailableError("down", store="memory:")
-
-    def _numbered(self) -> list[tuple[CallRef, int]]:
-        return [(call, number) for number, call in enumerate(self.calls, 1)][::-1]
-
-    def newest(self, limit: int) -> list[tuple[CallRef, int]]:
-        self._answer("newest")
-        return self._numbered()[:limit]
-
-    def of_reply(self, reply: str, limit: int) -> list[tuple[CallRef, int]] | None:
-        self._answer(f"of {reply}")
-        found = [each for each in self._numbered() if each[0].reply == reply]
-        return found if len(found) < limit else None
-
-    def number_of(self, ref: CallRef) -> int | None:
-        self._answer(f"number of {ref}")
-        return dict(self._numbered()[::-1]).get(ref)
-
-    def read(self, number: int) -> CallRecord:
-        self._answer(f"read {number}")
-        return Record(number)
+def stored(calls: Sequence[CallRef], entries: int = 0) -> FaultyStore:
+    """A store with a session of at least so many entries, of which the first record calls."""
+    store = FaultyStore(MemoryStore(clock=FakeClock()))
+    store.create(SessionRow("s", {}, None, store.now()))
+    kind = stored_type(Happened)
+    refs = [*calls, *[CallRef(None, "")] * (entries - len(calls))]
+    made = [
+        SessionEntry(
+            number,
+            ref.reply or "",
+            ref.call_id,
+            "log",
+            kind.name,
+            1,
+            number - 1,
+            0,
+            1,
+            kind.dump((Happened(str(number)),)),
+        )
+        for number, ref in enumerate(refs, 1)
+    ]
+    with held_session(store, "s", wait=timedelta(0)) as lock:
+        store.apply(UnitOfWork((SessionAppend(lock, 0, tuple(made)),)))
+    return store
 
 
 def test_the_records_of_a_small_session_are_known_after_one_question() -> None:
     """Then neither an old call nor a new one is asked for; a record is read once."""
-    stored = Stored([CallRef("r", "1"), CallRef("r", "2"), CallRef("r", "1")], FEW_ENTRIES)
-    records = CallRecords(stored)
-    for _ in range(2):
-        assert records.find(CallRef("r", "1")) == Record(3)
-        assert records.find(CallRef("new", "1")) is None
-        assert records.find(CallRef(None, "1")) is None
-    assert stored.asked == ["newest", "read 3"]
+    store = stored([CallRef("r", "1"), CallRef("r", "2"), CallRef("r", "1")], FEW_ENTRIES)
+    with Session.open(store, "s", types=[Happened]) as session:
+        assert not session.calls.is_at_hand(CallRef("r", "1"))
+        for _ in range(2):
+            assert session.calls.find(CallRef("r", "1")) == Happened("3")
+            assert session.calls.find(CallRef("new", "1")) is None
+            assert session.calls.find(CallRef(None, "1")) is None
+        assert session.calls.is_at_hand(CallRef("r", "1"))
+        assert not session.calls.is_at_hand(CallRef("r", "2"))
+        assert (store.lookups, store.rows_read) == (1, FEW_ENTRIES + 1)
 
 
-def test_a_large_session_is_asked_once_for_each_reply() -> None:
+def test_a_large_session_is_asked_once_for_each_call() -> None:
     """However many calls it has, and also if it has none."""
-    stored = Stored([CallRef(f"r{number}", "1") for number in range(50)], MANY_ENTRIES + 1)
-    records = CallRecords(stored)
-    for number in range(60):
-        assert records.find(CallRef(f"r{number}", "2")) is None
-        assert records.find(CallRef(f"r{number}", "1")) == (Record(number + 1) if number < 50 else None)
-    assert [question for question in stored.asked if not question.startswith("read")] == [
-        f"of r{number}" for number in range(60)
-    ]
+    store = stored([CallRef(f"r{number}", "1") for number in range(50)], MANY_ENTRIES + 1)
+    with Session.open(store, "s", types=[Happened]) as session:
+        for _ in range(2):
+            for number in range(60):
+                found = session.calls.find(CallRef(f"r{number}", "1"))
+                assert found == (Happened(str(number + 1)) if number < 50 else None)
+        assert store.lookups == 60
 
 
 def test_a_program_that_goes_on_with_a_session_comes_to_know_all_records() -> None:
     """From then on a call costs no query."""
-    stored = Stored([CallRef(f"r{number}", "1") for number in range(50)], MANY_ENTRIES)
-    records = CallRecords(stored)
-    for number in range(100):
-        assert records.find(CallRef(f"new{number}", "1")) is None
-    assert len(stored.asked) == MOST_LOOKUPS + 1
-    assert stored.asked[-1] == "newest"
-    assert records.find(CallRef("r0", "1")) == Record(1)
-
-
-@pytest.mark.parametrize("reply", [None, "r"])
-def test_calls_without_a_reply_of_few_calls_are_asked_for_one_by_one(reply: str | None) -> None:
-    """A program may state no reply, or the same one for all calls; each call is asked for once."""
-    calls = [CallRef(reply, str(number)) for number in range(MOST_OF_REPLY)]
-    stored = Stored(calls, MANY_ENTRIES + 1)
-    records = CallRecords(stored)
-    for _ in range(2):
-        assert records.find(calls[0]) == Record(1)
-        assert records.find(CallRef(reply, "new")) is None
-    names = [str(calls[0]), str(CallRef(reply, "new"))]
-    expected = [f"number of {names[0]}", "read 1", f"number of {names[1]}"]
-    assert stored.asked == (expected if reply is None else ["of r", *expected])
+    store = stored([CallRef(f"r{number}", "1") for number in range(50)], FEW_ENTRIES + 1)
+    with Session.open(store, "s", types=[Happened]) as session:
+        for number in range(100):
+            assert session.calls.find(CallRef(f"new{number}", "1")) is None
+        assert store.lookups == MOST_LOOKUPS + 1
+        assert session.calls.find(CallRef("r0", "1")) == Happened("1")
+        assert store.lookups == MOST_LOOKUPS + 1
 
 
 def test_what_was_recorded_since_the_opening_is_newer_than_what_is_stored() -> None:
-    """Whenever the store is asked."""
+    """Whenever the store is asked; and the record of a nested call, which may be undone, is not found."""
     call = CallRef("r", "1")
-    records = CallRecords(Stored([call, CallRef("r", "2")], MANY_ENTRIES + 1))
-    records.add(call, Record(7))
-    assert records.find(CallRef("r", "2")) == Record(2)
-    assert records.find(call) == Record(7)
-    assert CallRecords().find(call) is None
+    with Session.open(stored([call, CallRef("r", "2")], FEW_ENTRIES), "s", types=[Happened]) as session:
+        session.slices.record(Happened("new"), call)
+        session.slices.record(Happened("nested"), CallRef.nested(call, "3"), nested=True)
+        assert session.calls.find(CallRef("r", "2")) == Happened("2")
+        assert session.calls.find(call) == Happened("new")
+        assert session.calls.find(CallRef.nested(call, "3")) is None
+    assert Session().calls.find(call) is None
 
 
-@pytest.mark.parametrize("at_most", [FEW_ENTRIES, MANY_ENTRIES + 1])
-def test_a_store_that_fails_is_asked_again_for_a_record(at_most: int) -> None:
+@pytest.mark.parametrize("entries", [FEW_ENTRIES, FEW_ENTRIES + 1])
+def test_a_store_that_fails_is_asked_again_for_a_record(entries: int) -> None:
     """No call is taken for a new one because the store could not be read."""
-    stored = Stored([CallRef("r", "1"), CallRef(None, "2")], at_most)
-    records = CallRecords(stored)
-    for call, number in ((CallRef("r", "1"), 1), (CallRef(None, "2"), 2)):
-        stored.fails = True
-        with pytest.raises(StoreUnavailableError):
-            records.find(call)
-        stored.fails = False
-        assert records.find(call) == Record(number)
+    store = stored([CallRef("r", "1"), CallRef(None, "2")], entries)
+    with Session.open(store, "s", types=[Happened]) as session:
+        for call, number in ((CallRef("r", "1"), 1), (CallRef(None, "2"), 2)):
+            store.go_down("read")
+            with pytest.raises(StoreUnavailableError):
+                session.calls.find(call)
+            store.come_back()
+            assert session.calls.find(call) == Happened(str(number))
 
 
 CALLS = st.builds(CallRef, st.sampled_from([None, "a", "b", "c"]), st.sampled_from("123"))
 
 
 @given(
-    stored=st.lists(CALLS, max_size=12),
-    at_most=st.sampled_from([FEW_ENTRIES, MANY_ENTRIES, MANY_ENTRIES + 1]),
+    calls=st.lists(CALLS, max_size=12),
+    entries=st.sampled_from([0, FEW_ENTRIES + 1]),
     asked=st.lists(st.tuples(st.sampled_from(["find", "add", "fail"]), CALLS), max_size=40),
 )
 def test_the_newest_record_is_found_whatever_is_asked_before(
-    stored: list[CallRef], at_most: int, asked: list[tuple[str, CallRef]]
+    calls: list[CallRef], entries: int, asked: list[tuple[str, CallRef]]
 ) -> None:
     """As in a dictionary of all records."""
-    model: dict[CallRef, CallRecord] = {call: Record(number) for number, call in enumerate(stored, 1)}
-    store = Stored(stored, at_most)
-    records = CallRecords(store)
-    for place, (act, call) in enumerate(asked):
-        if act == "add":
-            model[call] = Record(100 + place)
-            records.add(call, model[call])
-        store.fails = act == "fail"
-        try:
-            assert records.find(call) == model.get(call)
-        except StoreUnavailableError:
-            assert act == "fail"
+    model: dict[CallRef, CallRecord] = {call: Happened(str(number)) for number, call in enumerate(calls, 1)}
+    store = stored(calls, entries)
+    with Session.open(store, "s", types=[Happened]) as session:
+        for place, (act, call) in enumerate(asked):
+            if act == "add":
+                model[call] = Happened(f"new {place}")
+                session.calls.add(call, model[call])
+            elif act == "fail":
+                store.go_down("read")
+            try:
+                assert session.calls.find(call) == model.get(call)
+            except StoreUnavailableError:
+                assert act == "fail"
+            store.come_back()

@@ -11,7 +11,7 @@ from handrail.adapters.tool_executor import Waiting
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError
 from handrail.runtime import ToolMessage
 from handrail.session import CallRef, Session
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 from handrail.session.conversation import Conversation, ConversationPart
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock

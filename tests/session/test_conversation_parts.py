@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import ConversationPart, OpenReply, RequestedCall, last_turns, open_reply
 
 A, B = RequestedCall("a", "note", "{}"), RequestedCall("b", "pay", {"cents": 5})

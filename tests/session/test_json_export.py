@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from handrail.errors import SnapshotError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.json_export import SessionDocument, dump_session_json
+from handrail.session.export import dump_session_json
 from tests.session.samples import A, B, Happened, Mood, Note, Rich, Task
 from tests.wording import Wording
 
@@ -216,7 +216,7 @@ def test_an_item_that_json_cannot_say_is_named(value: object, wording: Wording) 
 def test_a_session_whose_tags_json_cannot_say_is_named(wording: Wording) -> None:
     """Half of a surrogate pair is no text."""
     with pytest.raises(SnapshotError) as raised:
-        dump_session_json(SessionDocument("s", {"a": "\ud800"}, {}, {}))
+        dump_session_json("s", {"a": "\ud800"}, {}, {})
     assert str(raised.value) == wording
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
     CallAnswer,
     CallQuestion,

@@ -1,4 +1,4 @@
-"""`handrail.session.relatives`: for which sessions another one works."""
+"""`handrail.session.views`: for which sessions another one works."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import handrail.store
 from handrail.session import Session
 from handrail.session.persistence.protocol import ForkedFrom, SessionStore
-from handrail.session.relatives import UnopenedSession, sessions_above
+from handrail.session.views import UnopenedSession, sessions_above
 
 
 def above(store: SessionStore, session_id: str) -> list[str]:

@@ -15,8 +15,7 @@ from handrail.prompt import ApprovalRequest, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, ToolInvoked, ToolMessage
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied, NotKnown
 from handrail.session import Session, SlicePolicy
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import PostponedCall, open_calls_in_store
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner

@@ -15,7 +15,7 @@ from handrail.prompt import ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.extent import some

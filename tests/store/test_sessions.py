@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import Checkpoint, EntryPosition
 from handrail.store import Store
 from handrail.testing import FakeClock

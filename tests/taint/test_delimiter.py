@@ -10,7 +10,7 @@ from handrail import tool
 from handrail.prompt import BinaryPart, TextPart, ToolResult, ToolsSection
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.taint import Tainted, TaintPolicy, taints_of
 from handrail.taint.state import DelimiterSecret, Provenance, TaintIndex, delimiter_of, taint
 from tests.taint.desk import MAIL, call, desk

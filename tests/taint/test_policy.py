@@ -12,7 +12,7 @@ from handrail import tool
 from handrail.errors import PromptValidationError
 from handrail.prompt import ApprovalRequest
 from handrail.runtime import Session, ToolCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.taint import Sanitized, TaintPolicy, taint_by_answer
 from tests.taint.desk import call, desk
 from tests.wording import Wording

@@ -12,7 +12,7 @@ from handrail import tool
 from handrail.errors import InvalidArgumentError, PromptValidationError, SessionUseError
 from handrail.prompt import ApprovalRequest, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
 from tests.crash.forks import fork_to_crash
 from tests.taint.desk import MAIL, call, desk, known_account, read_mail

@@ -12,7 +12,7 @@ import pytest
 
 from handrail import store as stores
 from handrail.agents import Answer
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.transcript import ApprovalWait, TranscriptCall
 from handrail.transcript.call_outcomes import call_report

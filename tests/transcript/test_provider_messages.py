@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.transcript import TranscriptCall
 from handrail.transcript.provider_messages import (
     AnswerPiece,

@@ -14,7 +14,7 @@ from handrail.adapters.tool_executor import Waiting
 from handrail.errors import StoreCorruptError
 from handrail.prompt import ToolResult
 from handrail.runtime import Session, ToolCall, ToolInvoked
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import Conversation, ConversationPart, RequestedCall
 from handrail.session.persistence.protocol import SessionEntry
 from handrail.session.persistence.stored_types import stored_type

@@ -22,7 +22,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
 from handrail.serde import stored_codec
 from handrail.session import Session
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 
 if TYPE_CHECKING:
     from handrail.prompt import ApprovalRequest
@@ -96,7 +96,7 @@ async def read_ahead(session: Session, *others: type[object]) -> None:
     from handrail.taint.state import DelimiterSecret, Tainted  # noqa: PLC0415
 
     used_by_runs = (OpenSections, Tainted, DelimiterSecret, ForkedFrom)
-    kinds = [kind for kind in (*used_by_runs, *others) if session.version_of(kind) is not None]
+    kinds = [kind for kind in (*used_by_runs, *others) if session[kind].version is not None]
     if kinds:
         await ASYNC.write_to(session.store, lambda: [session[kind].all() for kind in kinds])
 

@@ -42,8 +42,7 @@ from handrail.runtime.ledger.effects import lease_expired
 from handrail.runtime.ledger.records import is_record_of, read_arguments
 from handrail.runtime.masked_records import masks_in
 from handrail.runtime.steps import parse_arguments
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, OpenCall, ToolCall
 from handrail.session.session import Session
 from handrail.store.protocol import EffectRow
 from handrail.transaction import current
@@ -179,7 +178,7 @@ def _applies(environment: Environment, name: str) -> bool:
 
 
 def _is_left_to_parent(session: Session, ref: CallRef) -> bool:
-    records = [session.recorded_call(parent) for parent in ref.ancestors]
+    records = [session.calls.find(parent) for parent in ref.ancestors]
     return bool(records) and not any(record is not None and record.final for record in records)
 
 
@@ -246,7 +245,7 @@ def _arguments_of(
     """
     if row.arguments is None:
         return None
-    event = environment.session.recorded_call(ref)
+    event = environment.session.calls.find(ref)
     known = [event.call] if isinstance(event, ToolInvoked) else []
     conversation = environment.session.conversation
     if conversation.reply == ref.reply:

@@ -33,7 +33,7 @@ from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC, BESIDE, BLOCKING, ExecutionMode, run_to_completion
 from handrail.runtime.invoke import invoke
 from handrail.session import Session
-from handrail.session.call_ref import checked_reply, identified
+from handrail.session.calls import checked_reply, identified
 from handrail.transaction import current
 from handrail.waiting import run_blocking
 

@@ -21,7 +21,7 @@ from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool
 from handrail.session import Session
-from handrail.session.bound_session import bound_session
+from handrail.session.views import bound_session
 from handrail.transaction import Transaction, current, view_for_call
 
 

@@ -15,7 +15,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.resources import CallScope, ResourceContext, ResourceRegistry
 from handrail.resources.context import BoundResources
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.transaction import Transaction, view_for_call
 
 if TYPE_CHECKING:
@@ -270,13 +270,13 @@ class ToolContext:
 
         In a handler it is a view that is bound to the call: equal to the session, and not the same object. Whatever
         thread or task writes through it, the write is part of the call, and is refused when the call has ended; see
-        `handrail.session.bound_session`.
+        `handrail.session.views`.
         """
         session = self._bound_session
         if session is None:
             session, transaction = self._environment.session, self._transaction
             if transaction is not None:
-                from handrail.session.bound_session import bound_session  # noqa: PLC0415
+                from handrail.session.views import bound_session  # noqa: PLC0415
 
                 session = bound_session(session, transaction)
             self._bound_session = session
@@ -365,7 +365,7 @@ def resource_for_call(resource: object, call: Transaction) -> object:
     """A resource as a call gets it: a view that is bound to the call, or the resource itself if it has none."""
     if not isinstance(resource, Session):
         return view_for_call(resource, call)
-    from handrail.session.bound_session import bound_session  # noqa: PLC0415
+    from handrail.session.views import bound_session  # noqa: PLC0415
 
     return bound_session(resource, call)
 

@@ -34,7 +34,7 @@ from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session, stored_as
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 if TYPE_CHECKING:
     from handrail.prompt.prompt import Prompt, RenderedPrompt, SummarizedSection
@@ -238,7 +238,7 @@ class PromptRendering:
 
     def has_opened(self, asked: Iterable[SummarizedSection], call: CallRef) -> bool:
         """Whether a call has opened these sections before, and is made again; they may have been closed since."""
-        if call.reply is None or self._session.recorded_call(call) is None:
+        if call.reply is None or self._session.calls.find(call) is None:
             return False
         paths = {each.path for each in asked}
         items = (each for each in reversed(self._session[OpenSections]) if each.reply == call.reply)

@@ -26,8 +26,8 @@ from handrail.resources import Resolver
 from handrail.resources.context import BoundResources
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
-from handrail.session.bound_session import bound_session
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
+from handrail.session.views import bound_session
 from handrail.transaction import Transaction, view_for_call
 
 V = TypeVar("V", bound="RunView")

@@ -49,7 +49,7 @@ from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of
 from handrail.serde.annotations import is_record
 from handrail.serde.supported_types import record_types
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]
 """What a declared key is computed from: all arguments, some, or a function; or no key."""

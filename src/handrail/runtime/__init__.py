@@ -6,7 +6,7 @@ from handrail.events import Dispatcher
 from handrail.lazy_exports import lazy_exports
 from handrail.runtime.calls import Step, ToolInvoked, ToolMessage
 from handrail.session import Session, append_all, reducer, replace_latest, upsert_by
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 from handrail.transaction import Transaction
 
 if TYPE_CHECKING:

@@ -65,8 +65,7 @@ from handrail.runtime.messages import reused_id
 from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
 from handrail.session import Session, open_calls
-from handrail.session.call_masking import masked_call
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall, masked_call
 from handrail.session.open_calls import CallAnswer, CallQuestion, PostponedCall
 from handrail.transaction import current
 
@@ -253,7 +252,7 @@ def calls_that_wait(session: Session) -> Iterator[PostponedCall]:
     """
     items: list[PostponedCall] = open_calls.own_items(session[PostponedCall].all(), session.session_id)
     for ref, item in open_calls.last_postponed(items).items():
-        record = session.recorded_call(ref)
+        record = session.calls.find(ref)
         if record is None or not record.final:
             yield item
 
@@ -290,9 +289,9 @@ async def record_outside_answer(
         ref.reply,
         None if result.success else Step.APPROVAL,
     )
-    await mode.write_to(session.store, partial(session.log_event, event, ref))
+    await mode.write_to(session.store, partial(session.slices.record, event, ref))
     try:
-        session.announce(event)
+        session.slices.announce(event)
     except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not
         session.dispatcher.dispatch(event)
     except Exception:  # noqa: BLE001 - logged, because the call is over
@@ -318,7 +317,7 @@ def check_made_once(session: Session, calls: Sequence[ToolCall]) -> None:
         StoreError: the store cannot be read.
     """
     for call in calls if has_pending(session) else ():
-        record = session.recorded_call(CallRef(None, call.id)) if call.id else None
+        record = session.calls.find(CallRef(None, call.id)) if call.id else None
         if isinstance(record, ToolInvoked) and record.final:
             raise reused_id(record)
 
@@ -357,7 +356,7 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
     # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
     if request is not None and (question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks)):
         return None
-    record = session.recorded_call(open_calls.recorded_as(run.ref))
+    record = session.calls.find(open_calls.recorded_as(run.ref))
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
     answer = item.answer
     if answer is None and session.store is not None:  # it may have been given while this process held the session

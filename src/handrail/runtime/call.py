@@ -25,7 +25,7 @@ from handrail.runtime.ledger.replays import NO_CLAIM, Claim, leave_unread
 from handrail.runtime.masked_records import masked_record, masked_result, secrets_in
 from handrail.runtime.plan import ToolPlan, find_plan
 from handrail.serde import Masking
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 from handrail.transaction import Transaction, current
 from handrail.transaction.transaction import NestedCall, NestedCalls
 
@@ -348,7 +348,7 @@ class CallState:
         claim.record_on_commit(result)
         if self.plan.is_stored and transaction.parent is None:
             self.committed_event = self.event(result)
-            self.environment.session.commit_event(self.committed_event, self.ref, transaction)
+            self.environment.session.slices.record_with(self.committed_event, self.ref, transaction)
         reached("before-commit")
         try:
             await self.mode.commit(transaction)

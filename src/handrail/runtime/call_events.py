@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from handrail.session import stored_as
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store.protocol import ClaimOwner
 
 

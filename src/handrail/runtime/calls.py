@@ -39,7 +39,7 @@ from handrail.serde import codec, dump, parse
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.stored_types import find_type, stored_type
 
 if TYPE_CHECKING:

@@ -52,8 +52,8 @@ from handrail.runtime.ledger.claim import EffectClaim, unknown_outcome
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.serde import digest
 from handrail.session import Session
-from handrail.session.call_ref import CallRef, shown_id
-from handrail.session.relatives import UnopenedSession, sessions_above
+from handrail.session.calls import CallRef, shown_id
+from handrail.session.views import UnopenedSession, sessions_above
 from handrail.store.processes import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow
 from handrail.transaction import Transaction

@@ -14,7 +14,7 @@ from handrail.prompt.prompt import free_name
 from handrail.resources import ResourceContext
 from handrail.runtime.calls import READER
 from handrail.session import Session
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 from handrail.session.persistence.stored_types import loaded_type, name_late
 from handrail.transaction import Transaction, in_call
 
@@ -133,7 +133,7 @@ class Environment:
     @property
     def is_tainted(self) -> bool:
         """Whether the session has read untrusted content."""
-        return (kind := loaded_type("handrail.tainted")) is not None and self.session.version_of(kind) is not None
+        return (kind := loaded_type("handrail.tainted")) is not None and self.session[kind].version is not None
 
     @property
     def taints(self) -> TaintIndex:

@@ -43,7 +43,7 @@ def is_straight(run: CallState) -> bool:
     # A handler that does not run on this thread is waited for, and calls of its reply may come meanwhile.
     if run.mode.inline is plan.is_async:
         return False
-    return not run.has_identity or run.environment.session.recorded_call(run.ref) is None
+    return not run.has_identity or run.environment.session.calls.find(run.ref) is None
 
 
 async def run_straight(run: CallState, tool: Tool[Any, Any], carry_out: CarryOut) -> Ended:

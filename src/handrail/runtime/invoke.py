@@ -53,7 +53,7 @@ from handrail.runtime.ledger.replays import NO_CLAIM, Claim
 from handrail.runtime.messages import answer_from_record, render_message
 from handrail.runtime.outcome import Ended, leave_unread_effects, settle_failure
 from handrail.runtime.steps import apply_result, parse_arguments, record_call, run_handler, unknown_tool
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 from handrail.waiting import turn_to_begin
 
 # Bound once: reading a member from its enumeration takes eight times as long as a global, ten times a call.

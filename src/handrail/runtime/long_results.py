@@ -25,7 +25,7 @@ from handrail.redaction import redacted_logger
 from handrail.runtime.calls import ToolInvoked, declared_result
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 MAX_READ_CHARS = 20_000
 """The most characters that one call of `read_result` shows; with its first line less than any tool may show."""
@@ -127,7 +127,7 @@ def note_cut(session: Session, ref: CallRef, tool: str, characters: int) -> None
     if not ref.is_named or any(each.ref == ref for each in reversed(session[CutResult])):
         return
     try:
-        session.log_item(CutResult, CutResult(*ref, tool, characters), written="deferred")
+        session[CutResult].log(CutResult(*ref, tool, characters), written="deferred")
     except SessionError as error:  # it offers no tools any more
         _log.warning("it is not stored that the result of %s was cut: %s", tool, error)
 

@@ -23,8 +23,7 @@ from handrail.runtime.environment import Environment
 from handrail.serde import Codec, Masking, digest, stored_codec
 from handrail.serde.canonical import json_with_secrets
 from handrail.serde.json_schema import is_object
-from handrail.session.call_masking import masked_call
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall, masked_call
 
 _log = redacted_logger("handrail.runtime")
 

@@ -12,7 +12,7 @@ from handrail.redaction import current_redaction
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import ToolInvoked, ToolMessage, declared_result, is_same_call
 from handrail.runtime.masked_records import has_same_secrets, masked_result
-from handrail.session.call_ref import ToolCall, shown_id
+from handrail.session.calls import ToolCall, shown_id
 
 
 async def answer_from_record(run: CallState) -> ToolMessage | None:
@@ -27,14 +27,14 @@ async def answer_from_record(run: CallState) -> ToolMessage | None:
     session = run.environment.session
     if not run.has_identity:
         return None
-    reads = None if session.has_record_at_hand(run.ref) else session.store
+    reads = None if session.calls.is_at_hand(run.ref) else session.store
     return await run.mode.write_to(reads, partial(_recorded, run))
 
 
 def _recorded(run: CallState) -> ToolMessage | None:
     ref, environment = run.ref, run.environment
     try:
-        event = environment.session.recorded_call(ref)
+        event = environment.session.calls.find(ref)
     except StoreError as error:  # also after the handler of a call that shares its turn
         raise run.recording_error(error, "was not answered, because its record cannot be read") from error
     if not isinstance(event, ToolInvoked):

@@ -156,7 +156,7 @@ async def _commit_opening(run: CallState, result: ToolResult[Any]) -> None:
         if run.opening is not None:
             session[OpenSections].append(run.opening)
         if event is not None:
-            session.commit_event(event, run.ref, transaction)
+            session.slices.record_with(event, run.ref, transaction)
         await run.mode.commit(transaction)
     run.commit_event(event)
     if isinstance(raises, VisibilityExpansionRequired):
@@ -196,8 +196,8 @@ def _leave_unread(run: CallState, *, has_message: bool) -> None:
     try:
         leave_unread(NO_CLAIM, run.nested_calls)
         if run.claim.leave_unread() and run.turn.outer is None and not has_message:
-            record = session.recorded_call(run.ref)
+            record = session.calls.find(run.ref)
             if isinstance(record, ToolInvoked) and record.final:  # else a repeat of the call would be answered from it
-                session.log_event(replace(record, final=False, replayed=True), run.ref)
+                session.slices.record(replace(record, final=False, replayed=True), run.ref)
     except Exception:  # noqa: BLE001 - logged, because the call is over
         _log.exception("what %s has done is not left to an equal call", run.call.name)

@@ -425,9 +425,9 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
             event = run.event(result)
             nested = run.turn.outer is not None
             if nested or not run.plan.is_stored:  # the record of a nested call is written with its parent
-                session.log_event(event, run.ref, nested=nested)
+                session.slices.record(event, run.ref, nested=nested)
             else:
-                await run.mode.write_to(session.store, partial(session.log_event, event, run.ref))
+                await run.mode.write_to(session.store, partial(session.slices.record, event, run.ref))
         reached("after-record")
     except SessionLostError as lost:
         run.end_run(run.raises or run.recording_error(lost, "has ended, and its record was not stored"))
@@ -437,7 +437,7 @@ async def record_call(run: CallState, result: ToolResult[Any]) -> None:
         if not isinstance(error, GeneratorExit) and not is_cancellation(error):
             raise
         run.end_run(error)
-    if event is not None and (run.claim.unsettled or session.listens(ToolInvoked)):
+    if event is not None and (run.claim.unsettled or session.slices.listens(ToolInvoked)):
         notify_listeners(run, event)
 
 
@@ -458,11 +458,11 @@ def notify_listeners(run: CallState, event: ToolInvoked) -> None:
             record_of = f"record {run.call.name}"
             with Transaction(record_of, ticket=turn.ticket, writes=not turn.shared, parent=turn.outer) as transaction:
                 transaction.open_for_results(session)
-                session.announce(event)
+                session.slices.announce(event)
                 transaction.commit()
             return
         turn.ticket.release()
-        notify = session.announce if current() is None else session.dispatcher.dispatch
+        notify = session.slices.announce if current() is None else session.dispatcher.dispatch
         try:
             notify(event)
         except SessionBusyError:  # another call holds it: subscribers are notified, and reducers are not

@@ -3,8 +3,7 @@
 from typing import TYPE_CHECKING
 
 from handrail.lazy_exports import lazy_exports
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import append_all, reducer, replace_latest, upsert_by
 from handrail.session.session import Session

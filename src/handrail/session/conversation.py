@@ -19,31 +19,58 @@ Theory of operation
     So a turn of the conversation costs no unit of its own.
 
     This process has the messages as they were appended. What is stored has no secret arguments
-    (`handrail.session.call_masking`), so a conversation that is resumed has the mask in their place.
+    (`handrail.session.conversation`), so a conversation that is resumed has the mask in their place.
+
+Secret arguments are masked in what is stored of a call: in the conversation that asks for it, and in its record.
+
+The process that runs a call has its arguments as the model wrote them: the handler gets them, and so does the provider
+with the next request. What is stored, and what listeners are notified of, has `MASK` in place of each secret, from the
+first write on. A call that another process resumes has the mask, which is not the secret: it is refused, and the model
+reads that it has to ask again (`handrail.runtime.steps`).
+
+Which arguments are secret is known by the name of the tool. In the messages of a provider a call is an object that has
+the name of the tool beside its arguments; it is recognized by the names that providers give these two. What else the
+messages of the same part say of a secret is replaced where it has at least eight characters.
+
+Instructions come from a file of the operator or from the program, so they are stored without the secrets that a
+`Redaction` recognizes. What a user or the model says is not changed.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import DumpError, InvalidArgumentError, SessionError, SessionUseError
 from handrail.errors.developer import check_argument
+from handrail.redaction import Redaction, current_redaction
+from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
-from handrail.session.call_records import CallRecord, OpenCall
-from handrail.session.call_ref import REPLY_RULE, CallRef, ToolCall, distinct_id, reply_name
+from handrail.session.calls import (
+    REPLY_RULE,
+    CallMasking,
+    CallRecords,
+    CallRef,
+    OpenCall,
+    ToolCall,
+    distinct_id,
+    reply_name,
+)
 from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import Slice, SlicePolicy
+from handrail.session.slices import Items, Slice, SlicePolicy
 from handrail.waiting import asynchronous
+
+T = TypeVar("T")
 
 Speaker = Literal["loop", "agent", "prompt"]
 """Whose conversation it is: that of the program's own loop, of an agent, or of a prompt that is evaluated."""
@@ -189,26 +216,19 @@ Message = Any
 """A message in the form of its provider: what JSON restores, mostly a dictionary."""
 
 
-class ConversationSession(Protocol):
-    """What a conversation needs of its session."""
+class RecordedSession(Protocol):
+    """A session with its slices and the records of its calls, for what is below it."""
+
+    session_id: str
+    calls: CallRecords
 
     @property
-    def session_id(self) -> str:
-        """The id of the session."""
+    def kinds(self) -> tuple[type[Any], ...]:
+        """The types that have a slice with something in it."""
         ...
 
-    def __getitem__(self, kind: type[ConversationPart], /) -> Slice[ConversationPart]:
+    def __getitem__(self, kind: type[T], /) -> Slice[T]:
         """The slice of a type."""
-        ...
-
-    def log_item(
-        self, kind: type[ConversationPart], item: ConversationPart, *, written: Literal["now", "deferred", "surely"]
-    ) -> None:
-        """Append to a LOG, stored now or with the next unit."""
-        ...
-
-    def recorded_call(self, ref: CallRef) -> CallRecord | None:
-        """The event that recorded a call last."""
         ...
 
 
@@ -225,7 +245,7 @@ class Conversation:
     __slots__ = ("_clock", "_name", "_session", "_speaker")
 
     def __init__(
-        self, session: ConversationSession, speaker: Speaker = "loop", name: str = "", *, clock: Clock = SYSTEM_CLOCK
+        self, session: RecordedSession, speaker: Speaker = "loop", name: str = "", *, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._session = session
         self._speaker: Speaker = speaker
@@ -354,7 +374,7 @@ class Conversation:
         storable = _storable(part.messages)
         stored = replace(part, messages=storable, speaker=self._speaker, name=self._name, at=self._clock.now())
         try:
-            self._session.log_item(ConversationPart, stored, written=written)
+            self._session[ConversationPart].log(stored, written=written)
         except SessionError as error:
             if not isinstance(error.__cause__, DumpError):
                 raise
@@ -380,7 +400,7 @@ class Conversation:
             SessionUseError: one has; an earlier reply has the same name.
         """
         for ref in part.call_refs:
-            record = self._session.recorded_call(ref)
+            record = self._session.calls.find(ref)
             if record is not None and record.final:
                 raise SessionUseError(
                     f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
@@ -396,7 +416,7 @@ class Conversation:
         """
         _, calls, refs = self._open_reply()
         for call, ref in zip(calls, refs, strict=True):
-            if self._session.recorded_call(ref) is None:
+            if self._session.calls.find(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
                     f"of session {self._session.session_id!r}; finish the reply first, with ToolExecutor.answer"
@@ -434,3 +454,81 @@ def _storable(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     except PydanticSerializationError:
         return tuple(map(escaped_within, messages))
     return messages
+
+
+_NAMES: Final = ("tool_name", "name")
+_ARGUMENTS: Final = ("args", "arguments", "input")
+"""What PydanticAI and providers call the tool and the arguments of a call, in the object of the call."""
+
+_INSTRUCTIONS: Final = "instructions"
+"""The instructions in a request of PydanticAI."""
+
+
+def masks(masking: CallMasking) -> Mapping[type[Any], Callable[[Any], object]]:
+    """What makes of an item of a LOG what is stored of it, by its type."""
+    return {ConversationPart: partial(masked_part, masking=masking)}
+
+
+def masked_logs(logs: Items, masking: CallMasking) -> Items:
+    """The items of LOG slices as they leave the process: the conversation without secrets."""
+    by_type = masks(masking)
+    return {kind: tuple(map(by_type.get(kind, _as_it_is), items)) for kind, items in logs.items()}
+
+
+def _as_it_is(item: object) -> object:
+    return item
+
+
+def masked_part(part: ConversationPart, masking: CallMasking) -> ConversationPart:
+    """A part of a conversation as it is stored; the same object if it has no secrets.
+
+    Args:
+        part: the part.
+        masking: which arguments of its calls are secret.
+    """
+    messages, calls = tuple(map(_instructed, part.messages)), part.calls
+    if masking.tools:
+        secrets: set[str] = set()
+        messages = tuple(_masked(message, masking, secrets) for message in messages)
+        calls = tuple(replace(call, arguments=masking.arguments(call.name, call.arguments, secrets)) for call in calls)
+        if secrets:
+            spoken = Redaction(values=secrets, forms=())
+            messages = tuple(_without(message, spoken) for message in messages)
+    masked = replace(part, messages=messages, calls=calls)
+    return part if masked == part else masked
+
+
+def _masked(node: Any, masking: CallMasking, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+    if is_array(node):
+        return [_masked(item, masking, secrets) for item in node]
+    if not is_object(node):
+        return node
+    tool = next((name for key in _NAMES if isinstance(name := node.get(key), str) and name in masking.tools), None)
+    return {
+        key: _masked(item, masking, secrets)
+        if tool is None or key not in _ARGUMENTS
+        else masking.arguments(tool, item, secrets)
+        for key, item in node.items()
+    }
+
+
+def _instructed(message: Any) -> Any:  # noqa: ANN401 - decoded JSON
+    """A message without secrets in its instructions; the same object if there are none."""
+    said = message.get(_INSTRUCTIONS) if is_object(message) else None
+    if not isinstance(said, str):
+        return message
+    shown = _shown(said, current_redaction())
+    return message if shown == said else {**message, _INSTRUCTIONS: shown}
+
+
+@lru_cache(maxsize=32)  # each request has them, mostly the same
+def _shown(instructions: str, redaction: Redaction) -> str:
+    return redaction.text(instructions)
+
+
+def _without(node: Any, spoken: Redaction) -> Any:  # noqa: ANN401 - as above
+    if isinstance(node, str):
+        return spoken.text(node)
+    if is_object(node):
+        return {key: _without(item, spoken) for key, item in node.items()}
+    return [_without(item, spoken) for item in node] if is_array(node) else node

@@ -26,16 +26,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from handrail.errors import HandrailError, SessionError, StoreCorruptError
 from handrail.serde import codec
-from handrail.session.call_records import CallLister, CallRecord, OpenCall, still_open
-from handrail.session.call_ref import CallRef
-from handrail.session.conversation import ConversationPart
+from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
+from handrail.session.conversation import ConversationPart, RecordedSession
 from handrail.session.persistence.protocol import AnswerRow, SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import Slice, SlicePolicy
+from handrail.session.slices import SlicePolicy
 
 T = TypeVar("T")
 
@@ -142,31 +141,8 @@ def find_answer(store: SessionStore, session_id: str, call: CallRef) -> Recorded
     Raises:
         StoreError: it cannot be read.
     """
-    row = find_row(store, session_id, call)
+    row = next((row for row in store.answers(session_id) if row.call == call.stored), None)
     return None if row is None else answer_in(row, store=store.url)
-
-
-def find_row(store: SessionStore, session_id: str, call: CallRef) -> AnswerRow | None:
-    """The row of the answer to a call; `None` if there is none.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    ref = call.stored
-    return next((row for row in store.answers(session_id) if row.call == ref), None)
-
-
-class SessionSlices(Protocol):
-    """The slices of a session, for what is below it."""
-
-    @property
-    def session_id(self) -> str:
-        """The id of the session."""
-        ...
-
-    def __getitem__(self, kind: type[T], /) -> Slice[T]:
-        """The slice of a type."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +229,7 @@ class PostponedCall:
 
 
 def note_postponed(
-    session: SessionSlices, ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
+    session: RecordedSession, ref: CallRef, tool: str, at: datetime, question: CallQuestion | None = None
 ) -> None:
     """Append a postponed call to the LOG of a stored session, unless it is there with the same question.
 
@@ -272,7 +248,7 @@ def note_postponed(
         session[PostponedCall].append(PostponedCall(session.session_id, *stored, tool, at, question))
 
 
-def postponed_call(session: SessionSlices, stored: CallRef) -> PostponedCall | None:
+def postponed_call(session: RecordedSession, stored: CallRef) -> PostponedCall | None:
     """The item that holds for a call of a session; `None` if it was not postponed.
 
     Args:
@@ -323,20 +299,7 @@ def own_items(items: Sequence[Any], session_id: str) -> list[Any]:
     return [item for item in items if getattr(item, "session_id", session_id) == session_id]
 
 
-class RecordedSlices(SessionSlices, Protocol):
-    """The same, with the records of its calls."""
-
-    @property
-    def kinds(self) -> tuple[type[Any], ...]:
-        """The types that have a slice with something in it."""
-        ...
-
-    def recorded_call(self, ref: CallRef) -> CallRecord | None:
-        """The event that recorded a call last; `None` if there is none."""
-        ...
-
-
-def open_calls_of(session: RecordedSlices, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
+def open_calls_of(session: RecordedSession, claimed: Iterable[OpenCall]) -> tuple[OpenCall, ...]:
     """The open calls of a session.
 
     Args:
@@ -348,7 +311,7 @@ def open_calls_of(session: RecordedSlices, claimed: Iterable[OpenCall]) -> tuple
     """
 
     def is_settled(ref: CallRef) -> bool:
-        record = session.recorded_call(ref)
+        record = session.calls.find(ref)
         return record is not None and record.final
 
     listed = _listed({kind: session[kind].all() for kind in session.kinds if _lists(kind)}, session.session_id)

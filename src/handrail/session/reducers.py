@@ -3,31 +3,52 @@
 A reducer takes the slice as it is and the event, and returns `Append`, `Replace` or `Unchanged`. A state slice is a
 dataclass whose methods, marked with `@reducer(on=Event)`, take the event and return the next value of the class.
 
-`SliceRules` says which slices of a session are LOGs, and which reducers take which events.
+`SliceRules` says which slices of a session are LOGs, and which reducers take which events. `SessionSlices` is what a
+session and its slices write through.
+
+Writes from outside of calls
+    Each is a transaction of its own, and none waits for a call. They wait for each other, so that threads of the
+    program need no lock of theirs. A call holds the session for as long as its handler takes, which may be a request to
+    a model. So a write that meets one is refused, and the program decides.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Hashable
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
-from handrail.errors import ReducerError, SessionUseError
+from handrail.errors import ReducerError, SessionBusyError, SessionLostError, SessionUseError
+from handrail.events import Dispatcher
+from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.slices import (
     Append,
     Change,
+    LogWrite,
     Reducer,
     Replace,
     S,
+    SessionSnapshot,
     SliceChange,
+    SliceOwner,
     SlicePolicy,
     SliceView,
     Unchanged,
+    Version,
+    Versions,
     VersionView,
     check_change,
+    resettable,
 )
-from handrail.session.state import SliceChanges, StateSlices
+from handrail.session.state import LogSlices, SliceChanges, StateSlices
+from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
+from handrail.turns import Turn, draw_ticket
+
+if TYPE_CHECKING:
+    from handrail.session.persistence.recorder import SessionRecorder
 
 M = TypeVar("M", bound=Callable[..., Any])
 
@@ -261,3 +282,215 @@ def _policy_of(kind: object) -> SlicePolicy:
         msg = f"{kind.__name__}.slice_policy is {policy!r:.100}; make it SlicePolicy.STATE or SlicePolicy.LOG"
         raise SessionUseError(msg)
     return policy
+
+
+class SessionSlices:
+    """The slices of one session, and how they are written to; all but a LOG that is appended to belongs to a call.
+
+    Attributes:
+        owner: stands for the session in its slices.
+        lock: guards rules, records and slices.
+        state: the STATE slices.
+        log: the LOG slices.
+        rules: which slices are LOGs, and which reducers take which events.
+        calls: the records of calls.
+        recorder: writes the session to its store; `None` for one in memory.
+    """
+
+    def __init__(self, session: Snapshotable[Any], turn: Turn, dispatcher: Dispatcher, session_id: str) -> None:
+        """Begin with empty slices.
+
+        Args:
+            session: takes part in the calls that write.
+            turn: the turn that calls take on it.
+            dispatcher: notifies subscribers of events.
+            session_id: the id of the session.
+        """
+        self._session, self._turn, self._dispatcher, self._session_id = session, turn, dispatcher, session_id
+        self._outside = threading.RLock()  # writes from outside of calls wait for each other
+        self.owner: SliceOwner = SliceOwner(session_id)
+        self.lock: threading.RLock = threading.RLock()
+        self.calls: CallRecords = CallRecords(session_id, self.lock)
+        self.recorder: SessionRecorder | None = None
+        self.adopt({}, {})
+
+    def adopt(self, state: Versions, log: Versions, rules: SliceRules | None = None) -> None:
+        """Become what these slices are, with those rules; before the session is used."""
+        policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
+        self.state: StateSlices = StateSlices(self.owner, state)
+        self.log: LogSlices = LogSlices(self.owner, log)
+        self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
+
+    def version_of(self, kind: type[T]) -> Version[T] | None:
+        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
+        return (self.log.slices if self.rules.policy(kind) is SlicePolicy.LOG else self.state.seen()).get(kind)
+
+    def append(self, kind: type[T], item: T) -> None:
+        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
+        check_change(Append(item), kind)
+        route, add = self.rules.route(kind), partial(self.state.append, kind, item)
+        self.log_item(kind, item) if route.logged else self._write(route.append, add, current())
+
+    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
+        """Change a STATE slice past all reducers in another way than by `append`; `what` names the act in errors."""
+        check_change(change, kind)
+        if self.rules.policy(kind) is SlicePolicy.LOG:
+            raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+        self._write(what, partial(self.state.apply, ((kind, change),)), current())
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
+        """Register a reducer; see `Session.register`."""
+        with self.lock:
+            self.rules.register(event_type, reducer, into=into)
+
+    def listens(self, event_type: type[Any]) -> bool:
+        """Whether events of this type have a reducer or a subscriber."""
+        dispatcher = self._dispatcher
+        return self.rules.reduces(event_type) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
+
+    def dispatch(self, event: object) -> None:
+        """Take an event in; see `Session.dispatch`."""
+        if self.rules.route(type(event)).logged:
+            self.log_item(type(event), event)
+        self.announce(event)
+
+    def announce(self, event: object) -> None:
+        """The same for an event that is in its LOG already; see `dispatch`."""
+        route = self.rules.route(type(event))
+        if route.logged and not route.reducers:
+            self._dispatcher.dispatch(event)
+            return
+        call = current()
+        if call is None:
+            self._write_outside(route.what, partial(self._take_in, event, route))
+        else:
+            self._take_in(event, route, call)
+
+    def record(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
+        """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
+
+        A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
+        found among `calls`, because it may still be undone.
+        """
+        self.log_item(type(event), event, ref, written="record")
+        if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
+            self.calls.add(ref, event)
+
+    def record_with(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
+        """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
+
+        Its transaction is about to commit, and is nested in no other.
+
+        Raises:
+            SessionError: the store cannot hold the event.
+        """
+        if self.recorder is not None:
+            with self.lock:
+                self.recorder.part_of(transaction).record = self.recorder.noting(type(event), event, ref)
+
+    def undo(self, snapshot: SessionSnapshot) -> None:
+        """Become again what a snapshot of this session holds; see `Session.restore`."""
+        # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
+        if is_rolling_back():
+            with self.lock:
+                self.state.undo(snapshot.slices, snapshot.taken)
+        else:
+            self._write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
+
+    def reset(self, check: Callable[[], None]) -> None:
+        """Empty the slices that a reset empties, in one unit of work; `check` may refuse it. See `Session.reset`."""
+        if current() is not None:
+            raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
+        gone: list[tuple[type[Any], int]] = []
+
+        def empty(call: Transaction) -> None:
+            check()
+            with self.lock:
+                self._open(call, "reset the session")
+                self.state.empty()
+                gone.extend(resettable(self.log.slices))
+                if self.recorder is not None:
+                    self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
+
+        self._write_outside("reset the session", empty)
+        if self.recorder is None:
+            with self.lock:
+                self.log.cut_off_start(gone)
+
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+        """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
+
+        Raises:
+            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
+            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
+        """
+        if (kept := self.recorder) is None:
+            with self.lock:
+                self.log.append(kind, item)
+            return
+        caller = current()
+        # One of a call that writes to this session goes with the unit of the call.
+        in_call = caller is not None and caller.root.state != "ended" and caller.holds(self._turn)
+        if written != "record":
+            kept.check_open()
+            if not (in_call or written == "deferred"):
+                kept.check_wait()
+        with self.lock:
+            # The item is dumped first: one that cannot be stored is refused before the LOG has it.
+            kept.note(kind, item, ref, deferred=written == "deferred")
+            self.log.append(kind, item)
+        error = None if in_call or written == "deferred" else kept.flush()
+        if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
+            raise error
+
+    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
+        if call is None:
+            self._write_outside(what, partial(self._write, what, act))
+        else:
+            with self.lock:
+                self._open(call, what)
+                act()
+
+    def _write_outside(self, what: str, write: Callable[[Transaction], None]) -> None:
+        """Have `write` called in a transaction, and commit it; `what` names the act in errors.
+
+        Raises:
+            SessionBusyError: a call holds the session. Nothing was written.
+            Exception: what `write`, or the commit, raises. It has been rolled back.
+        """
+        if not self._outside.acquire(blocking=False):
+            if self.recorder is not None:
+                self.recorder.queue.check_wait()
+            self._outside.acquire()
+        try:
+            ticket = draw_ticket((self._turn,), exclusive=True)
+            try:
+                if ticket.waiter is not None:
+                    raise SessionBusyError(self._session_id)
+                with Transaction(what, ticket=ticket, writes=True) as transaction:
+                    write(transaction)
+                    transaction.commit()
+            finally:
+                ticket.release()
+        finally:
+            self._outside.release()
+
+    def _open(self, call: Transaction, what: str) -> None:
+        if self.state.open(self._session, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
+            self.recorder.part_of(call.root)
+
+    def _snapshot_of_call(self) -> SessionSnapshot:  # to roll back to; unlike `snapshot`, it is dropped with the call
+        return SessionSnapshot(self.owner, self.state.seen(), self.state.taken_so_far())
+
+    def _take_in(self, event: object, route: EventRoute, call: Transaction) -> None:
+        with self.lock:
+            self._open(call, route.what)
+            if route.reducers:
+                self.state.apply(decided_changes(event, route.reducers, self.state))
+            else:
+                self.state.append(type(event), event)
+            if self.recorder is not None and not route.logged:
+                self.state.taken.append(event)
+        # Outside of the lock, because a subscriber may wait for a thread that uses the session.
+        if not self._dispatcher.is_quiet:
+            self._dispatcher.dispatch(event)

@@ -9,40 +9,23 @@ Who may write
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import cached_property, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, cast
+from types import MappingProxyType, NoneType
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
-from handrail.errors import SessionError, SessionLostError, SessionUseError, SnapshotError
+from handrail.errors import InvalidArgumentError, SessionError, SessionUseError, SnapshotError
+from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
-from handrail.session.call_masking import CallMasking
-from handrail.session.call_records import CallRecord, CallRecords, OpenCall
-from handrail.session.call_ref import CallRef
-from handrail.session.opening import OpenOptions, check_identity, check_relatives, check_stored_id, open_on_thread
-from handrail.session.reducers import EventRoute, SliceRules, decided_changes
-from handrail.session.slices import (
-    Append,
-    LogWrite,
-    Reducer,
-    SessionSnapshot,
-    Slice,
-    SliceChange,
-    SliceOwner,
-    SlicePolicy,
-    Version,
-    Versions,
-    check_change,
-    filled,
-    versions_of,
-)
-from handrail.session.state import LogSlices, OutsideWrites, StateSlices
-from handrail.transaction import Transaction, current, is_rolling_back
+from handrail.redaction import redacted_logger
+from handrail.session.calls import CallMasking, CallRecords, OpenCall
+from handrail.session.reducers import SessionSlices, SliceRules
+from handrail.session.slices import Items, Reducer, SessionSnapshot, Slice, SlicePolicy, filled, versions_of
 from handrail.turns import Turn
-from handrail.waiting import asynchronous, closing_after
+from handrail.waiting import asynchronous, closing_after, completed, run_in_thread
 
 if TYPE_CHECKING:
     from handrail.session.conversation import Conversation
@@ -50,8 +33,88 @@ if TYPE_CHECKING:
     from handrail.session.persistence.protocol import DatabaseConnection, SessionStore
     from handrail.session.persistence.recorder import SessionRecorder
 
+
+_log = redacted_logger("handrail.session")
+
+_TEXT = "text of valid Unicode"
+_TAGS = "a mapping from text to text: {'customer': '7'}"
+
+
+def _check(
+    function: str, session_id: object, tags: object = None, parent: object = None, dispatcher: object = None
+) -> None:
+    """Refuse an id or tags that no store could hold, and what cannot be the parent or the dispatcher of a session.
+
+    Args:
+        function: who was given them.
+        session_id: the id; `None` for one that is yet to be made.
+        tags: the tags; `None` for none.
+        parent: given as the parent.
+        dispatcher: given as the dispatcher.
+
+    Raises:
+        InvalidArgumentError: the id or a tag is not text, or has a lone surrogate; or something is of another type.
+    """
+    if session_id is not None:
+        _check_text(function, "session_id", session_id, f"{_TEXT}: 'desk' or str(number)")
+    if tags is not None:
+        check_argument(function, "tags", tags, Mapping, _TAGS)
+        for name, value in cast("Mapping[object, object]", tags).items():
+            _check_text(function, "a name in tags", name, _TAGS)
+            _check_text(function, f"tags[{name!r}]", value, f"{_TEXT}; write str(...) around it")
+    check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
+    check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
+
+
+def _check_text(function: str, argument: str, given: object, expected: str) -> None:
+    check_argument(function, argument, given, str, expected)
+    try:
+        # A lone surrogate has no UTF-8, so stores cannot hold it.
+        str(given).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected) from None
+
+
+class OpenOptions(TypedDict, total=False):
+    """What `Session.open` takes beside the store and the id; see there."""
+
+    types: Iterable[type[object]]
+    tags: Mapping[str, str] | None
+    dispatcher: Dispatcher | None
+    create: bool
+    wait: timedelta
+    checkpoint_every: int
+    evict: bool
+
+
+async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
+    """Open a session on a thread; one that is opened after this task has been cancelled is closed again.
+
+    Raises:
+        CancelledError: the task was cancelled; the session may be held for as long as the opening still waits.
+        Exception: what `opening` raises.
+    """
+    opened = run_in_thread(opening)
+    try:
+        await completed(opened)
+    except BaseException:
+        opened.add_done_callback(_close_again)
+        raise
+    return opened.result()
+
+
+def _close_again(opened: Future[SessionT]) -> None:
+    if opened.exception() is not None:
+        return  # it was not opened, and no caller waits for the reason
+    try:
+        opened.result().close()
+    except Exception:  # noqa: BLE001 - logged: no caller waits
+        _log.exception("a session that was opened for a cancelled task could not be closed")
+
+
 T = TypeVar("T")
 E = TypeVar("E")
+SessionT = TypeVar("SessionT", bound="Session")
 
 
 class Session:
@@ -63,8 +126,11 @@ class Session:
         parent: the session that this one was made for, by `child`.
         dispatcher: notifies subscribers of every dispatched event.
         turn: the turn that calls take on this session.
+        slices: its slices, as what is above sessions writes to them.
+        calls: the records of its calls.
         call_masking: which arguments of its calls are secret, and so are not stored or exported.
         recorder: writes it to its store; `None` for one in memory.
+        unbound: the session itself, where this is the view of it that the handler of a call has.
         attached: what layers above have for this session alone, as long as it lives, each by a key of its own.
     """
 
@@ -82,20 +148,17 @@ class Session:
         Raises:
             InvalidArgumentError: something is of another type: an id is text, and so are tags.
         """
-        check_identity("Session", session_id, tags)
-        check_relatives("Session", Session, parent, dispatcher)
+        _check("Session", session_id, tags, parent, dispatcher)
         self.session_id: str = session_id if session_id is not None else new_id()
         self.dispatcher: Dispatcher = dispatcher if dispatcher is not None else Dispatcher()
         self.turn: Turn = Turn()
         self.call_masking: CallMasking = CallMasking()
-        self._owner = SliceOwner(self.session_id)
-        self._lock = threading.RLock()
-        self._outside = OutsideWrites(self.session_id, self.turn)
-        self._adopt({}, {}, SliceRules({}, {}))
-        self._access: dict[type[Any], Slice[Any]] = {}
-        self._records = CallRecords()
+        self.slices: SessionSlices = SessionSlices(self, self.turn, self.dispatcher, self.session_id)
+        self.calls: CallRecords = self.slices.calls
+        self.unbound: Session = self
         self.attached: dict[object, Any] = {}
         self.recorder: SessionRecorder | None = None
+        self._access: dict[type[Any], Slice[Any]] = {}
         self.tags: Mapping[str, str] = MappingProxyType(dict(tags or {}))
         self.parent: Session | None = None if parent is None else parent.unbound
         self._new_id = new_id
@@ -142,10 +205,14 @@ class Session:
         """
         from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
 
-        check_stored_id("Session.open", session_id, tags)
-        check_relatives("Session.open", Session, parent, dispatcher)
-        every = checkpoint_every
-        opening = LoadedSession.checked(store, types, create=create, wait=wait, checkpoint_every=every, evict=evict)
+        check_argument("Session.open", "session_id", session_id, str, f"{_TEXT}: 'desk' or str(number)")
+        if not session_id or "\0" in session_id:  # it could not be opened again, or not every store can hold it
+            expected = "text of 1 character or more, without a zero character: 'desk'"
+            raise InvalidArgumentError(
+                function="Session.open", argument="session_id", given=session_id, expected=expected
+            )
+        _check("Session.open", session_id, tags, parent, dispatcher)
+        opening = LoadedSession.checked(store, types, create, wait, checkpoint_every, evict)
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     @classmethod
@@ -153,7 +220,7 @@ class Session:
         cls, store: SessionStore, session_id: str, *, parent: Session | None = None, **options: Unpack[OpenOptions]
     ) -> Self:
         """As `open`, on a thread: the event loop runs meanwhile. One opened for a cancelled task is closed again."""
-        return await open_on_thread(partial(cls.open, store, session_id, parent=parent, **options))
+        return await _open_on_thread(partial(cls.open, store, session_id, parent=parent, **options))
 
     def __repr__(self) -> str:
         return f"Session({self.session_id!r})"
@@ -178,11 +245,6 @@ class Session:
                 await self.close_async()
 
     @property
-    def unbound(self) -> Session:
-        """The session itself, where this is the view of it that the handler of a call has."""
-        return self
-
-    @property
     def store(self) -> SessionStore | None:
         """Where the session is kept; `None` for one in memory alone."""
         return None if self.recorder is None else self.recorder.store
@@ -190,57 +252,14 @@ class Session:
     @property
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
-        with self._lock:
-            return tuple(kind for held in (self._state.seen(), self._log.slices) for kind in held if held[kind].length)
+        with self.slices.lock:
+            both = (self.slices.state.seen(), self.slices.log.slices)
+            return tuple(kind for slices in both for kind in slices if slices[kind].length)
 
     def close(self) -> None:
         """Let others open the session, and refuse what is written later. Only stored sessions need it. Idempotent."""
         if self.recorder is not None:
             self.recorder.close()
-
-    def commit_event(self, event: CallRecord, ref: CallRef, transaction: Transaction) -> None:
-        """Have the LOG of a stored session get the event that records a call, in one unit with what the call has done.
-
-        Its transaction is about to commit, and is nested in no other. `recorded_call` and `fork` find it by `ref`.
-
-        Raises:
-            SessionError: the store cannot hold the event.
-        """
-        if self.recorder is not None:
-            with self._lock:
-                self.recorder.part_of(transaction).close_with(event, ref, self._records)
-
-    def log_event(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
-        """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
-
-        A store that fails is logged, and gets the event with the next unit. That of a call which is `nested` is not
-        found by `recorded_call`, because it may still be undone.
-        """
-        self.log_item(type(event), event, ref, written="record")
-        if not nested and ref.is_named and not (ref[0] is None and self.recorder is None):
-            with self._lock:
-                self._records.add(ref.stored, event)
-
-    def recorded_call(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
-        """The event that recorded a call of this session last; `None` if there is none.
-
-        A session in memory finds only calls that have a reply, and a fork with `own` only calls of its own.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
-        with self._lock:
-            record = self._records.find(ref.stored)
-        return None if record is None or (own and record.session_id != self.session_id) else record
-
-    def has_record_at_hand(self, ref: CallRef) -> bool:
-        """Whether `recorded_call` reads nothing from the store."""
-        return self._records.is_at_hand(ref.stored)
-
-    def adopt_record(self, ref: CallRef, record: CallRecord) -> None:
-        """Have `recorded_call` find a record of the session that this one is a fork of, as long as this is open."""
-        with self._lock:
-            self._records.add(ref, record)
 
     @cached_property
     def conversation(self) -> Conversation:
@@ -292,27 +311,27 @@ class Session:
             SessionError: `at` names no call of it, or several, or the session is in memory and has no history; or a
                 stored session is forked in the middle of a call, or to an id that is taken.
         """
-        check_identity("Session.fork", session_id)
+        _check("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
         if self.recorder is not None and self._opening is not None:
             from handrail.session.persistence.loading import copy_for_fork  # noqa: PLC0415
 
             opening, note = copy_for_fork(self.recorder, self._opening, new_id, at)
-            stored = self._resume(opening, new_id, parent=self.parent, rules=self._rules)
-            stored.log_item(type(note), note)
+            stored = self._resume(opening, new_id, parent=self.parent, rules=self.slices.rules)
+            stored[type(note)].append(note)
             return stored
         if at is not None:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
-        with self._lock:
-            fork._adopt(self._state.held(), self._log.slices, self._rules.copy())
+        with self.slices.lock:
+            fork.slices.adopt(self.slices.state.held(), self.slices.log.slices, self.slices.rules)
         return fork
 
     async def fork_async(
         self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None
     ) -> Session:
         """As `fork`, on a thread; a fork that is made for a task which has been cancelled is closed again."""
-        return await open_on_thread(partial(self.fork, session_id=session_id, at=at))
+        return await _open_on_thread(partial(self.fork, session_id=session_id, at=at))
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
@@ -321,7 +340,7 @@ class Session:
             InvalidArgumentError: an id is text, and so are tags.
             StoreError: this session is stored, and its store cannot be used.
         """
-        check_identity("Session.child", session_id, tags)
+        _check("Session.child", session_id, tags)
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -329,7 +348,7 @@ class Session:
 
     async def child_async(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """As `child`, on a thread; a child that is opened for a task which has been cancelled is closed again."""
-        return await open_on_thread(partial(self.child, session_id=session_id, tags=tags))
+        return await _open_on_thread(partial(self.child, session_id=session_id, tags=tags))
 
     def to_json(self) -> str:
         """Id, tags and slices as this context sees them, as JSON for people; no reducers, subscribers or parent.
@@ -337,11 +356,12 @@ class Session:
         Raises:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
-        from handrail.session.json_export import SessionDocument, dump_session_json  # noqa: PLC0415
+        from handrail.session.conversation import masked_logs  # noqa: PLC0415
+        from handrail.session.export import dump_session_json  # noqa: PLC0415
 
-        with self._lock:
-            state, log = filled(self._state.seen()), self.call_masking.logs(filled(self._log.slices))
-        return dump_session_json(SessionDocument(self.session_id, self.tags, state, log))
+        with self.slices.lock:
+            state, log = filled(self.slices.state.seen()), filled(self.slices.log.slices)
+        return dump_session_json(self.session_id, self.tags, state, masked_logs(log, self.call_masking))
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
@@ -350,13 +370,12 @@ class Session:
         Raises:
             SnapshotError: the data is not a saved session, or has values of other types than `types`.
         """
-        from handrail.session.json_export import load_session_json  # noqa: PLC0415
+        from handrail.session.export import load_session_json  # noqa: PLC0415
 
-        saved = load_session_json(data, types=types)
-        session = Session(session_id=saved.session_id, tags=saved.tags, parent=parent)
-        state, log = (versions_of(items, session._owner) for items in (saved.state, saved.log))
-        policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
-        session._adopt(state, log, SliceRules(policies, {}))
+        session_id, tags, state, log = load_session_json(data, types=types)
+        session = Session(session_id=session_id, tags=tags, parent=parent)
+        owner = session.slices.owner
+        session.slices.adopt(versions_of(state, owner), versions_of(log, owner))
         return session
 
     @classmethod
@@ -369,19 +388,21 @@ class Session:
         dispatcher: Dispatcher | None = None,
         rules: SliceRules | None = None,
     ) -> Self:
+        from handrail.session.conversation import masks  # noqa: PLC0415
         from handrail.session.persistence import loading  # noqa: PLC0415
 
-        kept, row = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
-        session = cls(session_id=session_id, tags=row.tags, parent=parent, dispatcher=dispatcher)
-        state, log, policies = loading.stored_slices(kept, session._owner)
-        session._adopt(state, log, SliceRules(policies, {}) if rules is None else rules.copy())
+        kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
+        tags = kept.session_lock.row.tags
+        session = cls(session_id=session_id, tags=tags, parent=parent, dispatcher=dispatcher)
+        slices = session.slices
+        slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
         session.recorder, session._opening = kept, opening
-        if kept.head:
-            session._records = CallRecords(loading.RecordsInStore(kept))
         # One lock guards the slices and what the recorder knows of them.
-        kept.lock, kept.slices, kept.masks = session._lock, (session._state, session._log), session.call_masking.masks
+        kept.lock, kept.state, kept.log, kept.masks = slices.lock, slices.state, slices.log, masks(session.call_masking)
+        if kept.head:
+            session.calls = loading.StoredCallRecords(kept)
+        slices.recorder, kept.calls, slices.calls = kept, session.calls, session.calls
         session.call_masking.on_added = kept.mask_noted
-        session._outside.check_wait = kept.queue.check_wait
         loading.release_with(session, opening.store, kept.session_lock)
         return session
 
@@ -393,8 +414,8 @@ class Session:
         """
         access = self._access.get(kind)
         if access is None:
-            self._rules.policy(kind)
-            access = self._access[kind] = Slice(self, kind)
+            self.slices.rules.policy(kind)
+            access = self._access[kind] = Slice(self.slices, kind)
         return cast("Slice[T]", access)  # the mapping cannot say that key and value belong together
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
@@ -404,10 +425,11 @@ class Session:
             SessionUseError: the slice holds something already, or something that has not been committed yet.
             ReducerError: it would be a LOG, and reducers decide on it.
         """
-        with self._lock:
-            if self._state.is_used(kind) or kind in self._log.slices:
+        slices = self.slices
+        with slices.lock:
+            if slices.state.is_used(kind) or kind in slices.log.slices:
                 raise SessionUseError(f"slice {kind.__name__} is in use; declare its policy before the first event")
-            self._rules.declare(kind, policy)
+            slices.rules.declare(kind, policy)
 
     def install(self, state: type[T], *, initial: Callable[[], T] | None = None) -> None:
         """Register the methods of a state slice that are marked `@reducer(on=Event)`.
@@ -418,8 +440,8 @@ class Session:
             ReducerError: no method is marked, or the slice has reducers already, or is a LOG. Nothing is registered.
             SessionUseError: the class or one of the events is not a dataclass. Nothing is registered.
         """
-        with self._lock:
-            self._rules.install(state, initial)
+        with self.slices.lock:
+            self.slices.rules.install(state, initial)
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
         """Register a reducer that computes slice `into` when an event of that type is dispatched. Idempotent.
@@ -427,12 +449,7 @@ class Session:
         Raises:
             ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
         """
-        with self._lock:
-            self._rules.register(event_type, reducer, into=into)
-
-    def listens(self, event_type: type[Any]) -> bool:
-        """Whether events of this type have a reducer or a subscriber."""
-        return self._rules.reduces(event_type) or (not self.dispatcher.is_quiet and self.dispatcher.listens(event_type))
+        self.slices.register(event_type, reducer, into=into)
 
     def dispatch(self, event: object) -> None:
         """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.
@@ -448,35 +465,7 @@ class Session:
             ReducerError: a reducer returned what no slice can become, or wrote to the session.
             Exception: what a reducer raises.
         """
-        route = self._rules.route(type(event))
-        if route.logged:
-            self.log_item(type(event), event)
-        self.announce(event)
-
-    def announce(self, event: object) -> None:
-        """The same for an event that is in its LOG already; see `dispatch`."""
-        route = self._rules.route(type(event))
-        if route.logged and not route.reducers:
-            self.dispatcher.dispatch(event)
-            return
-        call = current()
-        if call is None:
-            self._outside.write(route.what, partial(self._take_in, event, route))
-        else:
-            self._take_in(event, route, call)
-
-    def append(self, kind: type[T], item: T) -> None:
-        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
-        check_change(Append(item), kind)
-        route, add = self._rules.route(kind), partial(self._state.append, kind, item)
-        self.log_item(kind, item) if route.logged else self._write(route.append, add, current())
-
-    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
-        """Change a STATE slice past all reducers in another way than by `append`; `what` names the act in errors."""
-        check_change(change, kind)
-        if self._rules.policy(kind) is SlicePolicy.LOG:
-            raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-        self._write(what, partial(self._state.apply, ((kind, change),)), current())
+        self.slices.dispatch(event)
 
     def reset(self, *, with_open_calls: bool = False) -> None:
         """Empty all slices, STATE and LOG, in one unit of work; the conversation is in one of them.
@@ -491,33 +480,14 @@ class Session:
             SessionBusyError: a call holds the session.
             StoreError: the session's store cannot be used.
         """
-        if current() is not None:
-            raise SessionUseError("a session is reset between calls, not by one: its record would be removed with it")
-        gone: list[tuple[type[Any], int]] = []
-        self._outside.write("reset the session", partial(self._reset, gone, with_open_calls=with_open_calls))
-        if self.recorder is None:
-            with self._lock:
-                self._log.cut_off_start(gone)
-
-    def _reset(self, gone: list[tuple[type[Any], int]], call: Transaction, *, with_open_calls: bool) -> None:
         from handrail.session.open_calls import check_resettable  # noqa: PLC0415
 
-        check_resettable(self.session_id, () if with_open_calls else self.open_calls)
-        with self._lock:
-            self._open(call, "reset the session")
-            self._state.empty()
-            gone += self._log.resettable()
-            if self.recorder is not None:
-                self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
-
-    def version_of(self, kind: type[T]) -> Version[T] | None:
-        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        return (self._log.slices if self._rules.policy(kind) is SlicePolicy.LOG else self._state.seen()).get(kind)
+        self.slices.reset(lambda: check_resettable(self.session_id, () if with_open_calls else self.open_calls))
 
     def snapshot(self) -> SessionSnapshot:
         """The STATE slices as this context sees them; costs the same however much they hold."""
-        with self._lock:
-            return SessionSnapshot(self._owner, self._state.held())
+        with self.slices.lock:
+            return SessionSnapshot(self.slices.owner, self.slices.state.held())
 
     def restore(self, snapshot: SessionSnapshot) -> None:
         """Put the STATE slices back; LOG slices stay. It is a write like any other, and undone with its call.
@@ -526,74 +496,11 @@ class Session:
             SnapshotError: the snapshot belongs to another session.
             SessionBusyError: outside of calls, while a call holds the session.
         """
-        if snapshot.owner is not self._owner:
+        if snapshot.owner is not self.slices.owner:
             raise SnapshotError(f"the snapshot belongs to session {snapshot.owner.session_id}, not {self.session_id}")
-        # A rollback has no current transaction, and its call still holds the turn: `_write` would be refused.
-        if is_rolling_back():
-            with self._lock:
-                self._state.undo(snapshot.slices, snapshot.taken)
-        else:
-            self._write("restore a snapshot", partial(self._state.restore, snapshot.slices), current())
+        self.slices.undo(snapshot)
 
-    append_async: Final = asynchronous(append)
     dispatch_async: Final = asynchronous(dispatch)
     reset_async: Final = asynchronous(reset)
     restore_async: Final = asynchronous(restore)
     close_async: Final = asynchronous(close)
-
-    def _adopt(self, state: Versions, log: Versions, rules: SliceRules) -> None:
-        self._state, self._log, self._rules = StateSlices(self._owner, state), LogSlices(self._owner, log), rules
-
-    def _open(self, call: Transaction, what: str) -> None:
-        if self._state.open(self, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
-            self.recorder.part_of(call.root)
-
-    def _snapshot_of_call(self) -> SessionSnapshot:  # to roll back to; unlike `snapshot`, it is dropped with the call
-        return SessionSnapshot(self._owner, self._state.seen(), self._state.taken_so_far())
-
-    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
-
-        Raises:
-            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
-        """
-        if (kept := self.recorder) is None:
-            with self._lock:
-                self._log.append(kind, item)
-            return
-        caller = current()
-        # One of a call that writes to this session goes with the unit of the call.
-        in_call = caller is not None and caller.root.state != "ended" and caller.holds(self.turn)
-        if written != "record":
-            kept.check_open()
-            if not (in_call or written == "deferred"):
-                kept.check_wait()
-        with self._lock:
-            # The item is dumped first: one that cannot be stored is refused before the LOG has it.
-            kept.note(kept.noting(kind, item, ref), deferred=written == "deferred")
-            self._log.append(kind, item)
-        error = None if in_call or written == "deferred" else kept.flush()
-        if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
-            raise error
-
-    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
-        if call is None:
-            self._outside.write(what, partial(self._write, what, act))
-        else:
-            with self._lock:
-                self._open(call, what)
-                act()
-
-    def _take_in(self, event: object, route: EventRoute, call: Transaction) -> None:
-        with self._lock:
-            self._open(call, route.what)
-            if route.reducers:
-                self._state.apply(decided_changes(event, route.reducers, self._state))
-            else:
-                self._state.append(type(event), event)
-            if self.recorder is not None and not route.logged:
-                self._state.taken.append(event)
-        # Outside of the lock, because a subscriber may wait for a thread that uses the session.
-        if not self.dispatcher.is_quiet:
-            self.dispatcher.dispatch(event)

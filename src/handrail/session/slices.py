@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeGuard,
 
 from handrail.errors import InvalidArgumentError, ReducerError
 from handrail.serde.annotations import subscriptable
+from handrail.session.calls import CallRef
 from handrail.waiting import asynchronous
 
 E = TypeVar("E")
@@ -314,6 +315,10 @@ class SliceHost(Protocol):
         """Register a reducer for a slice."""
         ...
 
+    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+        """Append an item of a call to a LOG."""
+        ...
+
 
 class Slice(SliceView[T], Generic[T]):
     """The values of one type in a session: `session[Plan]`.
@@ -337,6 +342,15 @@ class Slice(SliceView[T], Generic[T]):
     def append(self, item: T) -> None:
         """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
         self._session.append(self._kind, item)
+
+    def log(self, item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+        """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
+
+        Raises:
+            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
+            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
+        """
+        self._session.log_item(self._kind, item, ref, written=written)
 
     @overload
     def seed(self, items: Iterable[T], /) -> None: ...
@@ -488,11 +502,15 @@ def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
     return [(kind, length) for kind, length in lengths if not getattr(kind, "survives_reset", False)]
 
 
-def filled(slices: Versions) -> dict[type[Any], tuple[Any, ...]]:
+Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
+"""What slices hold, by their type."""
+
+
+def filled(slices: Versions) -> Items:
     """The items of the slices that have any, by their type."""
     return {kind: VersionView(version).all() for kind, version in slices.items() if version.length}
 
 
-def versions_of(items: Mapping[type[Any], Sequence[Any]], owner: SliceOwner) -> Versions:
+def versions_of(items: Items, owner: SliceOwner) -> Versions:
     """The slices that hold these items, by their type; `owner` may grow them in place."""
     return {kind: Version(owner, list(held), len(held)) for kind, held in items.items()}

@@ -20,9 +20,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, SessionUseError
 from handrail.session import Session
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
-from handrail.session.opening import OpenOptions
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import (
     AnswerChange,
     AnswerRow,
@@ -36,6 +34,7 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
+from handrail.session.session import OpenOptions
 from handrail.store import session_locks
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (

@@ -29,10 +29,9 @@ from typing import Literal, NamedTuple, Protocol, Self, Unpack, get_args, runtim
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
 from handrail.session import Session
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
-from handrail.session.opening import OpenOptions
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
+from handrail.session.session import OpenOptions
 from handrail.transaction import UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]

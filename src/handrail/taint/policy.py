@@ -36,8 +36,8 @@ from handrail.serde import dump
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import Node, is_array, is_object
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef
-from handrail.session.relatives import reads_above
+from handrail.session.calls import CallRef
+from handrail.session.views import reads_above
 from handrail.taint.state import Provenance, Tainted, newest_taints, surely_untainted
 
 _CHOICES: Final = ("allOf", "anyOf", "oneOf")
@@ -191,7 +191,7 @@ def note_sanitized(session: Session, tool: Tool[Any, Any], ref: CallRef, value: 
     """
     shown = tool.result_masking.mask(dump(value))
     texts = [] if value is None else [text for text in leaves(shown) if MASK not in text]
-    session.log_item(Sanitized, Sanitized(tool.name, *ref.stored, tuple(dict.fromkeys(texts))), ref, written="deferred")
+    session[Sanitized].log(Sanitized(tool.name, *ref.stored, tuple(dict.fromkeys(texts))), ref, written="deferred")
 
 
 def are_sanitized(session: Session, arguments: JudgedArguments) -> bool:

@@ -32,9 +32,9 @@ from handrail.prompt.content_parts import ContentPart, TextPart
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef
-from handrail.session.relatives import UnopenedSession, reads_above, sessions_above
+from handrail.session.calls import CallRef
 from handrail.session.slices import LogWrite
+from handrail.session.views import UnopenedSession, reads_above, sessions_above
 
 _MOST_ARGUMENTS = 300
 """Characters of the arguments that a provenance repeats."""
@@ -153,7 +153,7 @@ class TaintIndex:
     def place_of(self, ref: CallRef) -> int | None:
         """The place in the slice of the untrusted content that a call has brought; `None` if it has brought none."""
         # The fast path: every message of every call asks this, and nearly no session is tainted.
-        if self.session.version_of(Tainted) is None:
+        if self.session[Tainted].version is None:
             return None
         # A LOG only grows, and this one survives a reset. Without a lock: what is known is always a beginning of the
         # slice, and threads that read the same items note the same.
@@ -194,7 +194,7 @@ def taint(
     session = index.session
     secret_of(session, secret)
     item = Tainted(provenance, after)
-    session.log_item(Tainted, item, provenance.ref, written=written)
+    session[Tainted].log(item, provenance.ref, written=written)
     # By identity, from the end: another thread may have appended an equal one.
     items = session[Tainted]
     return next(place for place in reversed(range(len(items))) if items[place] is item)
@@ -207,7 +207,7 @@ def secret_of(session: Session, secret: Callable[[], str] = new_secret) -> str:
         SessionError: as for `taint`.
     """
     if not len(session[DelimiterSecret]):
-        session.log_item(DelimiterSecret, DelimiterSecret(secret()), written="deferred")
+        session[DelimiterSecret].log(DelimiterSecret(secret()), written="deferred")
     return session[DelimiterSecret][0].secret
 
 
@@ -256,7 +256,7 @@ def newest_taints(session: Session) -> Iterator[Tainted]:
 
 def surely_untainted(session: Session) -> bool:
     """Whether a session has read nothing untrusted, and works for no other one; answered from memory."""
-    return session.version_of(Tainted) is None and session.parent is None and not reads_above(session)
+    return session[Tainted].version is None and session.parent is None and not reads_above(session)
 
 
 def _read_by_each(session: Session) -> Iterator[tuple[Tainted, ...]]:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from handrail.prompt import ToolResult
 from handrail.prompt.content_parts import load_parts
 from handrail.runtime.calls import Step
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef, OpenCall
 from handrail.transcript.items import ApprovalWait, CallOutcome, TranscriptCall
 from handrail.transcript.provider_messages import decoded_arguments
 

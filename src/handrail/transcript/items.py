@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import Speaker
 
 BlockKind: TypeAlias = Literal["text", "thinking", "refusal", "data"]

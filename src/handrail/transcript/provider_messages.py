@@ -23,7 +23,7 @@ from pydantic_core import from_json
 from handrail.prompt.content_parts import describe_file
 from handrail.serde.formatting import json_line
 from handrail.serde.json_schema import is_object
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import REPLY_KEY
 from handrail.transcript.items import BlockKind, TranscriptCall
 

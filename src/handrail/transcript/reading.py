@@ -30,11 +30,10 @@ from pydantic_core import from_json
 
 from handrail.runtime import ToolInvoked
 from handrail.serde.json_schema import is_array
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import PostponedCall
-from handrail.session.persistence.entry_index import corrupt, decoded_items
+from handrail.session.persistence.loading import corrupt, decoded_items
 from handrail.session.persistence.protocol import SessionEntry, SessionStore
 from handrail.session.persistence.stored_types import stored_type
 from handrail.transcript.call_outcomes import ApprovalNote, AskedCall, CallReport, approval_notes, call_report

@@ -29,7 +29,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from handrail.adapters.pydantic_ai import HandrailCapability, HandrailToolset, PipelineCapability
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.runtime import Session, ToolInvoked
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from tests.adapters.replying import GoneError, Outbox, asks, model, names
 from tests.wording import Wording

@@ -21,7 +21,7 @@ from handrail.errors import PromptEvaluationError
 from handrail.prompt import External, MarkdownSection, Prompt, PromptTemplate, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolInvoked
 from handrail.runtime.ledger.effects import EffectResult
-from handrail.session.call_records import OpenCall
+from handrail.session.calls import OpenCall
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore
 from tests.adapters.notes import Note

@@ -19,7 +19,7 @@ from handrail.agents.run.run_group import open_child_session
 from handrail.errors import RunAbortedError
 from handrail.loop_guard import asynchronous_entry
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionContents, SessionLock, SessionRow
 from handrail.store.memory import MemoryStore
 from handrail.testing import FakeClock

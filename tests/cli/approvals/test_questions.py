@@ -21,7 +21,7 @@ from handrail.cli.approvals.questions import (
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer, PostponedCall, RecordedAnswer
 from handrail.session.persistence.loading import append_to_logs, held_session
 from handrail.session.persistence.protocol import SessionRow

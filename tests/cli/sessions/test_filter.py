@@ -9,7 +9,7 @@ import pytest
 
 from handrail.cli.sessions.filter import last_used
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import Conversation
 from handrail.session.open_calls import note_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow

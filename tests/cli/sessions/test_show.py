@@ -16,7 +16,7 @@ from handrail.events import Dispatcher
 from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
@@ -139,7 +139,7 @@ def test_a_postponed_call_is_open_until_it_is_recorded(handrail: Command, store:
         result: ToolResult[None] = ToolResult("paid", None)
         call = ToolCall("call_0", "pay", "{}")
         event = ToolInvoked(call, None, result, "desk", None, store.now(), "resp_7", handler_seconds=0.0)
-        session.log_event(event, event.ref)
+        session.slices.record(event, event.ref)
     assert json.loads(handrail("sessions", "show", "desk", "--entries", "--format", "json").out)["open_calls"] == []
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from handrail.cli.screen import Screen
 from handrail.cli.sessions.conversation import print_conversation
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.transcript import (
     ApprovalWait,
     ConversationId,

@@ -20,7 +20,7 @@ from handrail.errors import (
 )
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectLedger, Session, ToolCall, ToolInvoked, ToolMessage
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import NEWEST_RECORD
 from handrail.testing import FakeClock
@@ -299,10 +299,10 @@ def test_a_large_session_runs_no_recorded_call_again(
     world: World, monkeypatch: pytest.MonkeyPatch, reply: str | None, many: int
 ) -> None:
     """The store is asked for each reply, or for each call where the program names no reply, and later for all."""
-    monkeypatch.setattr("handrail.session.call_records.FEW_ENTRIES", 0)
-    monkeypatch.setattr("handrail.session.call_records.MANY_ENTRIES", many)
-    monkeypatch.setattr("handrail.session.call_records.MOST_LOOKUPS", 3)
-    monkeypatch.setattr("handrail.session.call_records.MOST_OF_REPLY", 4)
+    monkeypatch.setattr("handrail.session.calls.FEW_ENTRIES", 0)
+    monkeypatch.setattr("handrail.session.calls.MANY_ENTRIES", many)
+    monkeypatch.setattr("handrail.session.calls.MOST_LOOKUPS", 3)
+    monkeypatch.setattr("handrail.session.calls.MOST_OF_REPLY", 4)
 
     def ask(session: Session, number: int) -> bool:
         asked = call("change", str(number), id=f"c{number}")

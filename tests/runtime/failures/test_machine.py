@@ -26,7 +26,7 @@ from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, Tool
 from handrail.prompt.idempotency import OnOrphan
 from handrail.runtime import EffectLedger, Session, ToolCall
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from tests.extent import examples
 from tests.kit import Note, executor, tool

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from handrail.errors import StoreCorruptError, StoreUnavailableError
 from handrail.session import Session
-from handrail.session.persistence.entry_index import EntryIndex, ItemReader
-from handrail.session.persistence.protocol import Checkpoint, SessionEntry, SessionRow
+from handrail.session.persistence.loading import ItemReader
+from handrail.session.persistence.protocol import Checkpoint, EntryIndex, SessionEntry, SessionRow
 from handrail.session.persistence.stored_types import stored_type
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -105,7 +105,7 @@ def test_more_entries_than_are_asked_for_at_once_are_read_in_pages(
     memory: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long end of a slice."""
-    monkeypatch.setattr("handrail.session.persistence.entry_index._MOST_AT_ONCE", 3)
+    monkeypatch.setattr("handrail.session.persistence.loading._MOST_AT_ONCE", 3)
     read, layout = reader(memory, *grown(20))
     assert read(12, layout.length) == [Note(str(place)) for place in range(12, 20)]
     assert read(0, 12) == [Note(str(place)) for place in range(12)]

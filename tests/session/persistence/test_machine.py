@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from handrail.errors import StoreUnavailableError
 from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePolicy, stored_as
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket, turn_of
@@ -110,11 +110,11 @@ class Side:
         with suppress(StoreUnavailableError), Transaction("call", ticket=ticket, writes=True) as transaction:
             self.perform(todo, transaction)
             if commits:
-                session.commit_event(Ended(call_id), CallRef(None, call_id), transaction)
+                session.slices.record_with(Ended(call_id), CallRef(None, call_id), transaction)
                 transaction.commit()
                 recorded = session.store is not None
         if not recorded:
-            session.log_event(Ended(call_id), CallRef(None, call_id))
+            session.slices.record(Ended(call_id), CallRef(None, call_id))
         ticket.release()
 
     def perform(self, todo: Sequence[Act], call: Transaction | None = None) -> None:
@@ -139,7 +139,7 @@ class Side:
             if commits:
                 transaction.commit()
         ticket.release()
-        self.session.log_event(Ended("inner"), CallRef(None, "inner"))
+        self.session.slices.record(Ended("inner"), CallRef(None, "inner"))
 
 
 def mend(session: Session, place: int, name: str) -> None:

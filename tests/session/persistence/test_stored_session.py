@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError
 from handrail.session import Session, SlicePolicy, replace_latest
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -35,9 +35,9 @@ def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
         assert session.store is None
         assert session.recorder is None
         with call(session) as transaction:
-            session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
+            session.slices.record_with(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
-        session.log_event(Happened("x"), CallRef(None, "c"))
+        session.slices.record(Happened("x"), CallRef(None, "c"))
         with pytest.raises(SessionError) as raised:
             session.connection()
         assert str(raised.value) == wording
@@ -76,7 +76,7 @@ def test_a_call_whose_session_was_closed_meanwhile_is_undone(store: FaultyStore,
         with pytest.raises(SessionError) as raised:
             transaction.commit()
         assert str(raised.value) == wording
-    session.log_event(Happened("failed"), CallRef(None, "c"))
+    session.slices.record(Happened("failed"), CallRef(None, "c"))
     assert (session[Note].all(), session[Happened].all()) == ((), (Happened("failed"),))
 
 
@@ -145,7 +145,7 @@ def three_calls(session: Session) -> None:
     for number in range(3):
         with call(session) as transaction:
             session[Note].append(Note(str(number)))
-            session.commit_event(Happened(f"closed {number}"), CallRef(None, f"call-{number}"), transaction)
+            session.slices.record_with(Happened(f"closed {number}"), CallRef(None, f"call-{number}"), transaction)
             transaction.commit()
         session.dispatch(Happened(f"after {number}"))
 
@@ -173,7 +173,7 @@ def test_a_fork_holds_what_was_logged_while_the_store_was_down(store: FaultyStor
     """It is written before the entries are copied."""
     with Session.open(store, "s") as session:
         store.go_down("begin")
-        session.log_event(Happened("x"), CallRef(None, "c"))
+        session.slices.record(Happened("x"), CallRef(None, "c"))
         store.come_back()
         with session.fork(at="c") as fork:
             assert fork[Happened].all() == (Happened("x"),)
@@ -198,7 +198,7 @@ def test_a_fork_knows_the_classes_of_its_origin(store: FaultyStore) -> None:
     with Session.open(store, "s") as session:
         with call(session) as transaction:
             session[Local].seed(Local(1))
-            session.commit_event(Happened("closed"), CallRef(None, "c"), transaction)
+            session.slices.record_with(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
         session[Local].clear()
         with session.fork(at="c") as fork:

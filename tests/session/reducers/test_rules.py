@@ -172,8 +172,8 @@ def test_events_and_slices_of_reducers_are_dataclasses() -> None:
         session.register(Note, lambda _view, _event: Unchanged(), into=Plain)
     with pytest.raises(SessionError, match="Plain"):
         session.register(Plain, lambda _view, _event: Unchanged(), into=Note)
-    assert not session.listens(Plain)
-    assert not session.listens(Note)
+    assert not session.slices.listens(Plain)
+    assert not session.slices.listens(Note)
 
 
 def test_no_reducer_decides_on_a_log(wording: Wording) -> None:
@@ -223,7 +223,7 @@ def test_a_slice_with_reducers_is_not_installed(wording: Wording) -> None:
     with pytest.raises(ReducerError) as raised:
         session.install(Total)
     assert str(raised.value) == wording
-    assert not session.listens(Reset)
+    assert not session.slices.listens(Reset)
 
 
 def test_what_cannot_be_installed_whole_is_not_installed() -> None:
@@ -242,7 +242,7 @@ def test_what_cannot_be_installed_whole_is_not_installed() -> None:
     session = Session()
     with pytest.raises(SessionError, match="Plain"):
         session.install(Half)
-    assert not session.listens(Add)
+    assert not session.slices.listens(Add)
 
 
 def test_a_fork_takes_the_rules_with_it_and_goes_its_own_way() -> None:
@@ -263,10 +263,10 @@ def test_a_session_listens_where_somebody_would_hear() -> None:
     """A reducer or a subscriber; appending by default is not hearing."""
     session = Session()
     session.dispatch(A)
-    assert not session.listens(Note)
+    assert not session.slices.listens(Note)
     subscription = session.dispatcher.subscribe(Note, print)
-    assert session.listens(Note)
+    assert session.slices.listens(Note)
     subscription.close()
-    assert not session.listens(Note)
+    assert not session.slices.listens(Note)
     session[Note].register(Note, append_all)
-    assert session.listens(Note)
+    assert session.slices.listens(Note)

@@ -21,7 +21,7 @@ from handrail.errors import (
 from handrail.prompt import External, IdempotencyConfig, Tool, ToolContext, ToolResult
 from handrail.runtime import EffectApplied, ToolCall, ToolInvoked
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
 from handrail.store.urls import open as open_store
 from handrail.testing import Crashed, Finished

@@ -210,11 +210,11 @@ def test_an_event_of_a_log_needs_no_turn() -> None:
 def test_an_event_that_is_logged_already_is_only_announced() -> None:
     """Reducers and subscribers hear of it, where there are any; the log does not get it twice."""
     session, heard = Session(), list[Happened]()
-    session.announce(Happened("unheard"))
+    session.slices.announce(Happened("unheard"))
     session[Note].register(Happened, lambda _view, event: Append(Note(event.what)))
     session.dispatcher.subscribe(Happened, heard.append)
     session[Happened].append(Happened("a"))
-    session.announce(Happened("a"))
+    session.slices.announce(Happened("a"))
     assert session[Happened].all() == (Happened("a"),)
     assert session[Note].all() == (Note("a"),)
     assert heard == [Happened("a")]

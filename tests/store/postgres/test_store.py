@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
 from handrail.store import EffectRow
 from handrail.store.protocol import EffectChange

@@ -35,7 +35,7 @@ from handrail.runtime import ToolInvoked
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escaped_within
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.conversation import Conversation, ConversationPart, RequestedCall
 
 if TYPE_CHECKING:
@@ -219,9 +219,9 @@ class StoredHistory:
         session = self._session
         for call in self.unanswered:
             ref = _ref(self.history, call)
-            record = session.recorded_call(ref, own=False)
+            record = session.calls.find(ref, own=False)
             if isinstance(record, ToolInvoked) and record.final and record.session_id != session.session_id:
-                session.adopt_record(ref, replace(record, session_id=session.session_id))
+                session.calls.add(ref, replace(record, session_id=session.session_id))
 
     def begin_anew(self) -> None:
         """Start another conversation: earlier messages do not belong to it, and are `replaced`."""

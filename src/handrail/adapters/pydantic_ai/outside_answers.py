@@ -25,7 +25,7 @@ from handrail.runtime import ToolCall
 from handrail.runtime.approval import calls_that_wait, has_pending, record_outside_answer
 from handrail.runtime.environment import Environment
 from handrail.runtime.execution import ASYNC
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import PostponedCall
 
 _log = redacted_logger("handrail.adapters")
@@ -51,7 +51,7 @@ async def record_answers(environment: Environment, messages: Sequence[ModelMessa
     for ref, waiting in await _waiting(environment, messages):
         answer = waiting.answer
         # An attempt that the pipeline has answered has a record, though perhaps no final one.
-        if answer is None or (answer.outcome != "denied" and environment.session.recorded_call(ref) is not None):
+        if answer is None or (answer.outcome != "denied" and environment.session.calls.find(ref) is not None):
             continue
         text = answer.model_response_str(wrap_if_error=False)
         result = ToolResult[None].ok(None, text) if answer.outcome == "success" else ToolResult[None].error(text)

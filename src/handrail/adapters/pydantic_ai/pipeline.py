@@ -55,7 +55,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.runtime.invoke import invoke
 from handrail.serde import schema_masking
 from handrail.serde.faults import fault_message, faults_of
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 _log = redacted_logger("handrail.adapters")
 
@@ -210,8 +210,8 @@ class PipelineCapability(HandrailCapability):
             return None
         try:
             session = self.executor.environment.session
-            at_hand = session.store is None or session.has_record_at_hand(ref)
-            record = await ASYNC.write_to(None if at_hand else session.store, partial(session.recorded_call, ref))
+            at_hand = session.store is None or session.calls.is_at_hand(ref)
+            record = await ASYNC.write_to(None if at_hand else session.store, partial(session.calls.find, ref))
         except StoreError:  # the pipeline refuses the call for it
             return None
         return record if isinstance(record, ToolInvoked) and record.final else None

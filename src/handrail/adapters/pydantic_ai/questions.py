@@ -25,7 +25,7 @@ from typing_extensions import override  # a dependency of pydantic; in `typing` 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.errors import CallPostponed, InvalidArgumentError
 from handrail.prompt import Approval, ApprovalRequest
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 OnAsk = Literal["deny", "defer"]
 """What a policy's question becomes without an approver: the call is refused, or is a deferred request."""

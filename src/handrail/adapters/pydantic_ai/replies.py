@@ -47,7 +47,7 @@ from handrail.runtime import ToolCall, ToolInvoked
 from handrail.runtime.execution import ASYNC
 from handrail.serde.json_values import escape_surrogates
 from handrail.session import Session
-from handrail.session.call_ref import CallRef, distinct_id, is_reply, is_storable_id
+from handrail.session.calls import CallRef, distinct_id, is_reply, is_storable_id
 from handrail.session.conversation import REPLY_KEY
 
 Words = str | dict[str, Any] | None
@@ -244,7 +244,7 @@ def _is_taken(name: str, session: Session, response: ModelResponse) -> bool:
     arrived = response.timestamp
     try:
         names = _names_of(session)
-        records = [session.recorded_call(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
+        records = [session.calls.find(CallRef(name, call.tool_call_id)) for call in response.tool_calls]
     except StoreError:  # no call starts without its store
         return True
     # Durable execution delivers the same response again, with its timestamp: it keeps its name.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from handrail.prompt.effect import Effect
 from handrail.redaction import redacted
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import answer_in_words
 
 Verdict = Literal["allow", "ask", "deny"]

@@ -63,7 +63,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
 from handrail.serde.secrets import mask_places
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 
 OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]

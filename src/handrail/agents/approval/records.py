@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from handrail.agents.approval.decisions import CallKey, Decision, GatedCall, Grant
 from handrail.session import Session, SlicePolicy, stored_as
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import GivenAnswer, find_answer
 
 

@@ -32,7 +32,7 @@ from handrail.agents.approval.decisions import Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.run.events import CallStarted, RunEvent
 from handrail.errors import AgentError, PromptEvaluationError
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 DescribeAhead = Callable[[CallRef, ToolCallPart, ToolDefinition, ValidatedToolArgs], Awaitable[GatedCall | None]]
 """A call that is about to be made as the gate judges it; `None` for one that will be refused as it is written."""

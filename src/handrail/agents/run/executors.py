@@ -54,8 +54,8 @@ from handrail.runtime.execution import ASYNC
 from handrail.serde import Masking, digest, schema_masking
 from handrail.serde.formatting import type_name
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
-from handrail.session.relatives import reads_above
+from handrail.session.calls import CallRef
+from handrail.session.views import reads_above
 from handrail.taint import TaintPolicy
 from handrail.taint.policy import JudgedArguments
 

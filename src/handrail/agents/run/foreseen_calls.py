@@ -23,7 +23,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.runtime.masked_records import masks_in, secrets_of
 from handrail.runtime.plan import find_plan
 from handrail.serde import dump
-from handrail.session.call_ref import CallRef, ToolCall
+from handrail.session.calls import CallRef, ToolCall
 
 _log = redacted_logger("handrail.agents")
 

@@ -79,7 +79,7 @@ from handrail.runtime.long_results import cut_text
 from handrail.serde import codec
 from handrail.serde.formatting import enumerated, shorten
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.transaction import current
 
 # The second for an answer that is not a stream, where one was asked for.

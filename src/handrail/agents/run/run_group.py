@@ -42,7 +42,7 @@ from handrail.runtime.execution import ASYNC
 from handrail.runtime.failures import describe_error
 from handrail.serde import canonical_json
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from handrail.store.protocol import LedgerStore
 from handrail.taint.state import taint_by_answer

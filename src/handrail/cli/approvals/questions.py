@@ -29,7 +29,7 @@ from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
 from handrail.serde.formatting import shorten
 from handrail.serde.secrets import mask_places
-from handrail.session.call_ref import CallRef, storable_id
+from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import (
     GivenAnswer,
     PostponedCall,

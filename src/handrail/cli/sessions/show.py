@@ -21,8 +21,7 @@ from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conver
 from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
 from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef, storable_id
+from handrail.session.calls import CallRef, OpenCall, storable_id
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store

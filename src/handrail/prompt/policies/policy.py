@@ -19,7 +19,7 @@ from handrail.prompt.signature import calling_fault, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 
 _VERDICTS = ("allow", "deny", "ask")
 

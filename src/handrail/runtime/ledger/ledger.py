@@ -28,7 +28,7 @@ from handrail.runtime.ledger.effects import ClaimAnswer, Claimed, ClaimRequest, 
 from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
 from handrail.serde import digest, dump, masking_of
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
 from handrail.transaction import UnitOfWork, UnitStore

@@ -34,7 +34,7 @@ from handrail.serde import Masking, digest
 from handrail.serde.annotations import is_union, strip_annotated
 from handrail.serde.formatting import shorten
 from handrail.serde.json_schema import is_object
-from handrail.session.call_ref import ToolCall
+from handrail.session.calls import ToolCall
 from handrail.session.persistence.stored_types import StoredType, is_versioned, stored_type
 
 if TYPE_CHECKING:

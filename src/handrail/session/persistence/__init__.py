@@ -1,8 +1,7 @@
 """How a session is stored: entries, checkpoints, one writer.
 
-- `protocol`: what a session needs of a store.
+- `protocol`: what a session needs of a store, and which entries hold the items of a slice.
 - `recorder`: what a call writes: entries from the difference of slices, and how far the store has come.
 - `loading`: opening a stored session: what is read at once and what on demand.
-- `entry_index`: which entries hold the items of a slice.
 - `stored_types`: names, versions and upgrades of stored types.
 """

@@ -8,35 +8,210 @@ from __future__ import annotations
 
 import threading
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import islice
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.errors import (
+    InvalidArgumentError,
+    SessionError,
+    SessionNotFoundError,
+    StoreCorruptError,
+)
 from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
-from handrail.session.call_ref import CallRef, shown_id, storable_id
-from handrail.session.persistence.entry_index import EntryIndex, ItemReader, decoded_items, index_of, load_indexes
-from handrail.session.persistence.protocol import ForkedFrom, SessionAppend, SessionEntry, SessionRow, works_for
-from handrail.session.persistence.recorder import SessionRecorder
+from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id, storable_id
+from handrail.session.persistence.protocol import (
+    EntryIndex,
+    ForkedFrom,
+    ItemRange,
+    SessionAppend,
+    SessionContents,
+    SessionEntry,
+    SessionLock,
+    SessionRow,
+    SessionStore,
+    index_of,
+    load_indexes,
+    runs_between,
+    works_for,
+)
+from handrail.session.persistence.recorder import EntryDraft, SessionRecorder
 from handrail.session.persistence.stored_types import StoredType, find_type, stored_type, unknown_type
-from handrail.session.slices import SliceOwner, SlicePolicy, StoredItems, Version
+from handrail.session.slices import SliceOwner, StoredItems, Version, Versions
 from handrail.transaction import UnitOfWork, current
 
-if TYPE_CHECKING:
-    from handrail.session.persistence.protocol import EntryPosition, SessionContents, SessionLock, SessionStore
-
 _log = redacted_logger("handrail.session")
+
+FEW_ENTRIES = 1_000
+"""If a session had at most so many entries, the identities of all recorded calls are read with the first lookup."""
+
+MANY_ENTRIES = 50_000
+"""If it had more, they are never read at once: finding the newest of very many takes longer than opening a session."""
+
+MOST_LOADED = 10_000
+"""Of how many recorded calls the identities are read at once."""
+
+MOST_LOOKUPS = 20
+"""After how many questions for single calls the identities of all are read, unless the session is large."""
 
 _MOST_NAMED = 10
 """How many calls of one id a message names."""
 
 _MOST_RECORDS = 1000
 """How many records of one id are read to see whether only one reply has a call of it."""
+
+
+def entry_ranges(runs: tuple[ItemRange, ...], *, most: int) -> tuple[tuple[int, int], ...]:
+    """The stretches of entries that hold the items of some runs, in order; one, if they are more than `most`."""
+    stretches: list[tuple[int, int]] = []
+    for first, last in sorted({(run.first, run.last) for run in runs}):
+        # A change in the middle of an entry leaves two runs of it, and if the end of one is read, it ends earlier.
+        if stretches and first <= stretches[-1][1]:
+            stretches[-1] = (stretches[-1][0], max(stretches[-1][1], last))
+        else:
+            stretches.append((first, last))
+    if len(stretches) > most:
+        return ((stretches[0][0], stretches[-1][1]),)
+    return tuple(stretches)
+
+
+_MOST_QUERIES = 16
+"""In how many stretches the items of a slice are read, if they are scattered over many."""
+
+_MOST_AT_ONCE = 1000
+"""How many entries are asked for at once when the end of a run is read."""
+
+
+class ItemReader:
+    """Reads the items of a slice as its store had them when the session was opened; for one `StoredItems`.
+
+    Args:
+        store: where the session is kept.
+        session_id: the session.
+        layout: where the items stand.
+        stored: how values of their type are stored.
+    """
+
+    __slots__ = ("_begun", "_runs", "_session_id", "_store", "_stored")
+
+    def __init__(self, store: SessionStore, session_id: str, layout: EntryIndex, stored: StoredType) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._stored = stored
+        self._runs = layout.runs  # of the items that have not been read
+        self._begun: tuple[ItemRange, int] | None = None  # of which the end was read: its rest, and where that ends
+
+    def __call__(self, start: int, stop: int) -> list[Any]:
+        """The items from `start` up to `stop`, and those before them that stand in the same entries.
+
+        Items from `stop` on are not asked for any more; they were read, or were cut off.
+
+        Raises:
+            StoreCorruptError: they cannot be read.
+            UnknownTypeError: they do not fit their class.
+            StoreUnavailableError: the store does not answer. The next call reads them.
+        """
+        runs = runs_between(self._runs, 0, stop)
+        before, position = 0, 0
+        while before < len(runs) and position + runs[before].size <= start:
+            position += runs[before].size
+            before += 1
+        whole = runs[before:]
+        left, items, begun = runs[:before], list[Any](), self._begun
+        if whole and position < start:  # the first of them is not needed from its beginning
+            items, begun = self._end_of(whole[0], position + whole[0].size - start)
+            left, whole = (*left, begun[0]) if begun[0].size else left, whole[1:]
+        items += self._all_of(whole)
+        self._runs, self._begun = left, begun  # last: if the store fails, the next call reads the same
+        return items
+
+    def _all_of(self, runs: Sequence[ItemRange]) -> list[Any]:
+        """All items of some runs."""
+        entries: list[SessionEntry] = []
+        for first, last in entry_ranges(tuple(runs), most=_MOST_QUERIES):
+            found = self._store.entries(self._session_id, after=first - 1, until=last, type_name=self._stored.name)
+            entries.extend(entry for entry in found if entry.role != "event")
+        numbers = [entry.number for entry in entries]
+        read: dict[int, list[Any]] = {}
+        items: list[Any] = []
+        for run in runs:
+            of_run: list[Any] = []
+            # A range may join runs, and hold entries that belong to none of them: each run picks its own.
+            for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
+                # A change in the middle of an entry leaves two runs of it: it is decoded once.
+                if entry.number not in read:
+                    read[entry.number] = self._items(entry)
+                of_run.extend(read[entry.number])
+            if len(of_run) != run.total:
+                raise self._too_few(run, len(of_run))
+            items.extend(of_run[run.offset : run.offset + run.size])
+        return items
+
+    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], tuple[ItemRange, int]]:
+        """At least the last `size` items of a run; and the run without them, and where in the slice that ends."""
+        behind = run.total - run.offset - run.size  # items of its newest entries that are not in the slice any more
+        pages: list[list[Any]] = []
+        read, last, end = 0, run.last, self._end_before(run)
+        while read < size + behind:
+            most = min(size + behind - read, _MOST_AT_ONCE)
+            entries = self._store.newest_changes(
+                self._session_id, self._stored.name, after=run.first - 1, until=last, limit=most
+            )
+            if not entries or (end is None and entries[-1].number != run.last):
+                raise self._too_few(run, read)
+            for entry in reversed(entries):
+                items = self._items(entry)
+                if len(items) != entry.added or end not in {None, entry.start + entry.added}:
+                    fault = "its items do not end where those of the next entry of its slice begin"
+                    raise corrupt(fault, entry.number, entry.number, self._session_id, self._store)
+                pages.append(items)
+                read, last, end = read + len(items), entry.number - 1, entry.start
+        items = [item for page in reversed(pages) for item in page]
+        left = run.total - read
+        # Of the first of these entries some items may have been removed from the beginning of the run.
+        wanted = items[max(run.offset - left, 0) : len(items) - behind]
+        return wanted, (run._replace(last=last, size=run.size - len(wanted), total=left), end or 0)
+
+    def _end_before(self, run: ItemRange) -> int | None:
+        """Where in the slice the entries of a run end of which the end was read before; `None` if it was not."""
+        begun = self._begun
+        is_begun = begun is not None and (begun[0].first, begun[0].last) == (run.first, run.last)
+        return begun[1] if begun is not None and is_begun else None
+
+    def _items(self, entry: SessionEntry) -> list[Any]:
+        return decoded_items(self._stored, entry, self._session_id, self._store)
+
+    def _too_few(self, run: ItemRange, found: int) -> StoreCorruptError:
+        fault = f"hold {found} items where {run.total} are due"
+        return corrupt(fault, run.first, run.last, self._session_id, self._store)
+
+
+def decoded_items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
+    """The items of an entry.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+        UnknownTypeError: they do not fit their class.
+    """
+    try:
+        return stored.load(entry.items, entry.type_version)
+    except ValueError as error:
+        fault = f"cannot be read as JSON: {error}"
+        raise corrupt(fault, entry.number, entry.number, session_id, store) from error
+
+
+def corrupt(fault: str, first: int, last: int, session_id: str, store: SessionStore) -> StoreCorruptError:
+    """What to raise for entries that cannot be read."""
+    entries = f"entry {first}" if first == last else f"entries {first} to {last}"
+    return StoreCorruptError(
+        f"{entries} of session {session_id!r} in {store.url}: {fault}. Restore the store from a copy.", store=store.url
+    )
 
 
 class LoadedSession(NamedTuple):
@@ -59,44 +234,41 @@ class LoadedSession(NamedTuple):
     evict: bool = False
 
     @classmethod
-    def checked(  # noqa: PLR0913 - what `Session.open` was given
-        cls, store: object, types: object, *, create: bool, wait: object, checkpoint_every: int, evict: bool
+    def checked(  # noqa: PLR0913, PLR0917 - what `Session.open` was given
+        cls, store: object, types: object, create: object, wait: object, checkpoint_every: object, evict: object
     ) -> LoadedSession:
         """What `Session.open` was given.
 
         Raises:
             InvalidArgumentError: something is of another type.
         """
-        if not hasattr(store, "acquire"):
-            expected = "a store: handrail.store.open('sqlite:///desk.db')"
-            raise InvalidArgumentError(function="Session.open", argument="store", given=store, expected=expected)
-        check_argument("Session.open", "wait", wait, timedelta, "a span with its unit: timedelta(seconds=5)")
-        if cast("timedelta", wait) < timedelta(0):
-            expected = "zero or more"
-            raise InvalidArgumentError(function="Session.open", argument="wait", given=wait, expected=expected)
-        check_argument("Session.open", "create", create, bool, "True or False")
-        check_argument("Session.open", "evict", evict, bool, "True or False")
-        every: object = checkpoint_every
-        if type(every) is not int:  # a bool is an int, and no number of entries
-            expected = "a whole number of entries: 1000"
-            raise InvalidArgumentError(
-                function="Session.open", argument="checkpoint_every", given=every, expected=expected
-            )
         expected = "dataclasses: types=[Plan]"
-        check_argument("Session.open", "types", types, Iterable, expected)
+        # `type(...) is int`, because a bool is an int, and no number of entries.
+        is_number = type(checkpoint_every) is int and checkpoint_every >= 1
+        for argument, given, fits, cure in (
+            ("store", store, hasattr(store, "acquire"), "a store: handrail.store.open('sqlite:///desk.db')"),
+            ("wait", wait, isinstance(wait, timedelta), "a span with its unit: timedelta(seconds=5)"),
+            ("wait", wait, not isinstance(wait, timedelta) or wait >= timedelta(0), "zero or more"),
+            ("create", create, isinstance(create, bool), "True or False"),
+            ("evict", evict, isinstance(evict, bool), "True or False"),
+            ("checkpoint_every", checkpoint_every, is_number, "a whole number of entries, 1 or more: 1000"),
+            ("types", types, isinstance(types, Iterable), expected),
+        ):
+            if not fits:
+                raise InvalidArgumentError(function="Session.open", argument=argument, given=given, expected=cure)
         kinds = tuple(cast("Iterable[object]", types))
         for kind in kinds:
             if not isinstance(kind, type) or not hasattr(kind, "__dataclass_fields__"):
                 raise InvalidArgumentError(
                     function="Session.open", argument="one of types", given=kind, expected=expected
                 )
-        classes = cast("tuple[type[Any], ...]", kinds)
-        return cls(cast("SessionStore", store), classes, create, cast("timedelta", wait), checkpoint_every, evict)
+        checked: Any = (store, kinds, create, wait, checkpoint_every, evict)
+        return cls(*checked)
 
 
 def load_session(
     opening: LoadedSession, session_id: str, tags: Mapping[str, str], parent: str | None
-) -> tuple[SessionRecorder, SessionRow]:
+) -> SessionRecorder:
     """Become the one who writes to a session, and learn where its items stand; begin it if it is not there.
 
     Raises:
@@ -105,8 +277,6 @@ def load_session(
         StoreCorruptError: what is stored of it makes no sense; the message names the entry.
         UnknownTypeError: it holds values of a class that is not known here.
     """
-    if opening.checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every is {opening.checkpoint_every}; it must be 1 or more")
     store = opening.store
     try:
         lock = store.acquire(session_id, wait=opening.wait, evict=opening.evict)
@@ -129,7 +299,7 @@ def load_session(
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
         kept = SessionRecorder(
-            store, lock, row, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
+            store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
         )
         kept.records = contents.records
         kept.queue.check_wait = partial(store.check_wait, queued=True)
@@ -137,7 +307,7 @@ def load_session(
     except BaseException:
         store.release(lock)
         raise
-    return kept, row
+    return kept
 
 
 def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:
@@ -147,10 +317,8 @@ def _not_found(store: SessionStore, session_id: str) -> SessionNotFoundError:
     )
 
 
-def stored_slices(
-    kept: SessionRecorder, owner: SliceOwner
-) -> tuple[dict[type[Any], Version[Any]], dict[type[Any], Version[Any]], dict[type[Any], SlicePolicy]]:
-    """The STATE slices, the LOG slices and the policies of a session as its store has them; no item is read."""
+def stored_slices(kept: SessionRecorder, owner: SliceOwner) -> tuple[Versions, Versions]:
+    """The STATE slices and the LOG slices of a session as its store has them; no item is read."""
     state: dict[type[Any], Version[Any]] = {}
     log: dict[type[Any], Version[Any]] = {}
     for name, layout in kept.layouts.items():
@@ -161,83 +329,86 @@ def stored_slices(
         read = ItemReader(kept.store, kept.session_lock.session_id, layout, kept.named(kind))
         items: StoredItems[Any] = StoredItems(layout.length, read)
         (state if layout.role == "state" else log)[kind] = Version(owner, items, layout.length)
-    policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
-    return state, log, policies
+    return state, log
 
 
-class RecordsInStore:
-    """The records of a session's calls, read from its store; a `handrail.session.call_records.StoredRecords`."""
+class StoredCallRecords(CallRecords):
+    """The records of the calls of a session that had some when it was opened.
 
-    __slots__ = ("_head", "_kept")
+    The identities of all records are read at once if the session is small, or if it is not large and the store was
+    asked often: then a call costs no query.
+    """
+
+    __slots__ = ("_asked", "_head", "_is_complete", "_is_loaded", "_kept", "_numbers")
 
     def __init__(self, kept: SessionRecorder) -> None:
+        """Begin with what was read with the session."""
+        super().__init__(kept.session_lock.session_id, kept.lock)
         self._kept = kept
         self._head = kept.head  # when the session was opened
+        # The numbers of their entries, of which the newest counts; a record is read when it is first asked for.
+        self._numbers: dict[CallRef, int] = dict(reversed(kept.records or ()))
+        self._asked: set[CallRef] = set()
+        self._is_complete = self._is_loaded = kept.records is not None
 
-    @property
-    def at_most(self) -> int:
-        """A number that they do not exceed: how many were read with the session, or else that of its entries."""
-        records = self._kept.records
-        return self._head if records is None else len(records)
+    def is_at_hand(self, ref: CallRef, /) -> bool:
+        """As of `CallRecords`; the store was asked for it, or all are known."""
+        stored = ref.stored
+        return stored in self._known or (stored not in self._numbers and (self._is_complete or stored in self._asked))
 
-    def newest(self, limit: int) -> list[tuple[CallRef, int]]:
-        """The calls of the newest records with the number of the entry, the newest first."""
-        kept = self._kept
-        # Those that were read with the session are all that it had. What has been recorded since is known to the
-        # caller.
-        if kept.records is not None and len(kept.records) < limit:
-            return kept.records
-        return kept.store.recorded_calls(kept.session_lock.session_id, limit=limit)
+    def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
+        """As of `CallRecords`; what was recorded since the opening is newer than what is stored."""
+        stored = ref.stored
+        with self._lock:
+            if stored not in self._known:
+                number = self._number_of(stored)
+                if number is not None:
+                    kept, session_id = self._kept, self._session_id
+                    self._known[stored] = recorded_item(kept.store, session_id, number, kinds=kept.kinds)
+        return super().find(stored, own=own)
 
-    def of_reply(self, reply: str, limit: int) -> list[tuple[CallRef, int]] | None:
-        """The calls of one reply with the number of the entry, the newest first; `None` if they are too many."""
-        found = self._kept.store.recorded_calls(self._kept.session_lock.session_id, limit=limit, reply=reply)
-        # What has been recorded since the opening is known to the caller, unless it is the record of a nested call.
-        return [each for each in found if each[1] <= self._head] if len(found) < limit else None
-
-    def number_of(self, ref: CallRef) -> int | None:
-        """The number of the entry that records a call; `None` if there is none."""
-        return self._kept.store.record_of_call(self._kept.session_lock.session_id, ref)
-
-    def read(self, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
-        """The record in an entry.
-
-        Raises:
-            StoreCorruptError: it cannot be read.
-            UnknownTypeError: its class is not known here.
-        """
-        kept, session_id = self._kept, self._kept.session_lock.session_id
-        (entry,) = kept.store.entries(session_id, after=number - 1, until=number)
-        # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
-        kind = kept.kinds.get(entry.type_name) or find_type(entry.type_name)
-        if kind is None:
-            raise unknown_type(entry.type_name, f"session {session_id!r} in {kept.store.url}")
-        return decoded_items(stored_type(kind), entry, session_id, kept.store)[0]
+    def _number_of(self, ref: CallRef) -> int | None:
+        """The number of the entry with the record of a call; asks the store at most once for each."""
+        store = self._kept.store
+        most = MANY_ENTRIES if len(self._asked) >= MOST_LOOKUPS else FEW_ENTRIES
+        if not self._is_loaded and self._head <= most:
+            newest = store.recorded_calls(self._session_id, limit=MOST_LOADED)
+            # What has been recorded since is known to the caller, unless it is the record of a nested call.
+            self._numbers |= {call: number for call, number in reversed(newest) if number <= self._head}
+            # Fewer than were asked for are all that there are: an unknown call needs no query.
+            self._is_complete = len(newest) < MOST_LOADED
+            # Set last: if the store fails, the next call tries again.
+            self._is_loaded = True
+        if not (self._is_complete or ref in self._numbers or ref in self._asked):
+            number = store.record_of_call(self._session_id, ref)
+            if number is not None:
+                self._numbers[ref] = number
+            self._asked.add(ref)
+        return self._numbers.get(ref)
 
 
-def end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int | None:
-    """The number of the last entry of a call; `None` if the session has none of it.
-
-    Args:
-        store: where the session is kept.
-        session_id: the session.
-        at: the call as `(reply, call id)`, or its id.
+def _end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int:
+    """The number of the last entry of a call, which is named as `(reply, call id)`, or by its id.
 
     Raises:
-        SessionError: several replies have a call of that id; the message names them.
+        SessionError: the session has none of it; or several replies have a call of that id, and the message names them.
     """
-    if not isinstance(at, str):
-        return store.record_of_call(session_id, CallRef(*at).stored)
-    found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=storable_id(at)) if at else []
-    # The same call may have several records, of which the newest counts.
-    calls = dict.fromkeys(call for call, _ in found)
-    if len(calls) > 1:
-        named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
-        raise SessionError(
-            f"several replies of session {session_id!r} have a call {shown_id(at)}; name one as (reply, call id): "
-            f"{named}"
-        )
-    return found[0][1] if found else None
+    if isinstance(at, str):
+        found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=storable_id(at)) if at else []
+        # The same call may have several records, of which the newest counts.
+        calls = dict.fromkeys(call for call, _ in found)
+        if len(calls) > 1:
+            named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
+            raise SessionError(
+                f"several replies of session {session_id!r} have a call {shown_id(at)}; name one as (reply, call id): "
+                f"{named}"
+            )
+        number = found[0][1] if found else None
+    else:
+        number = store.record_of_call(session_id, CallRef(*at).stored)
+    if number is None:
+        raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
+    return number
 
 
 def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]:
@@ -246,7 +417,7 @@ def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]
     Raises:
         StoreCorruptError: what is stored of it makes no sense; the message names the entry.
     """
-    return _layouts(store, row, store.contents(row)).layouts
+    return _layouts(store, row, store.contents(row))[0]
 
 
 def known_items(
@@ -266,32 +437,31 @@ def known_items(
     return found
 
 
-def recorded_item(store: SessionStore, session_id: str, number: int) -> Any:  # noqa: ANN401 - of the class that the entry names
+def recorded_item(
+    store: SessionStore, session_id: str, number: int, *, kinds: Mapping[str, type[Any]] | None = None
+) -> Any:  # noqa: ANN401 - of the class that the entry names
     """The record of a call in an entry; `None` if its class is not known here.
+
+    Args:
+        store: where the session is kept.
+        session_id: the session.
+        number: of the entry.
+        kinds: the classes of an open session; then one that is not known is an error.
 
     Raises:
         StoreCorruptError: it cannot be read.
+        UnknownTypeError: its class is not known here.
     """
     (entry,) = store.entries(session_id, after=number - 1, until=number)
-    kind = find_type(entry.type_name)
+    # `kinds` lacks the class of a slice that was empty when the session was opened, as after a reset.
+    kind = (kinds or {}).get(entry.type_name) or find_type(entry.type_name)
+    if kind is None and kinds is not None:
+        raise unknown_type(entry.type_name, f"session {session_id!r} in {store.url}")
     return None if kind is None else decoded_items(stored_type(kind), entry, session_id, store)[0]
 
 
-class _Layouts(NamedTuple):
-    """Where the items of a session stand.
-
-    Attributes:
-        layouts: the layouts of its slices, by the names of their types.
-        covered: the newest entry that the checkpoint covers.
-        uncovered_bytes: how many bytes are stored of the entries after it.
-    """
-
-    layouts: dict[str, EntryIndex]
-    covered: int
-    uncovered_bytes: int
-
-
-def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> _Layouts:
+def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> tuple[dict[str, EntryIndex], int, int]:
+    """The layouts by the names of types, the newest entry that the checkpoint covers, and the bytes after that."""
     layouts: dict[str, EntryIndex] = {}
     covered = uncovered_bytes = 0
     checkpoint = contents.checkpoint
@@ -314,24 +484,20 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
         uncovered_bytes += entry.size
         if entry.role != "event":
             layout = index_of(layouts, entry.type_name, entry.role)
-            layouts[entry.type_name] = _following(layout, entry, row, store)
+            if layout.role != entry.role or entry.start + entry.removed > layout.length:
+                raise StoreCorruptError(
+                    f"entry {number} of session {row.session_id!r} in {store.url} does not fit the slice "
+                    f"{entry.type_name} as the entries before it have left it. Restore the store from a copy.",
+                    store=store.url,
+                )
+            layouts[entry.type_name] = layout.after(entry)
     if number != row.head:
         raise StoreCorruptError(
             f"session {row.session_id!r} in {store.url} should have {row.head} entries, and entry {number + 1} is "
             "missing. Restore the store from a copy.",
             store=store.url,
         )
-    return _Layouts(layouts, covered, uncovered_bytes)
-
-
-def _following(layout: EntryIndex, entry: EntryPosition, row: SessionRow, store: SessionStore) -> EntryIndex:
-    if layout.role != entry.role or entry.start + entry.removed > layout.length:
-        raise StoreCorruptError(
-            f"entry {entry.number} of session {row.session_id!r} in {store.url} does not fit the slice "
-            f"{entry.type_name} as the entries before it have left it. Restore the store from a copy.",
-            store=store.url,
-        )
-    return layout.after(entry)
+    return layouts, covered, uncovered_bytes
 
 
 def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id: str) -> dict[str, type[Any]]:
@@ -376,13 +542,9 @@ def copy_for_fork(
         types = (*opening.types, *recorder.kinds.values())
     store, session_id = recorder.store, recorder.session_lock.session_id
     row = store.find(session_id)
-    end = None if row is None else row.head
-    if at is not None:
-        end = end_of_call(store, session_id, at)
     if row is None:
         raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=session_id)
-    if end is None:
-        raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
+    end = row.head if at is None else _end_of_call(store, session_id, at)
     fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
     if not store.copy(session_id, fork):
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")
@@ -433,19 +595,10 @@ def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[objec
     """
     row = store.find(lock.session_id)
     if row is None:  # deleted by a holder before the lock was acquired
-        raise SessionNotFoundError(
-            f"{store.url} has no session {lock.session_id!r}; `handrail sessions list` shows those that it has",
-            session_id=lock.session_id,
-        )
-    indexes: dict[str, EntryIndex] = slice_indexes(store, row)
-    entries: list[SessionEntry] = []
-    for number, item in enumerate(items, row.head + 1):
+        raise _not_found(store, lock.session_id)
+    draft = EntryDraft(row.head, slice_indexes(store, row))
+    for item in items:
         stored = stored_type(type(item))
-        index = index_of(indexes, stored.name, "log")
         # Without a call: an entry of a LOG that names one is its record.
-        entry = SessionEntry(
-            number, "", "", "log", stored.name, stored.version, index.length, 0, 1, stored.dump((item,))
-        )
-        entries.append(entry)
-        indexes[stored.name] = index.after(entry)
-    store.apply(UnitOfWork((SessionAppend(lock, row.head, tuple(entries)),)))
+        draft.append(stored, None, stored.dump((item,)))
+    store.apply(UnitOfWork((SessionAppend(lock, row.head, tuple(draft.entries)),)))

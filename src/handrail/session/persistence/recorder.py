@@ -25,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from handrail.errors import (
     CommitInDoubtError,
@@ -36,10 +36,19 @@ from handrail.errors import (
     StoreUnavailableError,
 )
 from handrail.redaction import redacted_logger
-from handrail.session.call_records import CallRecord, CallRecords
-from handrail.session.call_ref import CallRef
-from handrail.session.persistence.entry_index import EntryIndex, dump_indexes, index_of
-from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionHeld
+from handrail.session.calls import CallRecords, CallRef
+from handrail.session.persistence.protocol import (
+    Checkpoint,
+    EntryIndex,
+    Role,
+    SessionAppend,
+    SessionEntry,
+    SessionHeld,
+    SessionLock,
+    SessionStore,
+    dump_indexes,
+    index_of,
+)
 from handrail.session.persistence.stored_types import StoredType, stored_type
 from handrail.session.slices import StoredItems, Version, VersionView
 from handrail.session.state import LogSlices, StateSlices
@@ -47,9 +56,6 @@ from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal, WriteQueue
 from handrail.waiting import Wait, run_blocking
-
-if TYPE_CHECKING:
-    from handrail.session.persistence.protocol import Role, SessionLock, SessionRow, SessionStore
 
 _log = redacted_logger("handrail.session")
 
@@ -76,19 +82,54 @@ class PendingItem(NamedTuple):
 
     kind: type[Any]
     call: CallRef | None
-    item: object
+    item: Any
     data: bytes
 
 
-class EntryBatch(NamedTuple):
-    """What a unit of work writes of a session, and what is true once it is committed."""
+class EntryDraft:
+    """What a unit of work writes of a session, while it is put together and until it is committed.
 
-    entries: tuple[SessionEntry, ...]
-    checkpoint: Checkpoint | None
-    layouts: dict[str, EntryIndex]
-    noted: int
-    uncovered_bytes: int
-    emptied: tuple[tuple[type[Any], int], ...] = ()
+    Attributes:
+        number: of the newest entry.
+        layouts: where the items of every slice stand once it is committed.
+        entries: the entries.
+        size: how many bytes are stored of them.
+        checkpoint: what is kept with them.
+        noted: how many of the items that LOGs have got are among them.
+        emptied: the LOGs that lose items, with how many.
+    """
+
+    def __init__(self, head: int, layouts: Mapping[str, EntryIndex]) -> None:
+        """Begin after the newest entry of the session."""
+        self.number: int = head
+        self.layouts: dict[str, EntryIndex] = dict(layouts)
+        self.entries: list[SessionEntry] = []
+        self.size: int = 0
+        self.checkpoint: Checkpoint | None = None
+        self.noted: int = 0
+        self.emptied: list[tuple[type[Any], int]] = []
+
+    def length(self, stored: StoredType) -> int:
+        """How many items a slice has."""
+        layout = self.layouts.get(stored.name)
+        return 0 if layout is None else layout.length
+
+    def append(self, stored: StoredType, call: CallRef | None, data: bytes) -> None:
+        """Add an item of a LOG, as a JSON array of one."""
+        self.add(stored, call, SliceDifference(self.length(stored), 0, (None,), "log"), data)
+
+    def add(self, stored: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
+        """Add an entry; `data` are the items of the change as JSON."""
+        self.number += 1
+        self.size += len(data)
+        reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
+        start, removed, items, role = change
+        entry = SessionEntry(
+            self.number, reply, call_id, role, stored.name, stored.version, start, removed, len(items), data
+        )
+        self.entries.append(entry)
+        if role != "event":
+            self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +139,6 @@ class SessionRecorder:
     Attributes:
         store: the store.
         session_lock: the right to write.
-        row: the row of the session when it was opened.
         head: the number of the newest entry.
         layouts: where the items of every slice stand, by the names of their types.
         covered: the newest entry that a checkpoint covers.
@@ -113,14 +153,15 @@ class SessionRecorder:
         parts: what is enlisted in transactions that have not ended, by the identity of these.
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
-        slices: those of the session; set by it when it is opened.
+        state: the STATE slices of the session; set by it when it is opened, as `log` and `calls`.
+        log: its LOG slices.
+        calls: the records of its calls.
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
         masks: makes of an item what is stored of it, without secrets; by its type.
     """
 
     store: SessionStore
     session_lock: SessionLock
-    row: SessionRow
     head: int
     layouts: dict[str, EntryIndex]
     covered: int
@@ -134,7 +175,9 @@ class SessionRecorder:
     parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
-    slices: tuple[StateSlices, LogSlices] = field(init=False)
+    state: StateSlices = field(init=False)
+    log: LogSlices = field(init=False)
+    calls: CallRecords = field(init=False)
     masks: Mapping[type[Any], Callable[[Any], object]] = field(default_factory=dict[type[Any], Callable[[Any], object]])
     _noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
@@ -193,7 +236,7 @@ class SessionRecorder:
         self.store.release(self.session_lock)
 
     def noting(self, kind: type[Any], item: object, ref: CallRef | None = None) -> PendingItem:
-        """What the store is to get of an item of a LOG; to be handed to `note`.
+        """What the store is to get of an item of a LOG.
 
         Raises:
             SessionError: it cannot be stored.
@@ -202,19 +245,17 @@ class SessionRecorder:
         mask = self.masks.get(kind)
         return PendingItem(kind, named, item, self.named(kind).dump((item if mask is None else mask(item),)))
 
-    def note(self, noted: PendingItem, *, deferred: bool = False) -> None:
-        """Have the store get an item of a LOG with the next unit."""
-        self._noted.append(noted)
+    def note(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
+        """Have the store get an item of a LOG with the next unit; raises as `noting`."""
+        self._noted.append(self.noting(kind, item, ref))
         self.deferred |= deferred
 
     def mask_noted(self) -> None:
         """Mask anew what the store has not got yet: more is known of what is secret in it."""
         with self.lock:
-            for place, noted in enumerate(self._noted):
-                mask = self.masks.get(noted.kind)
-                if mask is not None:
-                    data = self.named(noted.kind).dump((mask(noted.item),))
-                    self._noted[place] = noted._replace(data=data)
+            for place, (kind, call, item, _) in enumerate(self._noted):
+                if kind in self.masks:
+                    self._noted[place] = self.noting(kind, item, call)
 
     def named(self, kind: type[Any]) -> StoredType:
         """How values of a type are stored.
@@ -314,33 +355,55 @@ class SessionRecorder:
         finally:
             self.queue.leave(who)
 
-    def plan(self, part: SessionCommit) -> EntryBatch:
+    def plan(self, part: SessionCommit) -> EntryDraft:
         """What a part is to write now."""
-        draft = _Draft(self)
+        draft = EntryDraft(self.head, self.layouts)
         for kind, call, _, data in self._noted:
-            draft.add_log(kind, call, data)
-        noted = len(self._noted)
-        emptied = tuple((kind, draft.empty_log(kind)) for kind in part.emptied)
-        draft.add_state(part)
+            draft.append(self.named(kind), call, data)
+        draft.noted = len(self._noted)
+        for kind in part.emptied:
+            stored = self.named(kind)
+            length = draft.length(stored)
+            draft.emptied.append((kind, length))
+            draft.add(stored, None, SliceDifference(0, length, (), "log"), stored.dump(()))
+        record = part.record
+        self._add_state(draft, part.root, None if record is None else record.call)
         # The record comes last: a fork that ends with it has everything that the call has changed.
-        for kind, call, _, data in part.call_records:
-            draft.add_log(kind, call, data)
-        entries = tuple(draft.entries)
-        checkpoint = None
-        uncovered_bytes = self.uncovered_bytes + draft.size
-        if draft.number - self.covered >= self.checkpoint_every or uncovered_bytes >= MOST_UNCOVERED_BYTES:
-            checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
-        return EntryBatch(entries, checkpoint, draft.layouts, noted, uncovered_bytes, emptied)
+        if record is not None:
+            draft.append(self.named(record.kind), record.call, record.data)
+        uncovered = self.uncovered_bytes + draft.size
+        if draft.number - self.covered >= self.checkpoint_every or uncovered >= MOST_UNCOVERED_BYTES:
+            draft.checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))
+        return draft
 
-    def advance(self, plan: EntryBatch) -> None:
+    def _add_state(self, draft: EntryDraft, root: Transaction | None, call: CallRef | None) -> None:
+        writer, working, before = self.state.now
+        # The slices in `now` belong to another call, which is not committed yet, or are written already.
+        if root is None or writer is not root:
+            return
+        differences = {
+            kind: slice_difference(before.get(kind), working.get(kind))
+            for kind in {**working, **before}
+            if before.get(kind) is not working.get(kind)
+        }
+        for kind, change in order_differences(self.state.taken, differences):
+            stored = self.named(kind)
+            layout = draft.layouts.get(stored.name)
+            # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
+            # many runs is written anew as one.
+            if layout is not None and change.start < layout.length and len(layout.runs) > _MOST_RUNS:
+                change = SliceDifference(0, layout.length, VersionView(working.get(kind)).all())  # noqa: PLW2901
+            draft.add(stored, call, change, stored.dump(change.items))
+
+    def advance(self, draft: EntryDraft) -> None:
         """Take note of what has been committed."""
-        self.head += len(plan.entries)
-        self.layouts = plan.layouts
-        self.uncovered_bytes = plan.uncovered_bytes
-        if plan.checkpoint is not None:
-            self.covered, self.uncovered_bytes = plan.checkpoint.number, 0
-        # Only the planned items: LOGs may have got others since, which go with the next unit.
-        del self._noted[: plan.noted]
+        self.head = draft.number
+        self.layouts = draft.layouts
+        self.uncovered_bytes += draft.size
+        if draft.checkpoint is not None:
+            self.covered, self.uncovered_bytes = draft.number, 0
+        # Only what was planned: LOGs may have got others since, which go with the next unit.
+        del self._noted[: draft.noted]
         self.deferred &= bool(self._noted)
 
 
@@ -349,27 +412,21 @@ class SessionCommit:
 
     Attributes:
         root: the transaction; `None` for what is written outside of any.
-        state: the STATE slices.
-        call_records: what the LOGs get together with the call, if and only if it is committed.
-        call: the call that the changes belong to; `None` for none.
+        record: of the call that the changes belong to; its LOG gets it if and only if all is committed.
         emptied: the LOGs that lose all items that they have now.
     """
 
-    __slots__ = ("_kept", "_log", "_plan", "_record", "call", "call_records", "emptied", "root", "state")
+    __slots__ = ("_draft", "_kept", "emptied", "record", "root")
 
     waits = False
 
     def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
         self._kept = kept
-        state, self._log = kept.slices
-        self._plan = EntryBatch((), None, kept.layouts, 0, kept.uncovered_bytes)
+        self._draft = EntryDraft(kept.head, kept.layouts)
         self.root: Transaction | None = root
-        self.state: StateSlices = state
-        self.call_records: list[PendingItem] = []
-        self.call: CallRef | None = None
+        self.record: PendingItem | None = None
         self.emptied: tuple[type[Any], ...] = ()
-        self._record: tuple[CallRecords, CallRef, CallRecord] | None = None
 
     @property
     def store(self) -> SessionStore:
@@ -380,17 +437,6 @@ class SessionCommit:
     def queue(self) -> WriteQueue:
         """The units of the session."""
         return self._kept.queue
-
-    def close_with(self, event: CallRecord, ref: CallRef, records: CallRecords) -> None:
-        """Have a LOG, and the records, get the record of the call together with everything else that it has done.
-
-        Raises:
-            SessionError: it cannot be stored.
-        """
-        noted = self._kept.noting(type(event), event, ref)
-        self.call = noted.call
-        self.call_records = [noted]
-        self._record = None if noted.call is None else (records, noted.call, event)
 
     def prepare(self) -> None:
         """Put the entries together.
@@ -405,16 +451,16 @@ class SessionCommit:
             kept.store.check_lock(kept.session_lock, kept.head)
             kept.queue.unsure = False
         with kept.lock:
-            self._plan = kept.plan(self)
+            self._draft = kept.plan(self)
 
     def write(self) -> Sequence[SessionAppend]:
         """The entries."""
-        kept, plan = self._kept, self._plan
-        if not plan.entries:
+        kept, draft = self._kept, self._draft
+        if not draft.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
         kept.queue.unsure = True
-        return (SessionAppend(kept.session_lock, kept.head, plan.entries, plan.checkpoint),)
+        return (SessionAppend(kept.session_lock, kept.head, tuple(draft.entries), draft.checkpoint),)
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
@@ -422,13 +468,12 @@ class SessionCommit:
         try:
             kept.queue.unsure = False
             with kept.lock:
-                kept.advance(self._plan)
-                self._log.cut_off_start(self._plan.emptied)
-                for noted in self.call_records:
-                    self._log.append(noted.kind, noted.item)
-                if self._record is not None:
-                    records, call, event = self._record
-                    records.add(call, event)
+                kept.advance(self._draft)
+                kept.log.cut_off_start(self._draft.emptied)
+                if self.record is not None:
+                    kept.log.append(self.record.kind, self.record.item)
+                    if self.record.call is not None:
+                        kept.calls.add(self.record.call, self.record.item)
         finally:
             self._end()  # an interrupt here must not block other writers
 
@@ -446,61 +491,6 @@ class SessionCommit:
             self._kept.parts.pop(id(self.root), None)
 
 
-class _Draft:
-    """The entries of one unit while they are put together."""
-
-    def __init__(self, kept: SessionRecorder) -> None:
-        self._kept = kept
-        self.number = kept.head
-        self.layouts = dict(kept.layouts)
-        self.entries: list[SessionEntry] = []
-        self.size = 0
-
-    def add_log(self, kind: type[Any], ref: CallRef | None, data: bytes) -> None:
-        stored = self._kept.named(kind)
-        layout = self.layouts.get(stored.name)
-        self._add("log", stored, ref, 0 if layout is None else layout.length, 0, 1, data)
-
-    def empty_log(self, kind: type[Any]) -> int:
-        """Remove all items of a LOG; returns how many."""
-        stored = self._kept.named(kind)
-        length = self.layouts[stored.name].length
-        self._add("log", stored, None, 0, length, 0, stored.dump(()))
-        return length
-
-    def add_state(self, part: SessionCommit) -> None:
-        writer, working, before = part.state.now
-        # The slices in `now` belong to another call, which is not committed yet, or are written already.
-        if part.root is None or writer is not part.root:
-            return
-        get = before.get
-        differences = {kind: slice_difference(get(kind), now) for kind, now in working.items() if get(kind) is not now}
-        if not before.keys() <= working.keys():
-            differences |= {kind: slice_difference(was, None) for kind, was in before.items() if kind not in working}
-        for kind, change in order_differences(part.state.taken, differences):
-            stored = self._kept.named(kind)
-            start, removed, items = change.start, change.removed, change.items
-            layout = self.layouts.get(stored.name)
-            # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
-            # many runs is written anew as one.
-            if layout is not None and start < layout.length and len(layout.runs) > _MOST_RUNS:
-                start, removed, items = 0, layout.length, VersionView(working.get(kind)).all()
-            self._add(change.role, stored, part.call, start, removed, len(items), stored.dump(items))
-
-    def _add(  # noqa: PLR0913, PLR0917 - the columns of an entry
-        self, role: Role, stored: StoredType, ref: CallRef | None, start: int, removed: int, count: int, data: bytes
-    ) -> None:
-        self.number += 1
-        self.size += len(data)
-        reply, call_id = ("", "") if ref is None else (ref.reply or "", ref.call_id)
-        entry = SessionEntry(
-            self.number, reply, call_id, role, stored.name, stored.version, start, removed, count, data
-        )
-        self.entries.append(entry)
-        if role != "event":
-            self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)
-
-
 class SliceDifference(NamedTuple):
     """From `start` on, `removed` items have gone, and `items` have come in their place."""
 
@@ -515,28 +505,24 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
 
     What is read of `before` is no more than what has been read already.
     """
-    if after is None:  # back to before its first item
-        return SliceDifference(0, before.length, ()) if before is not None and before.length else None
-    if before is None:
-        return SliceDifference(0, 0, after.items[: after.length]) if after.length else None
-    # The same list: items were appended, or were cut off at the end. None of them is compared.
-    if after.items is before.items:
-        if after.length < before.length:
-            return SliceDifference(after.length, before.length - after.length, ())
-        grown = after.items[before.length : after.length]
-        return SliceDifference(before.length, 0, grown) if grown else None
-    items = after.items[: after.length]
-    stored = before.items
-    # A comparison would read all of the slice from the store, so it is replaced as a whole.
-    if isinstance(stored, StoredItems) and not stored.is_loaded:
-        return SliceDifference(0, before.length, items)
-    old = stored[: before.length]
-    shorter = min(len(old), len(items))
-    start = next((place for place in range(shorter) if old[place] is not items[place]), shorter)
-    left = shorter - start
-    # Only up to `left` from the end, so that no item is counted at both ends: [a, a] to [a] removes one.
-    same_end = next((place for place in range(left) if old[-1 - place] is not items[-1 - place]), left)
-    removed, come = len(old) - start - same_end, items[start : len(items) - same_end]
+    was, now = (0 if version is None else version.length for version in (before, after))
+    start, removed, come = 0, was, [] if after is None else after.items
+    if before is not None and after is not None:
+        stored = before.items
+        # The same list: items were appended, or were cut off at the end. None of them is compared.
+        if come is stored:
+            start = min(was, now)
+            removed, come = was - start, come[start:now]
+        # A comparison would read all of the slice from the store, so it is replaced as a whole.
+        elif not isinstance(stored, StoredItems) or stored.is_loaded:
+            old, come = stored[:was], come[:now]
+            shorter = min(was, now)
+            start = next((place for place in range(shorter) if old[place] is not come[place]), shorter)
+            left = shorter - start
+            # Only up to `left` from the end, so that no item is counted at both ends: [a, a] to [a] removes one.
+            same_end = next((place for place in range(left) if old[-1 - place] is not come[-1 - place]), left)
+            removed, come = was - start - same_end, come[start : now - same_end]
+    come = come[: now - start]
     return SliceDifference(start, removed, come) if removed or come else None
 
 
@@ -561,7 +547,5 @@ def order_differences(
             yield kind, SliceDifference(0, 0, (event,), "event")
     for kind, change in differences.items():
         place = yielded.get(kind, 0)
-        if change and not place:
-            yield kind, change
-        elif change and place < len(change.items):
-            yield kind, SliceDifference(change.start + place, 0, change.items[place:])
+        if change and (change.removed or place < len(change.items)):
+            yield kind, change._replace(start=change.start + place, items=change.items[place:])

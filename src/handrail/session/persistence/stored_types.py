@@ -174,11 +174,6 @@ class StoredType:
         except SchemaError as error:
             raise SessionUseError(f"{self.name} cannot be stored: {error}") from error
 
-    @property
-    def has_form(self) -> bool:
-        """Whether the class writes and reads its values itself, instead of by its fields."""
-        return self._form is not None
-
     def dump(self, items: Sequence[object]) -> bytes:
         """Items as a JSON array in UTF-8; raises as `dump_item`."""
         return b"[%s]" % b",".join(map(self.dump_item, items))
@@ -217,8 +212,9 @@ class StoredType:
                 if self._items is None:
                     self._items = stored_codec(GenericAlias(list, (self.kind,)))
                 return self._items.parse_json(data)
-            return [self._load(item, version) for item in _array(data)]
+            return [self.load_item(item, version) for item in _array(data)]
         except ParseError as error:
+            _array(data)  # what is not an array is no matter of versions, but damage to the store
             cure = (
                 f"give it a new version: @stored_as({self.name!r}, version={version + 1}, upgrades={{{version}: ...}})"
             )
@@ -228,7 +224,14 @@ class StoredType:
                 type_name=self.name,
             ) from error
 
-    def _load(self, item: Any, version: int) -> Any:  # noqa: ANN401 - decoded JSON in, a value of the class out
+    def load_item(self, item: Any, version: int) -> Any:  # noqa: ANN401 - decoded JSON in, a value of the class out
+        """The value of the JSON of an item of a version.
+
+        Raises:
+            ParseError: it does not fit the class.
+            ValueError: it does not fit the form of the class.
+            UnknownTypeError: the version is newer than the class, or an upgrade failed.
+        """
         item = self.upgrade(item, version)
         if self._form is None:
             return stored_codec(self.kind).parse(item)

@@ -14,9 +14,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session import Session
-from handrail.session.call_records import OpenCall
-from handrail.session.call_ref import CallRef
-from handrail.session.opening import OpenOptions
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
@@ -28,6 +26,7 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
+from handrail.session.session import OpenOptions
 from handrail.store import session_locks
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (

@@ -13,7 +13,7 @@ from handrail.agents.approval.decisions import Answer, Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.errors import AgentError, BudgetExceededError
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from tests.agents.approval.calls import Thinker, gated
 from tests.agents.desks import Person

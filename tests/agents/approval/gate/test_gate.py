@@ -11,7 +11,7 @@ from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, G
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.rules import ApprovalRules, Rule
 from handrail.redaction import MASK
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, gated
 from tests.agents.desks import Person
 from tests.wording import Wording

@@ -24,7 +24,7 @@ from handrail.prompt import (
 )
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.serde import digest, dump
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from tests.agents.desks import Person
 from tests.kit import Decides
 from tests.wording import Wording

@@ -10,7 +10,7 @@ import pytest
 
 from handrail.errors import CommitInDoubtError, SessionError, StoreUnavailableError
 from handrail.session import Session, stored_as
-from handrail.session.call_ref import CallRef
+from handrail.session.calls import CallRef
 from tests.session.faulty_stores import FaultyStore, Point
 from tests.session.samples import Happened, Note
 from tests.store.session_rows import claim_conditions
@@ -48,7 +48,7 @@ def test_an_entry_tells_what_it_is(store: FaultyStore) -> None:
         with call(session) as transaction:
             session[Note].seed(Note("a"), Note("b"))
             session.dispatch(Happened("x"))
-            session.commit_event(Happened("closed"), CallRef("reply-1", "call-1"), transaction)
+            session.slices.record_with(Happened("closed"), CallRef("reply-1", "call-1"), transaction)
             transaction.commit()
         assert [entry[:9] for entry in store.entries("s")] == [
             (1, "", "", "log", "tests.session.samples:Happened", 1, 0, 0, 1),
@@ -70,9 +70,9 @@ def test_an_id_that_no_store_can_look_up_is_replaced_by_its_digest(store: Faulty
     with Session.open(store, "s") as session:
         with call(session) as transaction:
             session[Note].append(Note("a"))
-            session.commit_event(Happened("closed"), CallRef(None, call_id), transaction)
+            session.slices.record_with(Happened("closed"), CallRef(None, call_id), transaction)
             transaction.commit()
-        session.log_event(Happened("failed"), CallRef(None, call_id))
+        session.slices.record(Happened("failed"), CallRef(None, call_id))
         session[Note].append(Note("b"))
     with reopened(store) as again:
         assert (len(again[Note]), len(again[Happened])) == (2, 2)

@@ -1,4 +1,6 @@
-"""The session as the handler of one call has it: `context.session`.
+"""Sessions as others have them: bound to a call, as `context.session`, and those above, which may not be open.
+
+The session as the handler of one call has it: `context.session`.
 
 A view is a session: it has the class of the session, its methods and attributes, and is equal to it. Each method runs
 in the session itself, with the call of the view as the current one (`handrail.transaction.in_call`), in whatever thread
@@ -18,28 +20,29 @@ parent of that, a child, a fork.
 | rules, subscribers, `close`, `close_async` | as of the session | as of the session |
 
 Views exist only where they are asked for, so that nothing is spent on them in the session itself.
+
+Which sessions another one works for: its parent, the parent of that, and so on, whether they are open or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import iscoroutinefunction
 from operator import attrgetter
 from types import FunctionType, MemberDescriptorType
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from handrail.errors import TransactionClosedError
 from handrail.session.session import Session
 from handrail.session.slices import Slice
 from handrail.transaction import Transaction, current, in_call
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from handrail.session.persistence.protocol import SessionRow, SessionStore
 
-_UNFORWARDED = frozenset(
-    {"__class_getitem__", "__enter__", "__exit__", "__getitem__", "__init__", "child", "fork", "unbound"}
-)
-"""The methods that the view has itself, and those that are made of others, as the asynchronous ones are."""
+
+T = TypeVar("T")
 
 
 class BoundSession(Session):
@@ -48,22 +51,10 @@ class BoundSession(Session):
     def __init__(self, session: Session, call: Transaction) -> None:
         # Past `__setattr__`. The attributes of a session are not here: `__getattr__` finds them in the session.
         own = vars(self)
-        own["_session"], own["_call"], own["_slices"] = session, call, {}
-
-    @property
-    def unbound(self) -> Session:
-        """The session itself."""
-        session: Session = vars(self)["_session"]  # set when the view was made
-        return session
-
-    @property
-    def bound_to(self) -> Transaction:
-        """The call that it is bound to."""
-        call: Transaction = vars(self)["_call"]  # as above
-        return call
+        own["unbound"], own["bound_to"], own["_slices"] = session, call, {}
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a session
-        if "_session" not in vars(self):  # as while it is being copied
+        if "unbound" not in vars(self):  # as while it is being copied
             raise AttributeError(name)
         found = getattr(self.unbound, name)
         return bound_session(found, self.bound_to) if isinstance(found, Session) else found  # the parent
@@ -81,8 +72,8 @@ class BoundSession(Session):
         own = vars(self)
         access: Slice[T] | None = own["_slices"].get(kind)
         if access is None:
-            own["_session"][kind]  # refuses what is not a dataclass
-            access = own["_slices"][kind] = Slice(self, kind)
+            bound: Any = BoundSlice(self.unbound[kind], self.bound_to)  # its items are those of the slice
+            access = own["_slices"][kind] = bound
         return access
 
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
@@ -103,13 +94,22 @@ class BoundSession(Session):
             return bound_session(self.unbound.fork(session_id=session_id, at=at), call)
 
 
-def _forwarded(name: str) -> Callable[..., Any]:
-    """A method that runs that method of the session in the call."""
+class BoundSlice(Slice[Any]):
+    """A slice of a session, bound to a call."""
 
-    @wraps(getattr(Session, name))
-    def run(self: BoundSession, *args: object, **kwargs: object) -> object:
-        own = vars(self)
-        method, call = getattr(own["_session"], name), own["_call"]
+    __slots__ = ("bound_to", "unbound")
+
+    def __init__(self, unbound: Slice[Any], call: Transaction) -> None:
+        self.unbound = unbound
+        self.bound_to = call
+
+
+def _forwarded(owner: type[object], name: str) -> Callable[..., Any]:
+    """A method that runs that method of the session or slice in the call."""
+
+    @wraps(getattr(owner, name))
+    def run(self: BoundSession | BoundSlice, *args: object, **kwargs: object) -> object:
+        method, call = getattr(self.unbound, name), self.bound_to
         if current() is call:  # in the handler itself, which is nearly always so
             return method(*args, **kwargs)
         with in_call(call):
@@ -118,21 +118,27 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return run
 
 
-def _forwarded_property(name: str) -> property:
-    def read(self: BoundSession) -> object:
+def _forwarded_property(owner: type[object], name: str) -> property:
+    def read(self: BoundSession | BoundSlice) -> object:
         with in_call(self.bound_to):
             return getattr(self.unbound, name)
 
-    return property(read, doc=getattr(Session, name).__doc__)
+    return property(read, doc=getattr(owner, name).__doc__)
 
 
-for _name, _member in vars(Session).items():
-    if _name in _UNFORWARDED or (_name.startswith("_") and _name != "__repr__"):
-        continue
-    if isinstance(_member, FunctionType) and not iscoroutinefunction(_member):
-        setattr(BoundSession, _name, _forwarded(_name))
-    elif isinstance(_member, property):
-        setattr(BoundSession, _name, _forwarded_property(_name))
+def _forward(owner: type[object], view: type[object]) -> None:
+    """Give a view what its owner has and it has not; the asynchronous methods are made of others."""
+    for name, member in vars(owner).items():
+        if name in vars(view) or (name.startswith("_") and name != "__repr__"):
+            continue
+        if isinstance(member, FunctionType) and not iscoroutinefunction(member):
+            setattr(view, name, _forwarded(owner, name))
+        elif isinstance(member, property):
+            setattr(view, name, _forwarded_property(owner, name))
+
+
+_forward(Session, BoundSession)
+_forward(Slice, BoundSlice)
 
 
 def bound_session(session: Session, call: Transaction) -> BoundSession:
@@ -164,3 +170,61 @@ _CLASSES: Final[dict[type[Session], type[BoundSession]]] = {}
 
 
 """The classes of the views of sessions of the program's own classes."""
+
+
+class UnopenedSession(NamedTuple):
+    """A session in its store, which another process may have open.
+
+    Attributes:
+        store: where it is kept.
+        row: its row.
+    """
+
+    store: SessionStore
+    row: SessionRow
+
+    def log(self, kind: type[T]) -> tuple[T, ...]:
+        """The items of a LOG, the oldest first.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        from handrail.session.persistence.loading import known_items  # noqa: PLC0415
+
+        found = known_items(self.store, self.row, lambda each: each is kind)
+        return tuple(cast("list[T]", found.get(kind, [])))
+
+
+def reads_above(session: Session) -> bool:
+    """Whether `sessions_above` may read the store. Most sessions have been made for none, or in this process."""
+    last = session.unbound
+    while last.parent is not None:
+        last = last.parent
+    return last.recorder is not None and last.recorder.session_lock.row.parent is not None
+
+
+def sessions_above(session: Session) -> Iterator[Session | UnopenedSession]:
+    """The sessions that a session works for, the nearest first. One that is no longer in the store ends the list.
+
+    A parent that this process has made the session for is that object, and any other one is read from the store.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    last = session.unbound
+    while last.parent is not None:
+        last = last.parent
+        yield last
+    recorder = last.recorder
+    if recorder is None or not reads_above(last):
+        return
+    from handrail.session.persistence.protocol import ForkedFrom, works_for  # noqa: PLC0415
+
+    store, seen = recorder.store, {last.session_id}
+    above = works_for(recorder.session_lock.row, last[ForkedFrom].all())
+    # A session may have been deleted, and its id used again for one that is made for its former child.
+    while above is not None and above not in seen and (row := store.find(above)) is not None:
+        seen.add(above)
+        unopened = UnopenedSession(store, row)
+        yield unopened
+        above = works_for(row, unopened.log(ForkedFrom))

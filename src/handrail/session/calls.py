@@ -1,0 +1,506 @@
+"""Tool calls as the model asks for them, what names them within a session, and which of them have been recorded.
+
+A tool call as the model asks for it, and what names it within its session.
+
+The identity of a call is (session, reply, call id). The id alone does not name a call: some servers count from 0 in
+each reply. The reply is a permanent name of one answer of the model, such as the id that the provider gave it.
+
+A call that the handler of another one makes has for its reply the identity of that one, behind a mark that no reply of
+a model begins with.
+
+Which calls of a session have been recorded, and which are open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from urllib.parse import quote, unquote
+
+from pydantic_core import from_json
+
+from handrail.redaction import MASK
+from handrail.serde import Masking
+from handrail.serde.canonical import bytes_digest
+from handrail.serde.formatting import shorten
+
+REPLY_RULE = "text that is not empty and does not begin with '@', as the replies of nested calls do"
+"""What can name a reply of the model, in words."""
+
+MAX_IDENTITY_CHARACTERS = 500
+"""The most characters that the reply or the id of a call may have to be looked up by."""
+
+NESTED_SEPARATOR = "@"
+"""What the reply of a nested call begins with, and no reply of a model."""
+
+_SAFE = "".join(chr(code) for code in range(33, 127) if chr(code) not in "%/")
+_NEEDS_NO_QUOTES = re.compile(r"[\w.:-]+", re.ASCII).fullmatch
+_COMMON_ID = re.compile(rf"[ -~]{{1,{MAX_IDENTITY_CHARACTERS}}}").fullmatch
+_LONGEST_KEY = 600
+_LONGEST_SHOWN = 200
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """What the model asked for.
+
+    Attributes:
+        id: names the call within its reply; the message that answers it carries the same id. Without a reply it names
+            the call within its session, unless it is empty.
+        name: the tool's name, as the model wrote it.
+        arguments: the arguments as the JSON text of an object, or already decoded.
+        written: the arguments as the model wrote them, where a person or a hook has changed them since; `None` where
+            `arguments` are what the model wrote.
+    """
+
+    id: str
+    name: str
+    arguments: str | bytes | Mapping[str, Any] = "{}"
+    written: str | bytes | Mapping[str, Any] | None = None
+
+    @property
+    def words(self) -> str | bytes | Mapping[str, Any]:
+        """The arguments as the model wrote them; they are equal for the same call."""
+        return self.arguments if self.written is None else self.written
+
+
+class CallRef(NamedTuple):
+    """Names a call within its session.
+
+    Attributes:
+        reply: the reply of the model that asked for the call; `None` if the program did not say. For a nested call,
+            unless a reply was stated: `@` and the call in whose handler it is made.
+        call_id: the id of the call, as the model gave it.
+    """
+
+    reply: str | None
+    call_id: str
+
+    @staticmethod
+    def nested(parent: CallRef, call_id: str) -> CallRef:
+        """A call that the handler of another one makes, without stating a reply."""
+        return CallRef(f"{NESTED_SEPARATOR}{parent}", call_id)
+
+    @property
+    def parent(self) -> CallRef | None:
+        """The call in whose handler this one is made; `None` if its reply names no call."""
+        reply = self.reply
+        return CallRef.parse(reply[1:]) if reply is not None and reply.startswith(NESTED_SEPARATOR) else None
+
+    def __str__(self) -> str:
+        """The call in one word: `reply/id`, or `id`; `/`, `%` and what is not printable ASCII are percent-encoded."""
+        reply, call_id = self
+        return _quoted(call_id) if reply is None else f"{_quoted(reply)}/{_quoted(call_id)}"
+
+    @property
+    def stored(self) -> CallRef:
+        """The call as a store names it: a part that no store can look up is replaced by its digest.
+
+        A model may send any id: an empty one, one of a megabyte, one that is not valid Unicode.
+        """
+        reply, call_id = self
+        if is_storable_id(call_id) and (reply is None or is_storable_id(reply)):
+            return self
+        # The mark stays in front of the digest, so that no reply of a model can have the name of a nested call.
+        mark = NESTED_SEPARATOR if type(reply) is str and reply.startswith(NESTED_SEPARATOR) else ""
+        return CallRef(None if reply is None else storable_id(reply, mark), storable_id(call_id))
+
+    @property
+    def key(self) -> str:
+        """The call in one word of at most 600 ASCII characters, for keys in a database: `str` of it, or its digest.
+
+        A database refuses to index longer ones, and the names of nested calls hold those of their parents.
+        """
+        text = str(self)
+        return text if len(text) <= _LONGEST_KEY else _digest(text)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether another call cannot have the same name: without a reply, an empty id names nothing."""
+        return self.reply is not None or bool(self.call_id)
+
+    @property
+    def ancestors(self) -> Iterator[CallRef]:
+        """The calls that it is nested in, the nearest first; only the outermost one can have a final record."""
+        call = self.parent
+        while call is not None:
+            yield call
+            call = call.parent
+
+    @property
+    def outermost(self) -> CallRef:
+        """The call of the model that it is nested in; itself if it is one."""
+        return list(self.ancestors)[-1] if self.parent is not None else self
+
+    @staticmethod
+    def parse(text: str) -> CallRef:
+        """The call that `str` wrote; text that cannot be decoded is the id of a call without a reply."""
+        # `str` percent-encodes `/` in both parts, so the text of a call has at most one.
+        reply, slash, call_id = text.rpartition("/")
+        try:
+            decoded = unquote(call_id, errors="surrogatepass")
+            return CallRef(unquote(reply, errors="surrogatepass") if slash else None, decoded)
+        except UnicodeDecodeError:
+            return CallRef(None, text)
+
+
+def _quoted(text: str) -> str:
+    return text if _NEEDS_NO_QUOTES(text) else quote(text, safe=_SAFE, errors="surrogatepass")
+
+
+def is_storable_id(text: object) -> bool:
+    """Whether text can be stored and looked up: 1 to 500 characters of valid Unicode without a zero."""
+    if not isinstance(text, str):
+        return False
+    # The fast path: printable ASCII of permitted length needs none of the checks below.
+    if _COMMON_ID(text):
+        return True
+    if not text or len(text) > MAX_IDENTITY_CHARACTERS or "\0" in text:
+        return False
+    # A lone surrogate cannot be encoded. `ignore` drops it, so the text differs.
+    return text.encode(errors="ignore").decode() == text
+
+
+def is_reply(text: object) -> bool:
+    """Whether text can name a reply of the model: it can be stored, and is not marked as that of a nested call."""
+    return is_storable_id(text) and not str(text).startswith(NESTED_SEPARATOR)
+
+
+def distinct_id(call_id: str, taken: set[str]) -> str:
+    """What names a call among those of its reply: its id, or `call` for an empty one; with a number if that is taken.
+
+    Some models give several calls of a reply one id, or none.
+
+    Args:
+        call_id: the id of the call.
+        taken: what names the calls before it; the result is added.
+    """
+    first, number = call_id or "call", 1
+    name = first
+    while name in taken:
+        number += 1
+        name = f"{first}_{number}"
+    taken.add(name)
+    return name
+
+
+def reply_name(text: object) -> str | None:
+    """What names a reply of the model in a session: the text, or its digest where no store could look it up.
+
+    It is `None` for what cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
+    """
+    if is_reply(text):
+        return str(text)
+    if not isinstance(text, str) or not text or text.startswith(NESTED_SEPARATOR):
+        return None
+    return storable_id(text)
+
+
+def shown_id(text: object) -> str:
+    """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
+    return shorten(repr(text), _LONGEST_SHOWN)
+
+
+def storable_id(text: object, mark: str = "") -> str:
+    """The reply or the id of a call as a store names it: itself, or its digest where no store could look it up.
+
+    Args:
+        text: the reply or the id.
+        mark: what the digest begins with.
+    """
+    if is_storable_id(text):
+        return str(text)
+    return f"{mark}{_digest(str(text))}"
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{bytes_digest(text.encode(errors='surrogatepass'))}"
+
+
+def checked_reply(reply: str) -> str:
+    """The name of a reply.
+
+    Raises:
+        ValueError: it cannot name a reply.
+    """
+    name = reply_name(reply)
+    if name is None:
+        raise ValueError(
+            f"reply is {reply!r:.80}; it names a reply of the model, as {REPLY_RULE}. Give the id that the provider "
+            "gave the response, for one"
+        )
+    return name
+
+
+def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
+    """The call under an id that no call before it in its reply has.
+
+    Args:
+        call: the call, as the provider said it.
+        reply: its reply; without one, its id names it within the session.
+        taken: the ids of the calls before it; that of the result is added.
+    """
+    # What is not a call, or has no text for an id, is refused where it is executed.
+    if reply is None or type(call) is not ToolCall or type(call.id) is not str:
+        return call
+    name = distinct_id(call.id, taken)
+    return call if name == call.id else replace(call, id=name)
+
+
+class CallRecord(Protocol):
+    """What a session has to know of an event that records a call."""
+
+    @property
+    def session_id(self) -> str:
+        """The session of the call."""
+        ...
+
+    @property
+    def final(self) -> bool:
+        """Whether the same call, asked again, is answered from this record."""
+        ...
+
+
+class CallRecords:
+    """The records of a session's calls, by identity; see `handrail.session.persistence.loading.StoredCallRecords`.
+
+    Args:
+        session_id: the session.
+        lock: guards them; that of the session.
+    """
+
+    __slots__ = ("_known", "_lock", "_session_id")
+
+    def __init__(self, session_id: str, lock: threading.RLock) -> None:
+        self._session_id = session_id
+        self._lock = lock
+        self._known: dict[CallRef, CallRecord] = {}
+
+    def add(self, ref: CallRef, record: CallRecord) -> None:
+        """Take note of a record that has been committed, or of one that a fork takes over from its original."""
+        with self._lock:
+            self._known[ref.stored] = record
+
+    def is_at_hand(self, _ref: CallRef, /) -> bool:
+        """Whether `find` reads nothing from the store. Without the lock: what is at hand stays so."""
+        return True
+
+    def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
+        """The event that recorded a call last; `None` if there is none.
+
+        A session in memory finds only calls that have a reply, and a fork with `own` only calls of its own.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        with self._lock:
+            record = self._known.get(ref.stored)
+        return None if record is None or (own and record.session_id != self._session_id) else record
+
+
+OpenState = Literal["running", "unknown", "unapplied", "postponed", "unrecorded"]
+"""Why a call is open; see `OpenCall`."""
+
+
+_STATES_IN_WORDS: Mapping[OpenState, str] = MappingProxyType(
+    {
+        "unknown": "has an effect of which it is unknown whether it happened",
+        "unapplied": "has an effect that happened, and its result is not applied",
+        "postponed": "waits for an approval",
+        "unrecorded": "was not carried out",
+    }
+)
+
+
+_LEAST_FIRST: tuple[OpenState, ...] = ("unrecorded", "postponed", "unapplied", "unknown", "running")
+
+
+class OpenCall(NamedTuple):
+    """A call of a session that has not come to its end.
+
+    Attributes:
+        call: the identity of the call.
+        tool: name of the tool.
+        state: `"running"`: its effect is claimed, and the lease of the claim has not been settled; `"unknown"`: its
+            effect may have happened; `"unapplied"`: its effect has happened, and the session has not applied the
+            result; `"postponed"`: it waits for an approval; `"unrecorded"`: the model asked for it, and it was not
+            carried out.
+        key: the key of its effect; `None` if it has none.
+        lease_until: when the lease of the claim ends, aware; `None` unless `"running"`, or if the process that holds
+            the claim is proved dead: then nothing is waited for.
+        owner: the process that holds the claim, in words; empty unless `"running"`.
+        claimed_at: when its effect was first claimed, aware; `None` if that was not done.
+        awaits_apply: whether its result is kept until the `apply` of its tool has run. Then the call is open even if it
+            has a final record, or is nested in a call that has one.
+    """
+
+    call: CallRef
+    tool: str
+    state: OpenState
+    key: str | None = None
+    lease_until: datetime | None = None
+    owner: str = ""
+    claimed_at: datetime | None = None
+    awaits_apply: bool = False
+
+    def __str__(self) -> str:
+        """The call and why it is open, for people."""
+        what = f"call {self.call} of {self.tool}"
+        if self.state == "running":
+            owner = f" by {self.owner}" if self.owner else ""
+            if self.lease_until is None:
+                return f"{what} was claimed{owner}, which has ended"
+            until = self.lease_until.isoformat(timespec="seconds")
+            return f"{what} is claimed{owner}; its lease is waited for until {until}"
+        return f"{what} {_STATES_IN_WORDS[self.state]}"
+
+
+@runtime_checkable
+class CallLister(Protocol):
+    """A class of LOG items that say which calls the model has asked for, as those of a conversation do.
+
+    Items that have a `session_id` are listed for that session alone, and not for its forks.
+    """
+
+    @staticmethod
+    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
+        """The calls that the items list, recorded or not; those of the last reply are enough."""
+        ...
+
+
+def still_open(
+    claimed: Iterable[OpenCall], listed: Iterable[OpenCall], is_settled: Callable[[CallRef], bool]
+) -> tuple[OpenCall, ...]:
+    """The calls that are open, each once: of several claims of a call the one that is waited for longest counts.
+
+    What the ledger knows of a call counts more than what a conversation lists.
+
+    Args:
+        claimed: calls whose effects the ledger does not know to be settled.
+        listed: calls that the model asked for, or that were postponed.
+        is_settled: whether a call has a record that answers it.
+    """
+    found: dict[CallRef, OpenCall] = {}
+    for each in (*claimed, *sorted(listed, key=lambda one: one.state == "unrecorded")):
+        standing = found.get(each.call)
+        if standing is None or _weight(each) > _weight(standing):
+            found[each.call] = each
+
+    def is_open(each: OpenCall) -> bool:
+        if each.state in {"running", "unknown"} or each.awaits_apply:
+            return True
+        # It is made with the outermost call, which alone has a record that answers it.
+        if any(is_settled(call) for call in each.call.ancestors):
+            return False
+        return not is_settled(each.call)
+
+    return tuple(each for each in found.values() if is_open(each))
+
+
+def _weight(call: OpenCall) -> tuple[int, float]:
+    return _LEAST_FIRST.index(call.state), 0.0 if call.lease_until is None else call.lease_until.timestamp()
+
+
+class CallMasking:
+    """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it.
+
+    Attributes:
+        tools: the tools that have secrets, by their names as a model says them; several of one name, in the prompts of
+            one session, are all heeded.
+        on_added: called when a tool with secrets was added: what waits to be stored is masked once more.
+    """
+
+    __slots__ = ("on_added", "tools")
+
+    def __init__(self) -> None:
+        """Begin with no tool."""
+        self.tools: dict[str, tuple[Masking, ...]] = {}
+        self.on_added: Callable[[], object] = bool  # does nothing
+
+    def add(self, tool: str, masking: Masking) -> None:
+        """Take note of a tool.
+
+        Args:
+            tool: its name.
+            masking: which of its parameters are secret.
+        """
+        known = self.of(tool)
+        if masking.hides and masking not in known:
+            self.tools[tool] = (*known, masking)
+            self.on_added()
+
+    def of(self, tool: str) -> tuple[Masking, ...]:
+        """What is known of a tool of that name; empty if it has no secrets."""
+        return self.tools.get(tool, ())
+
+    def arguments(self, tool: str, words: Any, secrets: set[str]) -> Any:  # noqa: ANN401 - decoded JSON
+        """The arguments of a call without its secrets, which are added to `secrets`; the same object if it has none."""
+        masked = words
+        for masking in self.of(tool):
+            masked = masked_words(masked, masking)
+        if masked is not words:
+            plain = _decoded(words)
+            for masking in self.of(tool):
+                secrets.update((words,) if plain is _NOT_JSON else masking.secrets_in(plain))
+            if isinstance(words, str | bytes | bytearray):
+                secrets.update(_replaced_values(words))
+        return masked
+
+
+def masked_call(call: ToolCall, masking: Masking) -> ToolCall:
+    """A call without its secret arguments, as it is recorded.
+
+    Args:
+        call: the call.
+        masking: which parameters of its tool are secret.
+    """
+    written = None if call.written is None else masked_words(call.written, masking)
+    return replace(call, arguments=masked_words(call.arguments, masking), written=written)
+
+
+def masked_words(words: Any, masking: Masking) -> Any:  # noqa: ANN401 - an adapter may hand over anything
+    """Arguments without secrets, in the form that they have; the same object if they have none.
+
+    Text that is not JSON is masked whole.
+    """
+    decoded = _decoded(words)
+    if decoded is _NOT_JSON:
+        return MASK
+    masked = masking.mask(decoded)
+    if masked == decoded:
+        return words
+    return _encode(masked) if isinstance(words, str | bytes | bytearray) else masked
+
+
+_NOT_JSON: Final = object()
+
+
+def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
+    if not isinstance(words, str | bytes | bytearray):
+        return dict(cast("Mapping[object, object]", words)) if isinstance(words, Mapping) else words
+    try:
+        return from_json(words or "{}")
+    except (ValueError, TypeError):  # the latter for a lone surrogate
+        return _NOT_JSON
+
+
+def _replaced_values(words: str | bytes | bytearray) -> set[str]:
+    """The texts in JSON whose name is given once more in the same object, so that decoding loses them."""
+    lost: set[str] = set()
+
+    def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        last = dict(pairs)
+        lost.update(item for name, item in pairs if isinstance(item, str) and item != last[name])
+        return last
+
+    with suppress(ValueError, RecursionError):  # not JSON
+        json.loads(words, object_pairs_hook=take)
+    return lost
