@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 from urllib.parse import quote, unquote
 
 from pydantic_core import from_json
@@ -197,11 +196,8 @@ def reply_name(text: object) -> str | None:
 
     It is `None` for what cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
     """
-    if is_reply(text):
-        return str(text)
-    if not isinstance(text, str) or not text or text.startswith(NESTED_SEPARATOR):
-        return None
-    return storable_id(text)
+    is_none = not isinstance(text, str) or not text or text.startswith(NESTED_SEPARATOR)
+    return None if is_none else storable_id(text)
 
 
 def shown_id(text: object) -> str:
@@ -310,17 +306,14 @@ OpenState = Literal["running", "unknown", "unapplied", "postponed", "unrecorded"
 """Why a call is open; see `OpenCall`."""
 
 
-_STATES_IN_WORDS: Mapping[OpenState, str] = MappingProxyType(
-    {
-        "unknown": "has an effect of which it is unknown whether it happened",
-        "unapplied": "has an effect that happened, and its result is not applied",
-        "postponed": "waits for an approval",
-        "unrecorded": "was not carried out",
-    }
-)
-
-
-_LEAST_FIRST: tuple[OpenState, ...] = ("unrecorded", "postponed", "unapplied", "unknown", "running")
+_STATES_IN_WORDS: Final[dict[OpenState, str]] = {
+    "unrecorded": "was not carried out",
+    "postponed": "waits for an approval",
+    "unapplied": "has an effect that happened, and its result is not applied",
+    "unknown": "has an effect of which it is unknown whether it happened",
+    "running": "is claimed",
+}
+"""In the order in which they count: of two claims of a call, the later state."""
 
 
 class OpenCall(NamedTuple):
@@ -354,26 +347,14 @@ class OpenCall(NamedTuple):
     def __str__(self) -> str:
         """The call and why it is open, for people."""
         what = f"call {self.call} of {self.tool}"
-        if self.state == "running":
-            owner = f" by {self.owner}" if self.owner else ""
-            if self.lease_until is None:
-                return f"{what} was claimed{owner}, which has ended"
-            until = self.lease_until.isoformat(timespec="seconds")
-            return f"{what} is claimed{owner}; its lease is waited for until {until}"
-        return f"{what} {_STATES_IN_WORDS[self.state]}"
-
-
-@runtime_checkable
-class CallLister(Protocol):
-    """A class of LOG items that say which calls the model has asked for, as those of a conversation do.
-
-    Items that have a `session_id` are listed for that session alone, and not for its forks.
-    """
-
-    @staticmethod
-    def listed_calls(items: Sequence[Any]) -> Iterable[OpenCall]:
-        """The calls that the items list, recorded or not; those of the last reply are enough."""
-        ...
+        if self.state != "running":
+            return f"{what} {_STATES_IN_WORDS[self.state]}"
+        owner = f" by {self.owner}" if self.owner else ""
+        if self.lease_until is None:
+            return f"{what} was claimed{owner}, which has ended"
+        return (
+            f"{what} is claimed{owner}; its lease is waited for until {self.lease_until.isoformat(timespec='seconds')}"
+        )
 
 
 def still_open(
@@ -406,7 +387,7 @@ def still_open(
 
 
 def _weight(call: OpenCall) -> tuple[int, float]:
-    return _LEAST_FIRST.index(call.state), 0.0 if call.lease_until is None else call.lease_until.timestamp()
+    return list(_STATES_IN_WORDS).index(call.state), 0.0 if call.lease_until is None else call.lease_until.timestamp()
 
 
 class CallMasking:

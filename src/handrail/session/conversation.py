@@ -67,7 +67,8 @@ from handrail.session.calls import (
     reply_name,
 )
 from handrail.session.persistence.stored_types import stored_as
-from handrail.session.slices import Items, Slice, SlicePolicy
+from handrail.session.reducers import Slice
+from handrail.session.slices import Items, SlicePolicy
 from handrail.waiting import asynchronous
 
 T = TypeVar("T")
@@ -472,11 +473,7 @@ def masks(masking: CallMasking) -> Mapping[type[Any], Callable[[Any], object]]:
 def masked_logs(logs: Items, masking: CallMasking) -> Items:
     """The items of LOG slices as they leave the process: the conversation without secrets."""
     by_type = masks(masking)
-    return {kind: tuple(map(by_type.get(kind, _as_it_is), items)) for kind, items in logs.items()}
-
-
-def _as_it_is(item: object) -> object:
-    return item
+    return {kind: tuple(map(by_type[kind], items)) if kind in by_type else items for kind, items in logs.items()}
 
 
 def masked_part(part: ConversationPart, masking: CallMasking) -> ConversationPart:

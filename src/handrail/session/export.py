@@ -76,11 +76,10 @@ def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> tuple
 def _dumped(slices: Items) -> dict[str, list[Any]]:
     # A secret of the session itself: what is read back makes another one when it needs one.
     shown = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
-    return {_name(kind): _each(kind, items, "saved", _dumped_item) for kind, items in shown.items()}
-
-
-def _dumped_item(stored: StoredType, item: object) -> Any:  # noqa: ANN401 - decoded JSON
-    return from_json(stored.dump_item(item))
+    return {
+        _name(kind): _each(kind, items, "saved", lambda stored, item: from_json(stored.dump_item(item)))
+        for kind, items in shown.items()
+    }
 
 
 def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type[Any]]) -> Items:
@@ -91,11 +90,12 @@ def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type
             "Session.from_json(data, types=(TheClass, ...))"
         )
         raise SnapshotError(msg)
-    return {known[name]: tuple(_each(known[name], items, "read", _parsed_item)) for name, items in slices.items()}
-
-
-def _parsed_item(stored: StoredType, item: dict[str, Any]) -> object:
-    return stored.load_item(item, stored.version)
+    return {
+        known[name]: tuple(
+            _each(known[name], items, "read", lambda stored, item: stored.load_item(item, stored.version))
+        )
+        for name, items in slices.items()
+    }
 
 
 def _each(kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]) -> list[Any]:

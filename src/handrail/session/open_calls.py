@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from handrail.errors import HandrailError, SessionError, StoreCorruptError
 from handrail.serde import codec
-from handrail.session.calls import CallLister, CallRef, OpenCall, still_open
+from handrail.session.calls import CallRef, OpenCall, still_open
 from handrail.session.conversation import ConversationPart, RecordedSession
 from handrail.session.persistence.protocol import AnswerRow, SessionRow, SessionStore
 from handrail.session.persistence.stored_types import stored_as
@@ -361,7 +361,9 @@ def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
 
 
 def _lists(kind: type[Any]) -> bool:
-    return issubclass(kind, CallLister)
+    # A class of LOG items that say which calls the model has asked for, recorded or not. Items that have a `session_id`
+    # are listed for that session alone, and not for its forks.
+    return hasattr(kind, "listed_calls")
 
 
 def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
-from handrail.errors import ReducerError, SessionBusyError, SessionLostError, SessionUseError
+from handrail.errors import InvalidArgumentError, ReducerError, SessionBusyError, SessionLostError, SessionUseError
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.slices import (
@@ -29,6 +30,7 @@ from handrail.session.slices import (
     Change,
     LogWrite,
     Reducer,
+    Remove,
     Replace,
     S,
     SessionSnapshot,
@@ -39,13 +41,13 @@ from handrail.session.slices import (
     Unchanged,
     Version,
     Versions,
-    VersionView,
     check_change,
     resettable,
 )
 from handrail.session.state import LogSlices, SliceChanges, StateSlices
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
+from handrail.waiting import asynchronous
 
 if TYPE_CHECKING:
     from handrail.session.persistence.recorder import SessionRecorder
@@ -58,8 +60,8 @@ T = TypeVar("T")
 
 E = TypeVar("E")
 
-Reducers: TypeAlias = tuple[tuple[type[Any], Reducer[Any, Any]], ...]
-"""Reducers of one event, each with the slice that it decides on."""
+Reducers: TypeAlias = Mapping[type[Any], Reducer[Any, Any]]
+"""Reducers of one event, by the slice that each decides on."""
 
 
 def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> SliceChanges:
@@ -70,8 +72,8 @@ def decided_changes(event: object, reducers: Reducers, state: StateSlices) -> Sl
     """
     now = state.now
     changes: list[tuple[type[Any], SliceChange]] = []
-    for into, reducer in reducers:
-        change = reducer(VersionView(now[1].get(into)), event)
+    for into, reducer in reducers.items():
+        change = reducer(SliceView(now[1].get(into)), event)
         check_change(change, into)
         changes.append((into, change))
     if state.now is not now:
@@ -94,16 +96,12 @@ def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
     """Keep the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
 
     def upsert(view: SliceView[S], event: S) -> Change[S]:
-        wanted = key(event)
-        keys = [key(item) for item in view]
-        if wanted not in keys:
+        # A later item of a key takes the place of the first one.
+        newest, wanted = {key(item): item for item in view}, key(event)
+        if wanted not in newest:
             return Append(event)
-        # A seed may have put several items of one key into the slice: all of them are replaced by the event.
-        first = keys.index(wanted)
-        others = [(place, item) for place, item in enumerate(view) if keys[place] != wanted]
-        before = [item for place, item in others if place < first]
-        after = [item for place, item in others if place > first]
-        return Replace((*before, event, *after))
+        newest[wanted] = event
+        return Replace(tuple(newest.values()))
 
     return upsert
 
@@ -168,32 +166,18 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
     return reduce
 
 
-class EventRoute(NamedTuple):
-    """How the events of one type are handled.
-
-    Attributes:
-        logged: whether their own slice is a LOG, which gets them whatever else becomes of them.
-        reducers: those that are called; without any, and without a LOG, an event is appended to its own slice.
-        what: names the taking in of such an event, for messages.
-        append: names the appending of such a value past all reducers, for messages.
-    """
-
-    logged: bool
-    reducers: Reducers
-    what: str
-    append: str
+_NO_REDUCERS: Final[Reducers] = MappingProxyType({})
 
 
 class SliceRules:
     """The rules of one session, which guards their changing with its lock; looking them up needs none."""
 
-    __slots__ = ("_policies", "_reducers", "_routes")
+    __slots__ = ("_policies", "_reducers")
 
     def __init__(self, policies: dict[type[Any], SlicePolicy], reducers: dict[type[Any], Reducers]) -> None:
         """Make rules of dictionaries that the caller hands over; a class that is not among them declares its own."""
         self._policies = policies
         self._reducers = reducers
-        self._routes: dict[type[Any], EventRoute] = {}  # replaced whenever the rules change
 
     def copy(self) -> SliceRules:
         """The same rules for another session."""
@@ -210,25 +194,13 @@ class SliceRules:
             policy = self._policies[kind] = _policy_of(kind)
         return policy
 
-    def route(self, event_type: type[Any]) -> EventRoute:
-        """How the events of a type are handled.
+    def is_log(self, kind: type[Any]) -> bool:
+        """Whether the slice of a type is a LOG; raises as `policy`."""
+        return self.policy(kind) is SlicePolicy.LOG
 
-        Raises:
-            SessionUseError: it is not a dataclass.
-        """
-        routes = self._routes  # before the rules are read: what is found by old rules must not be kept among new ones
-        route = routes.get(event_type)
-        if route is None:
-            logged = self.policy(event_type) is SlicePolicy.LOG
-            reducers = self._reducers.get(event_type, ())
-            route = routes[event_type] = EventRoute(
-                logged, reducers, f"dispatch {event_type.__name__}", f"append to {event_type.__name__}"
-            )
-        return route
-
-    def reduces(self, event_type: type[Any]) -> bool:
-        """Whether a reducer takes events of this type."""
-        return event_type in self._reducers
+    def reducers(self, event_type: type[Any]) -> Reducers:
+        """Those that are called for an event; without any, and without a LOG, it is appended to its own slice."""
+        return self._reducers.get(event_type, _NO_REDUCERS)
 
     def declare(self, kind: type[Any], policy: SlicePolicy) -> None:
         """Set the policy of a slice, which is empty; see `Session.declare`."""
@@ -236,21 +208,16 @@ class SliceRules:
         if policy is SlicePolicy.LOG and self._decides_on(kind):
             raise _no_log(kind)
         self._policies[kind] = policy
-        self._routes = {}
 
     def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
         """Add a reducer; see `Session.register`."""
         self.policy(event_type)  # raises for what is not a dataclass
-        if self.policy(into) is SlicePolicy.LOG:
+        if self.is_log(into):
             raise _no_log(into)
-        reducers = self._reducers.get(event_type, ())
-        known = dict(reducers).get(into, reducer)
-        if known is not reducer:
+        reducers = self.reducers(event_type)
+        if reducers.get(into, reducer) is not reducer:
             raise ReducerError(f"slice {into.__name__} has another reducer for {event_type.__name__} already")
-        self._reducers[event_type] = (*(entry for entry in reducers if entry[0] is not into), (into, reducer))
-        # Replaced and not cleared: a thread that is computing a route by the old rules writes it into the old
-        # dictionary.
-        self._routes = {}
+        self._reducers[event_type] = {**reducers, into: reducer}
 
     def install(self, state: type[T], initial: Callable[[], T] | None) -> None:
         """Add the reducers that a state slice declares; see `Session.install`."""
@@ -263,7 +230,7 @@ class SliceRules:
             self.register(event_type, reducer, into=state)
 
     def _decides_on(self, kind: type[Any]) -> bool:
-        return any(into is kind for reducers in self._reducers.values() for into, _ in reducers)
+        return any(kind in reducers for reducers in self._reducers.values())
 
 
 def _no_log(kind: type[Any]) -> ReducerError:
@@ -321,50 +288,26 @@ class SessionSlices:
         self.log: LogSlices = LogSlices(self.owner, log)
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 
-    def version_of(self, kind: type[T]) -> Version[T] | None:
-        """The version of a slice that this context sees: its call's own changes, or what has been committed."""
-        return (self.log.slices if self.rules.policy(kind) is SlicePolicy.LOG else self.state.seen()).get(kind)
-
-    def append(self, kind: type[T], item: T) -> None:
-        """Add one item to a slice, past all reducers and subscribers; `Slice.append` reads better."""
-        check_change(Append(item), kind)
-        route, add = self.rules.route(kind), partial(self.state.append, kind, item)
-        self.log_item(kind, item) if route.logged else self._write(route.append, add, current())
-
-    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
-        """Change a STATE slice past all reducers in another way than by `append`; `what` names the act in errors."""
-        check_change(change, kind)
-        if self.rules.policy(kind) is SlicePolicy.LOG:
-            raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
-        self._write(what, partial(self.state.apply, ((kind, change),)), current())
-
-    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Register a reducer; see `Session.register`."""
-        with self.lock:
-            self.rules.register(event_type, reducer, into=into)
-
     def listens(self, event_type: type[Any]) -> bool:
         """Whether events of this type have a reducer or a subscriber."""
         dispatcher = self._dispatcher
-        return self.rules.reduces(event_type) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
+        return bool(self.rules.reducers(event_type)) or (not dispatcher.is_quiet and dispatcher.listens(event_type))
 
     def dispatch(self, event: object) -> None:
         """Take an event in; see `Session.dispatch`."""
-        if self.rules.route(type(event)).logged:
+        if self.rules.is_log(type(event)):
             self.log_item(type(event), event)
         self.announce(event)
 
     def announce(self, event: object) -> None:
         """The same for an event that is in its LOG already; see `dispatch`."""
-        route = self.rules.route(type(event))
-        if route.logged and not route.reducers:
+        reducers, call = self.rules.reducers(type(event)), current()
+        if self.rules.is_log(type(event)) and not reducers:
             self._dispatcher.dispatch(event)
-            return
-        call = current()
-        if call is None:
-            self._write_outside(route.what, partial(self._take_in, event, route))
+        elif call is None:
+            self._write_outside(f"dispatch {type(event).__name__}", partial(self._take_in, event, reducers))
         else:
-            self._take_in(event, route, call)
+            self._take_in(event, reducers, call)
 
     def record(self, event: CallRecord, ref: CallRef, *, nested: bool = False) -> None:
         """Append the event that records a call to its LOG, on its own: the call has done nothing, or is inside another.
@@ -395,7 +338,7 @@ class SessionSlices:
             with self.lock:
                 self.state.undo(snapshot.slices, snapshot.taken)
         else:
-            self._write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
+            self.write("restore a snapshot", partial(self.state.restore, snapshot.slices), current())
 
     def reset(self, check: Callable[[], None]) -> None:
         """Empty the slices that a reset empties, in one unit of work; `check` may refuse it. See `Session.reset`."""
@@ -407,7 +350,7 @@ class SessionSlices:
             check()
             with self.lock:
                 self._open(call, "reset the session")
-                self.state.empty()
+                self.state.apply([(kind, Replace(())) for kind, _ in resettable(self.state.now[1])])
                 gone.extend(resettable(self.log.slices))
                 if self.recorder is not None:
                     self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
@@ -443,9 +386,10 @@ class SessionSlices:
         if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
             raise error
 
-    def _write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
+    def write(self, what: str, act: Callable[[], None], call: Transaction | None) -> None:
+        """Have STATE slices changed by `act` in a call, or outside of calls in a transaction of its own."""
         if call is None:
-            self._write_outside(what, partial(self._write, what, act))
+            self._write_outside(what, partial(self.write, what, act))
         else:
             with self.lock:
                 self._open(call, what)
@@ -476,21 +420,107 @@ class SessionSlices:
             self._outside.release()
 
     def _open(self, call: Transaction, what: str) -> None:
-        if self.state.open(self._session, call, what, snapshot=self._snapshot_of_call) and self.recorder is not None:
+        if self.state.open(self._session, call, what) and self.recorder is not None:
             self.recorder.part_of(call.root)
 
-    def _snapshot_of_call(self) -> SessionSnapshot:  # to roll back to; unlike `snapshot`, it is dropped with the call
-        return SessionSnapshot(self.owner, self.state.seen(), self.state.taken_so_far())
-
-    def _take_in(self, event: object, route: EventRoute, call: Transaction) -> None:
+    def _take_in(self, event: object, reducers: Reducers, call: Transaction) -> None:
+        kind = type(event)
         with self.lock:
-            self._open(call, route.what)
-            if route.reducers:
-                self.state.apply(decided_changes(event, route.reducers, self.state))
+            self._open(call, f"dispatch {kind.__name__}")
+            if reducers:
+                self.state.apply(decided_changes(event, reducers, self.state))
             else:
-                self.state.append(type(event), event)
-            if self.recorder is not None and not route.logged:
+                self.state.append(kind, event)
+            if self.recorder is not None and not self.rules.is_log(kind):
                 self.state.taken.append(event)
         # Outside of the lock, because a subscriber may wait for a thread that uses the session.
         if not self._dispatcher.is_quiet:
             self._dispatcher.dispatch(event)
+
+
+class Slice(SliceView[T], Generic[T]):
+    """The values of one type in a session: `session[Plan]`.
+
+    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
+    not by changing an item, which nothing could undo.
+    """
+
+    __slots__ = ("_kind", "_slices")
+
+    def __init__(self, slices: SessionSlices, kind: type[T]) -> None:
+        """Made by `session[kind]`."""
+        self._slices = slices
+        self._kind = kind
+
+    @property
+    def version(self) -> Version[T] | None:
+        """The version that this context sees now."""
+        slices, kind = self._slices, self._kind
+        both = slices.log.slices if slices.rules.is_log(kind) else slices.state.seen()
+        return both.get(kind)
+
+    def append(self, item: T) -> None:
+        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
+        slices, kind = self._slices, self._kind
+        check_change(Append(item), kind)
+        if slices.rules.is_log(kind):
+            slices.log_item(kind, item)
+        else:
+            slices.write(f"append to {kind.__name__}", partial(slices.state.append, kind, item), current())
+
+    def log(self, item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
+        """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
+
+        Raises:
+            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
+            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
+        """
+        self._slices.log_item(self._kind, item, ref, written=written)
+
+    @overload
+    def seed(self, items: Iterable[T], /) -> None: ...
+    @overload
+    def seed(self, *items: T) -> None: ...
+    def seed(self, *items: T | Iterable[T]) -> None:
+        """Make the slice hold just these items: `seed(a, b)`, or those of one iterable, `seed([a, b])`.
+
+        A dataclass instance is always an item, also if its class is iterable: `seed(path)` seeds one item.
+
+        Raises:
+            ReducerError: something is not an item of the slice.
+            SessionUseError: the slice is a LOG.
+        """
+        given: tuple[Any, ...] = items
+        if len(given) == 1 and isinstance(given[0], Iterable) and not hasattr(given[0], "__dataclass_fields__"):
+            given = tuple(given[0])
+        self._change(Replace(given), "seed")
+
+    def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
+        """Remove the items for which `where` is true; without it, all.
+
+        Raises:
+            InvalidArgumentError: `where` is not a function. Nothing is removed.
+            SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
+            Exception: what the predicate raises; nothing is removed then.
+        """
+        if where is not None and not callable(cast("object", where)):
+            expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
+            raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
+        self._change(Replace(()) if where is None else Remove(where), "clear")
+
+    append_async: Final = asynchronous(append)
+    seed_async: Final = asynchronous(seed)
+    clear_async: Final = asynchronous(clear)
+
+    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
+        """Register a reducer for this slice; see `Session.register`."""
+        with self._slices.lock:
+            self._slices.rules.register(event_type, reducer, into=self._kind)
+
+    def _change(self, change: SliceChange, act: str) -> None:
+        slices, kind = self._slices, self._kind
+        check_change(change, kind)
+        what = f"{act} {kind.__name__}"
+        if slices.rules.is_log(kind):
+            raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
+        slices.write(what, partial(slices.state.apply, ((kind, change),)), current())

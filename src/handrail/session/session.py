@@ -17,13 +17,13 @@ from functools import cached_property, partial
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, cast
 
-from handrail.errors import InvalidArgumentError, SessionError, SessionUseError, SnapshotError
+from handrail.errors import InvalidArgumentError, SessionError, SessionUseError, SnapshotError, TransactionClosedError
 from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
-from handrail.redaction import redacted_logger
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
-from handrail.session.reducers import SessionSlices, SliceRules
-from handrail.session.slices import Items, Reducer, SessionSnapshot, Slice, SlicePolicy, filled, versions_of
+from handrail.session.reducers import SessionSlices, Slice, SliceRules
+from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, filled, versions_of
+from handrail.transaction import current
 from handrail.turns import Turn
 from handrail.waiting import asynchronous, closing_after, completed, run_in_thread
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from handrail.session.persistence.recorder import SessionRecorder
 
 
-_log = redacted_logger("handrail.session")
+T = TypeVar("T")
+E = TypeVar("E")
+SessionT = TypeVar("SessionT", bound="Session")
 
 _TEXT = "text of valid Unicode"
 _TAGS = "a mapping from text to text: {'customer': '7'}"
@@ -104,17 +106,8 @@ async def _open_on_thread(opening: Callable[[], SessionT]) -> SessionT:
 
 
 def _close_again(opened: Future[SessionT]) -> None:
-    if opened.exception() is not None:
-        return  # it was not opened, and no caller waits for the reason
-    try:
+    if opened.exception() is None:  # else it was not opened, and no caller waits for the reason
         opened.result().close()
-    except Exception:  # noqa: BLE001 - logged: no caller waits
-        _log.exception("a session that was opened for a cancelled task could not be closed")
-
-
-T = TypeVar("T")
-E = TypeVar("E")
-SessionT = TypeVar("SessionT", bound="Session")
 
 
 class Session:
@@ -336,11 +329,17 @@ class Session:
     def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
         """An empty session for work done on behalf of this one, as an agent used as a tool does; stored beside it.
 
+        It lives longer than the call that makes it; only what it is given is undone.
+
         Raises:
             InvalidArgumentError: an id is text, and so are tags.
+            TransactionClosedError: the call that makes it has ended.
             StoreError: this session is stored, and its store cannot be used.
         """
         _check("Session.child", session_id, tags)
+        call = current()
+        if call is not None and not call.is_open():
+            raise TransactionClosedError(call.tool, "make a child session")
         if self._opening is None:
             return Session(session_id=session_id, tags=tags, parent=self, new_id=self._new_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -449,7 +448,7 @@ class Session:
         Raises:
             ReducerError: another reducer of the slice takes events of that type already, or the slice is a LOG.
         """
-        self.slices.register(event_type, reducer, into=into)
+        self[into].register(event_type, reducer)
 
     def dispatch(self, event: object) -> None:
         """Take an event in: its reducers decide (by default it is appended to its own slice), then subscribers hear.

@@ -20,16 +20,13 @@ reads the items in between. No item is read twice.
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, cast, overload
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
 
-from handrail.errors import InvalidArgumentError, ReducerError
+from handrail.errors import ReducerError
 from handrail.serde.annotations import subscriptable
-from handrail.session.calls import CallRef
-from handrail.waiting import asynchronous
 
 E = TypeVar("E")
 S = TypeVar("S")
@@ -223,12 +220,16 @@ class SessionSnapshot:
 class SliceView(Sequence[T], Generic[T]):
     """A slice to look at, as reducers receive it: a sequence, oldest first."""
 
-    __slots__ = ()
+    __slots__ = ("_version",)
+
+    def __init__(self, version: Version[T] | None) -> None:
+        """Look at a version, which stays the same whatever becomes of the slice; `None` is the empty slice."""
+        self._version = version
 
     @property
-    @abstractmethod
     def version(self) -> Version[T] | None:
         """The version that is looked at; `None` for a slice that nothing has come into."""
+        return self._version
 
     def __len__(self) -> int:
         """How many items the slice has."""
@@ -281,115 +282,6 @@ class SliceView(Sequence[T], Generic[T]):
         return tuple(item for item in self.all() if predicate(item))
 
 
-class VersionView(SliceView[T], Generic[T]):
-    """A look at one version, which stays the same whatever becomes of the slice."""
-
-    __slots__ = ("_version",)
-
-    def __init__(self, version: Version[T] | None) -> None:
-        """Look at a version; `None` is the empty slice."""
-        self._version = version
-
-    @property
-    def version(self) -> Version[T] | None:
-        """The version that is looked at."""
-        return self._version
-
-
-class SliceHost(Protocol):
-    """What a slice asks of the session that it belongs to."""
-
-    def version_of(self, kind: type[T]) -> Version[T] | None:
-        """The version of a slice that this context sees."""
-        ...
-
-    def append(self, kind: type[T], item: T) -> None:
-        """Add one item to a slice."""
-        ...
-
-    def change(self, kind: type[Any], change: SliceChange, what: str) -> None:
-        """Change one slice."""
-        ...
-
-    def register(self, event_type: type[E], reducer: Reducer[T, E], *, into: type[T]) -> None:
-        """Register a reducer for a slice."""
-        ...
-
-    def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item of a call to a LOG."""
-        ...
-
-
-class Slice(SliceView[T], Generic[T]):
-    """The values of one type in a session: `session[Plan]`.
-
-    Reading takes no turn; writing follows the session's rules. Items are values: change a slice by giving it others,
-    not by changing an item, which nothing could undo.
-    """
-
-    __slots__ = ("_kind", "_session")
-
-    def __init__(self, session: SliceHost, kind: type[T]) -> None:
-        """Made by `session[kind]`."""
-        self._session = session
-        self._kind = kind
-
-    @property
-    def version(self) -> Version[T] | None:
-        """The version that this context sees now."""
-        return self._session.version_of(self._kind)
-
-    def append(self, item: T) -> None:
-        """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
-        self._session.append(self._kind, item)
-
-    def log(self, item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
-        """Append an item of a call to the slice, which is a LOG, past reducers and subscribers; see `LogWrite`.
-
-        Raises:
-            SessionError: it cannot be stored, the session is closed, or it may not wait here. Nothing was appended.
-            StoreError: it was to be written surely, and was not; or `CommitInDoubtError`.
-        """
-        self._session.log_item(self._kind, item, ref, written=written)
-
-    @overload
-    def seed(self, items: Iterable[T], /) -> None: ...
-    @overload
-    def seed(self, *items: T) -> None: ...
-    def seed(self, *items: T | Iterable[T]) -> None:
-        """Make the slice hold just these items: `seed(a, b)`, or those of one iterable, `seed([a, b])`.
-
-        A dataclass instance is always an item, also if its class is iterable: `seed(path)` seeds one item.
-
-        Raises:
-            ReducerError: something is not an item of the slice.
-            SessionUseError: the slice is a LOG.
-        """
-        self._session.change(self._kind, Replace(_seeds(items)), f"seed {self._kind.__name__}")
-
-    def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
-        """Remove the items for which `where` is true; without it, all.
-
-        Raises:
-            InvalidArgumentError: `where` is not a function. Nothing is removed.
-            SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
-            Exception: what the predicate raises; nothing is removed then.
-        """
-        if where is not None and not callable(cast("object", where)):
-            expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
-            raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
-        change: SliceChange = Replace(()) if where is None else _Remove(where)
-        self._session.change(self._kind, change, f"clear {self._kind.__name__}")
-
-    append_async: Final = asynchronous(append)
-    seed_async: Final = asynchronous(seed)
-    clear_async: Final = asynchronous(clear)
-
-    def register(self, event_type: type[E], reducer: Reducer[T, E]) -> None:
-        """Register a reducer for this slice; see `Session.register`."""
-        self._session.register(event_type, reducer, into=self._kind)
-
-
 class SliceChange:
     """What `Append`, `Replace` and `Unchanged` have in common."""
 
@@ -439,17 +331,18 @@ class Replace(SliceChange, Generic[T]):
         return Version(owner, list(self.items), len(self.items))
 
 
-class _Remove(SliceChange):
+class Remove(SliceChange):
     """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""
 
     __slots__ = ("where",)
 
     def __init__(self, where: Callable[[Any], bool]) -> None:
-        self.where = where
+        """Remove the items for which this is true."""
+        self.where: Callable[[Any], bool] = where
 
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
         """Make a new list, unless no item goes."""
-        items = VersionView(version).all()
+        items = SliceView(version).all()
         left = [item for item in items if not self.where(item)]
         return version if len(left) == len(items) else Version(owner, left, len(left))
 
@@ -484,15 +377,6 @@ Reducer: TypeAlias = Callable[[SliceView[S], E], Change[S]]
 """Takes the slice and the event; returns the change of the slice. Has no effects."""
 
 
-def _seeds(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The items that `Slice.seed` was given, one by one or in one iterable."""
-    return tuple(given[0]) if len(given) == 1 and _holds_items(given[0]) else given
-
-
-def _holds_items(given: object) -> TypeGuard[Iterable[Any]]:
-    return isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")
-
-
 def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
     """The types whose slices have items and are emptied by `Session.reset`, with how many items they have.
 
@@ -508,7 +392,7 @@ Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
 
 def filled(slices: Versions) -> Items:
     """The items of the slices that have any, by their type."""
-    return {kind: VersionView(version).all() for kind, version in slices.items() if version.length}
+    return {kind: SliceView(version).all() for kind, version in slices.items() if version.length}
 
 
 def versions_of(items: Items, owner: SliceOwner) -> Versions:

@@ -20,11 +20,11 @@ A LOG slice grows with each writer, whatever the outcome of the call. Only `Sess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from handrail.errors import SessionUseError, TurnConflictError
-from handrail.session.slices import Replace, SliceChange, SliceOwner, Version, Versions, resettable
+from handrail.session.slices import SessionSnapshot, SliceChange, SliceOwner, Version, Versions
 from handrail.transaction import Snapshotable, Transaction, current
 
 SliceChanges: TypeAlias = Iterable[tuple[type[Any], SliceChange]]
@@ -74,21 +74,13 @@ class StateSlices:
             self._end_is_held = True
         return slices
 
-    def taken_so_far(self) -> int:
-        """How many events the call that runs in this context has taken in, with those that it is nested in."""
-        call = current()
-        return len(self.taken) if call is not None and call.root is self.now[0] else 0
-
-    def open(
-        self, participant: Snapshotable[Any], call: Transaction, what: str, *, snapshot: Callable[[], object]
-    ) -> bool:
+    def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
         """Make sure that a call may write to the participant whose state this is, and keep apart what it writes.
 
         Args:
             participant: the session.
             call: the call that is about to write.
             what: the write, for messages.
-            snapshot: takes what the call is rolled back to, if it joins with this write.
 
         Returns whether this is the first write of the outermost transaction.
 
@@ -101,7 +93,7 @@ class StateSlices:
         if writer is not root and writer is not None and writer.state != "ended" and call.is_open():
             msg = f"{call.tool} cannot {what} while {writer.tool} writes there; make the calls one after the other"
             raise TurnConflictError(msg)
-        call.check_may_write(participant, what, snapshot=snapshot)
+        call.check_may_write(participant, what, snapshot=self._snapshot)
         writer, working, before = self.now
         if root is not writer:
             committed = working if writer is None or writer.committed else before
@@ -110,6 +102,12 @@ class StateSlices:
             self.taken = []
             return True
         return False
+
+    def _snapshot(self) -> SessionSnapshot:
+        """What a call that joins is rolled back to; unlike that of `Session.snapshot`, it is dropped with the call."""
+        call = current()
+        taken = len(self.taken) if call is not None and call.root is self.now[0] else 0
+        return SessionSnapshot(self.owner, self.seen(), taken)
 
     def append(self, kind: type[Any], item: object) -> None:
         """Let a slice get an item more, for the writer that `open` let in."""
@@ -136,10 +134,6 @@ class StateSlices:
         if self.now is not now:
             raise SessionUseError("the predicate of clear wrote to the session; it may only look at the item")
         self.now = (writer, becomes, before)
-
-    def empty(self) -> None:
-        """Empty all slices that a reset empties, for the writer that `open` admitted."""
-        self.apply([(kind, Replace(())) for kind, _ in resettable(self.now[1])])
 
     def restore(self, slices: Versions) -> None:
         """Restore what a snapshot holds, for the writer that `open` admitted."""
@@ -177,10 +171,6 @@ class LogSlices:
         self.slices: dict[type[Any], Version[Any]] = {
             kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()
         }
-
-    def resettable(self) -> list[tuple[type[Any], int]]:
-        """The slices that a reset empties, with their lengths."""
-        return resettable(self.slices)
 
     def cut_off_start(self, lengths: Iterable[tuple[type[Any], int]]) -> None:
         """Remove so many of the oldest items of some slices; with the session's lock held."""

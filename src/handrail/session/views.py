@@ -26,16 +26,15 @@ Which sessions another one works for: its parent, the parent of that, and so on,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import iscoroutinefunction
 from operator import attrgetter
 from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-from handrail.errors import TransactionClosedError
+from handrail.session.reducers import Slice
 from handrail.session.session import Session
-from handrail.session.slices import Slice
 from handrail.transaction import Transaction, current, in_call
 
 if TYPE_CHECKING:
@@ -76,23 +75,6 @@ class BoundSession(Session):
             access = own["_slices"][kind] = bound
         return access
 
-    def child(self, *, session_id: str | None = None, tags: Mapping[str, str] | None = None) -> Session:
-        """As `Session.child`, as a view. The child itself lives longer than the call; only what it is given is undone.
-
-        Raises:
-            TransactionClosedError: the call has ended.
-        """
-        call = self.bound_to
-        if not call.is_open():
-            raise TransactionClosedError(call.tool, "make a child session")
-        return bound_session(self.unbound.child(session_id=session_id, tags=tags), call)
-
-    def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
-        """As `Session.fork`, as a view."""
-        call = self.bound_to
-        with in_call(call):
-            return bound_session(self.unbound.fork(session_id=session_id, at=at), call)
-
 
 class BoundSlice(Slice[Any]):
     """A slice of a session, bound to a call."""
@@ -111,9 +93,11 @@ def _forwarded(owner: type[object], name: str) -> Callable[..., Any]:
     def run(self: BoundSession | BoundSlice, *args: object, **kwargs: object) -> object:
         method, call = getattr(self.unbound, name), self.bound_to
         if current() is call:  # in the handler itself, which is nearly always so
-            return method(*args, **kwargs)
-        with in_call(call):
-            return method(*args, **kwargs)
+            made = method(*args, **kwargs)
+        else:
+            with in_call(call):
+                made = method(*args, **kwargs)
+        return bound_session(made, call) if isinstance(made, Session) else made  # a child, a fork
 
     return run
 
@@ -128,48 +112,35 @@ def _forwarded_property(owner: type[object], name: str) -> property:
 
 def _forward(owner: type[object], view: type[object]) -> None:
     """Give a view what its owner has and it has not; the asynchronous methods are made of others."""
-    for name, member in vars(owner).items():
-        if name in vars(view) or (name.startswith("_") and name != "__repr__"):
+    for name, member in list(vars(owner).items()):
+        if name in vars(view) or (name.startswith("__") and name != "__repr__"):
             continue
-        if isinstance(member, FunctionType) and not iscoroutinefunction(member):
-            setattr(view, name, _forwarded(owner, name))
-        elif isinstance(member, property):
+        if isinstance(member, property):
             setattr(view, name, _forwarded_property(owner, name))
+        elif isinstance(member, FunctionType) and not iscoroutinefunction(member):
+            setattr(view, name, _forwarded(owner, name))
+        elif isinstance(member, MemberDescriptorType) or not hasattr(member, "__get__"):
+            # Data of a class of the program, of which a view would find the default.
+            setattr(view, name, property(attrgetter(f"unbound.{name}")))
 
 
 _forward(Session, BoundSession)
 _forward(Slice, BoundSlice)
+
+# Of the process, as classes are: those of the views of each class of the program.
+_CLASSES: Final[dict[type[Session], type[BoundSession]]] = {Session: BoundSession}
 
 
 def bound_session(session: Session, call: Transaction) -> BoundSession:
     """The session for the handler of a call. A view is bound anew."""
     itself = session.unbound
     kind = type(itself)
-    if kind is Session:
-        return BoundSession(itself, call)
-    made = _CLASSES.get(kind)
-    if made is None:
-        # With the methods that a class of the program adds. Its first base is the view.
-        attributes = _forwarded_attributes(kind)
-        made = _CLASSES[kind] = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), attributes))
-    return made(itself, call)
-
-
-def _forwarded_attributes(kind: type[Session]) -> dict[str, property]:
-    """The data attributes of a class of the program: a view finds the default of the class without them."""
-    return {
-        name: property(attrgetter(f"unbound.{name}"))  # they are set by `BoundSession.__setattr__`
-        for each in kind.__mro__[: kind.__mro__.index(Session)]
-        for name, value in vars(each).items()
-        if not name.startswith("__") and (isinstance(value, MemberDescriptorType) or not hasattr(value, "__get__"))
-    }
-
-
-# Of the process, as classes are: those of the views of each class of the program.
-_CLASSES: Final[dict[type[Session], type[BoundSession]]] = {}
-
-
-"""The classes of the views of sessions of the program's own classes."""
+    if kind not in _CLASSES:
+        made = cast("type[BoundSession]", type(kind.__name__, (BoundSession, kind), {}))  # its first base is the view
+        for each in kind.__mro__[: kind.__mro__.index(Session)]:
+            _forward(each, made)
+        _CLASSES[kind] = made
+    return _CLASSES[kind](itself, call)
 
 
 class UnopenedSession(NamedTuple):

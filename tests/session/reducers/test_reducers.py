@@ -9,14 +9,14 @@ import pytest
 from handrail.errors import ReducerError
 from handrail.session import Append, Replace, SliceView, Unchanged, reducer, upsert_by
 from handrail.session.reducers import methods_of
-from handrail.session.slices import SliceOwner, Version, VersionView
+from handrail.session.slices import SliceOwner, Version
 from tests.session.samples import Add, Note, Reset, Task, Total
 from tests.wording import Wording
 
 
 def view_of(*items: Task) -> SliceView[Task]:
     """A slice that holds the items."""
-    return VersionView(Version(SliceOwner("me"), list(items), len(items)))
+    return SliceView(Version(SliceOwner("me"), list(items), len(items)))
 
 
 def key_of(task: Task) -> str:
@@ -41,7 +41,7 @@ def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
 def test_a_state_slice_becomes_what_its_method_returns() -> None:
     """An instance of the class, or a change."""
     methods = methods_of(Total, None)
-    view = VersionView(Version(SliceOwner("me"), [Total(2)], 1))
+    view = SliceView(Version(SliceOwner("me"), [Total(2)], 1))
     assert list(methods) == [Add, Reset]
     assert methods[Add](view, Add(3)) == Replace((Total(5),))
     assert methods[Reset](view, Reset()) == Append(Total(0))
@@ -49,7 +49,7 @@ def test_a_state_slice_becomes_what_its_method_returns() -> None:
 
 def test_an_empty_state_slice_passes_events_over() -> None:
     """Until it is seeded, or if it says what it begins with, from there."""
-    empty = VersionView[Total](None)
+    empty = SliceView[Total](None)
     assert methods_of(Total, None)[Add](empty, Add(3)) == Unchanged()
     assert methods_of(Total, lambda: Total(10))[Add](empty, Add(3)) == Replace((Total(13),))
 
@@ -68,7 +68,7 @@ def test_a_method_may_take_several_events() -> None:
 
     methods = methods_of(Count, Count)
     assert list(methods) == [Add, Reset]
-    assert methods[Reset](VersionView(None), Reset()) == Replace((Count(1),))
+    assert methods[Reset](SliceView(None), Reset()) == Replace((Count(1),))
 
 
 def test_methods_are_inherited_and_overridden() -> None:
@@ -85,7 +85,7 @@ def test_methods_are_inherited_and_overridden() -> None:
 
     methods = methods_of(Doubled, lambda: Doubled(0))
     assert list(methods) == [Add]
-    assert methods[Add](VersionView(None), Add(3)) == Replace((Doubled(6),))
+    assert methods[Add](SliceView(None), Add(3)) == Replace((Doubled(6),))
 
 
 def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
@@ -99,7 +99,7 @@ def test_a_method_that_returns_nothing_is_told(wording: Wording) -> None:
 
     reduce = methods_of(Forgetful, Forgetful)[Add]
     with pytest.raises(ReducerError) as raised:
-        reduce(VersionView(None), Add(1))
+        reduce(SliceView(None), Add(1))
     assert str(raised.value) == wording
 
 

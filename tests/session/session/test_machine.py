@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from handrail.errors import SessionBusyError, SessionUseError
 from handrail.session import Append, Change, Session, SessionSnapshot, SliceView, replace_latest
-from handrail.session.slices import VersionView
 from handrail.transaction import Transaction
 from handrail.turns import Ticket, draw_ticket, turn_of
 from tests.extent import examples
@@ -253,7 +252,7 @@ class SessionMachine(RuleBasedStateMachine):
                 assert seen == one.items(within=within)
             assert one.session[Happened].all() == one.log
             for taken, items in one.snapshots:
-                assert {kind: VersionView(taken.slices.get(kind)).all() for kind in KINDS} == items
+                assert {kind: SliceView(taken.slices.get(kind)).all() for kind in KINDS} == items
 
     def teardown(self) -> None:
         """Whatever is still open is undone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handrail.session.slices import SliceOwner, Version, VersionView
+from handrail.session.slices import SliceOwner, SliceView, Version
 from tests.wording import Wording
 
 ME, OTHER = SliceOwner("me"), SliceOwner("other")
@@ -17,7 +17,7 @@ def version_of(*items: str) -> Version[str]:
 
 def test_a_view_is_a_sequence() -> None:
     """It has a length, indices, ranges, an order, and a truth."""
-    view = VersionView(version_of("a", "b", "c"))
+    view = SliceView(version_of("a", "b", "c"))
     assert len(view) == 3
     assert (view[0], view[2], view[-1], view[-3]) == ("a", "c", "c", "a")
     assert (view[1:], view[::-1], view[5:]) == (("b", "c"), ("c", "b", "a"), ())
@@ -33,13 +33,13 @@ def test_a_view_has_nothing_beyond_its_length(index: int, wording: Wording) -> N
     version = version_of("a", "b")
     version.append(ME, "c")
     with pytest.raises(IndexError) as raised:
-        VersionView(version)[index]
+        SliceView(version)[index]
     assert str(raised.value) == wording
 
 
 def test_a_view_tells_the_newest_all_and_some() -> None:
     """Oldest first."""
-    view = VersionView(version_of("a", "bb", "c"))
+    view = SliceView(version_of("a", "bb", "c"))
     assert view.latest() == "c"
     assert view.all() == ("a", "bb", "c")
     assert view.where(lambda item: len(item) == 1) == ("a", "c")
@@ -48,7 +48,7 @@ def test_a_view_tells_the_newest_all_and_some() -> None:
 @pytest.mark.parametrize("version", [None, version_of()])
 def test_a_view_of_nothing_is_empty(version: Version[str] | None, wording: Wording) -> None:
     """Whether nothing ever came in, or it was cleared."""
-    view = VersionView(version)
+    view = SliceView(version)
     assert not view
     assert view.latest() is None
     assert view.all() == view[:] == view.where(bool) == ()

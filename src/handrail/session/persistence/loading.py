@@ -105,7 +105,8 @@ class ItemReader:
         self._session_id = session_id
         self._stored = stored
         self._runs = layout.runs  # of the items that have not been read
-        self._begun: tuple[ItemRange, int] | None = None  # of which the end was read: its rest, and where that ends
+        # The first and the last entry of a run of which the end was read, and where in the slice that begins.
+        self._begun: tuple[tuple[int, int], int] | None = None
 
     def __call__(self, start: int, stop: int) -> list[Any]:
         """The items from `start` up to `stop`, and those before them that stand in the same entries.
@@ -118,16 +119,12 @@ class ItemReader:
             StoreUnavailableError: the store does not answer. The next call reads them.
         """
         runs = runs_between(self._runs, 0, stop)
-        before, position = 0, 0
-        while before < len(runs) and position + runs[before].size <= start:
-            position += runs[before].size
-            before += 1
-        whole = runs[before:]
-        left, items, begun = runs[:before], list[Any](), self._begun
-        if whole and position < start:  # the first of them is not needed from its beginning
-            items, begun = self._end_of(whole[0], position + whole[0].size - start)
-            left, whole = (*left, begun[0]) if begun[0].size else left, whole[1:]
-        items += self._all_of(whole)
+        left, begun = runs[:-1], None
+        if runs and start > sum(run.size for run in left):  # no more is needed than the end of the last run
+            items, rest, begun = self._end_of(runs[-1], stop - start)
+            left = (*left, rest) if rest.size else left
+        else:
+            items, left = self._all_of(runs), ()
         self._runs, self._begun = left, begun  # last: if the store fails, the next call reads the same
         return items
 
@@ -149,22 +146,25 @@ class ItemReader:
                     read[entry.number] = self._items(entry)
                 of_run.extend(read[entry.number])
             if len(of_run) != run.total:
-                raise self._too_few(run, len(of_run))
+                fault = f"hold {len(of_run)} items where {run.total} are due"
+                raise corrupt(fault, run.first, run.last, self._session_id, self._store)
             items.extend(of_run[run.offset : run.offset + run.size])
         return items
 
-    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], tuple[ItemRange, int]]:
+    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int]]:
         """At least the last `size` items of a run; and the run without them, and where in the slice that ends."""
         behind = run.total - run.offset - run.size  # items of its newest entries that are not in the slice any more
         pages: list[list[Any]] = []
-        read, last, end = 0, run.last, self._end_before(run)
+        read, last = 0, run.last
+        end = self._begun[1] if self._begun is not None and self._begun[0] == (run.first, run.last) else None
         while read < size + behind:
             most = min(size + behind - read, _MOST_AT_ONCE)
             entries = self._store.newest_changes(
                 self._session_id, self._stored.name, after=run.first - 1, until=last, limit=most
             )
             if not entries or (end is None and entries[-1].number != run.last):
-                raise self._too_few(run, read)
+                fault = f"hold {read} items where {run.total} are due"
+                raise corrupt(fault, run.first, run.last, self._session_id, self._store)
             for entry in reversed(entries):
                 items = self._items(entry)
                 if len(items) != entry.added or end not in {None, entry.start + entry.added}:
@@ -176,20 +176,11 @@ class ItemReader:
         left = run.total - read
         # Of the first of these entries some items may have been removed from the beginning of the run.
         wanted = items[max(run.offset - left, 0) : len(items) - behind]
-        return wanted, (run._replace(last=last, size=run.size - len(wanted), total=left), end or 0)
-
-    def _end_before(self, run: ItemRange) -> int | None:
-        """Where in the slice the entries of a run end of which the end was read before; `None` if it was not."""
-        begun = self._begun
-        is_begun = begun is not None and (begun[0].first, begun[0].last) == (run.first, run.last)
-        return begun[1] if begun is not None and is_begun else None
+        rest = run._replace(last=last, size=run.size - len(wanted), total=left)
+        return wanted, rest, ((rest.first, rest.last), end or 0)
 
     def _items(self, entry: SessionEntry) -> list[Any]:
         return decoded_items(self._stored, entry, self._session_id, self._store)
-
-    def _too_few(self, run: ItemRange, found: int) -> StoreCorruptError:
-        fault = f"hold {found} items where {run.total} are due"
-        return corrupt(fault, run.first, run.last, self._session_id, self._store)
 
 
 def decoded_items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:

@@ -516,17 +516,15 @@ class EntryIndex(NamedTuple):
 
 def runs_between(runs: tuple[ItemRange, ...], start: int, stop: int) -> tuple[ItemRange, ...]:
     """The runs of the items from `start` up to `stop`."""
-    return tuple(_between(runs, start, stop))
-
-
-def _between(runs: tuple[ItemRange, ...], start: int, stop: int) -> Iterator[ItemRange]:
+    between: list[ItemRange] = []
     position = 0
     for run in runs:
         cut = max(start - position, 0)
         end = min(stop - position, run.size)
         if cut < end:
-            yield run._replace(offset=run.offset + cut, size=end - cut)
+            between.append(run._replace(offset=run.offset + cut, size=end - cut))
         position += run.size
+    return tuple(between)
 
 
 def index_of(layouts: Mapping[str, EntryIndex], name: str, role: Literal["state", "log"]) -> EntryIndex:

@@ -50,7 +50,7 @@ from handrail.session.persistence.protocol import (
     index_of,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import StoredItems, Version, VersionView
+from handrail.session.slices import SliceView, StoredItems, Version
 from handrail.session.state import LogSlices, StateSlices
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
@@ -150,7 +150,6 @@ class SessionRecorder:
         lock: the session's; guards everything here.
         queue: the unit that adds entries has its turn, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
-        parts: what is enlisted in transactions that have not ended, by the identity of these.
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
         state: the STATE slices of the session; set by it when it is opened, as `log` and `calls`.
@@ -172,7 +171,6 @@ class SessionRecorder:
     lock: threading.RLock = field(default_factory=threading.RLock)
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""
-    parts: dict[int, SessionCommit] = field(default_factory=dict["int", "SessionCommit"])
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
     state: StateSlices = field(init=False)
@@ -277,13 +275,11 @@ class SessionRecorder:
 
     def part_of(self, root: Transaction) -> SessionCommit:
         """What is enlisted in an outermost transaction for this session; one for each."""
-        part = self.parts.get(id(root))
+        mine = (part for part in root.enlisted if isinstance(part, SessionCommit) and part.recorder is self)
+        part = next(mine, None)
         if part is None:
             part = SessionCommit(self, root)
-            # Enlisted before it is listed: if this raises, no part remains that is never settled.
             root.enlist(part)
-            # The part refers to `root`, so its id names no other object until `_end` removes the entry.
-            self.parts[id(root)] = part
         return part
 
     def flush(self) -> Exception | None:
@@ -392,7 +388,7 @@ class SessionRecorder:
             # Each change in the middle adds runs, which later changes copy and each checkpoint lists: a slice of too
             # many runs is written anew as one.
             if layout is not None and change.start < layout.length and len(layout.runs) > _MOST_RUNS:
-                change = SliceDifference(0, layout.length, VersionView(working.get(kind)).all())  # noqa: PLW2901
+                change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())  # noqa: PLW2901
             draft.add(stored, call, change, stored.dump(change.items))
 
     def advance(self, draft: EntryDraft) -> None:
@@ -411,18 +407,19 @@ class SessionCommit:
     """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
 
     Attributes:
+        recorder: of the session.
         root: the transaction; `None` for what is written outside of any.
         record: of the call that the changes belong to; its LOG gets it if and only if all is committed.
         emptied: the LOGs that lose all items that they have now.
     """
 
-    __slots__ = ("_draft", "_kept", "emptied", "record", "root")
+    __slots__ = ("_draft", "emptied", "record", "recorder", "root")
 
     waits = False
 
     def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
-        self._kept = kept
+        self.recorder: SessionRecorder = kept
         self._draft = EntryDraft(kept.head, kept.layouts)
         self.root: Transaction | None = root
         self.record: PendingItem | None = None
@@ -431,12 +428,12 @@ class SessionCommit:
     @property
     def store(self) -> SessionStore:
         """Where the session is kept."""
-        return self._kept.store
+        return self.recorder.store
 
     @property
     def queue(self) -> WriteQueue:
         """The units of the session."""
-        return self._kept.queue
+        return self.recorder.queue
 
     def prepare(self) -> None:
         """Put the entries together.
@@ -445,7 +442,7 @@ class SessionCommit:
             SessionError: the session is closed or has passed to another process, or a value cannot be stored.
             StoreUnavailableError: the outcome of the unit before has to be determined, and the store does not answer.
         """
-        kept = self._kept
+        kept = self.recorder
         kept.check_open()  # now, because the unit before may have closed the session (`in_doubt`)
         if kept.queue.unsure:  # if it was committed, entries of the same number would be taken for those that it wrote
             kept.store.check_lock(kept.session_lock, kept.head)
@@ -455,7 +452,7 @@ class SessionCommit:
 
     def write(self) -> Sequence[SessionAppend]:
         """The entries."""
-        kept, draft = self._kept, self._draft
+        kept, draft = self.recorder, self._draft
         if not draft.entries:
             return ()
         # Set first: an interrupt from here on may come after the store has taken the entries.
@@ -464,31 +461,22 @@ class SessionCommit:
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
-        kept = self._kept
-        try:
-            kept.queue.unsure = False
-            with kept.lock:
-                kept.advance(self._draft)
-                kept.log.cut_off_start(self._draft.emptied)
-                if self.record is not None:
-                    kept.log.append(self.record.kind, self.record.item)
-                    if self.record.call is not None:
-                        kept.calls.add(self.record.call, self.record.item)
-        finally:
-            self._end()  # an interrupt here must not block other writers
+        kept, record = self.recorder, self.record
+        kept.queue.unsure = False
+        with kept.lock:
+            kept.advance(self._draft)
+            kept.log.cut_off_start(self._draft.emptied)
+            if record is not None:
+                kept.log.append(record.kind, record.item)
+                if record.call is not None:
+                    kept.calls.add(record.call, record.item)
 
     def in_doubt(self) -> None:
         """Require that the session is opened again before it is used."""
-        self._kept.closed = "was being written when its store was lost"
-        self._end()
+        self.recorder.closed = "was being written when its store was lost"
 
     def after_rollback(self) -> None:
         """Write nothing."""
-        self._end()
-
-    def _end(self) -> None:
-        if self.root is not None:
-            self._kept.parts.pop(id(self.root), None)
 
 
 class SliceDifference(NamedTuple):

@@ -336,17 +336,15 @@ def unknown_type(name: str, where: str) -> UnknownTypeError:
     """What to say of a name that no class is known for; `where` names the session."""
     module, _, path = name.partition(":")
     if module.startswith("handrail.") and not path:
-        return UnknownTypeError(
-            f"{where} holds values of {name!r}, and the module of Handrail that has the class is not imported. Import "
-            "what the session was used with before it is opened: handrail.agents, or handrail.contrib.tools.",
-            type_name=name,
+        cure = "Import what the session was used with before it is opened: handrail.agents, or handrail.contrib.tools."
+    else:
+        named = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
+        cure = (
+            f"Open it with the class among types=(...,), or {named}. If the class was renamed, put "
+            f"@stored_as({name!r}) on the new one."
         )
-    cure = f"import {module} before" if path else f'name the class with @stored_as("{name}")'
-    return UnknownTypeError(
-        f"{where} holds values of {name!r}, and no class of that name is known here. Open it with the class among "
-        f"types=(...,), or {cure}. If the class was renamed, put @stored_as({name!r}) on the new one.",
-        type_name=name,
-    )
+    msg = f"{where} holds values of {name!r}, and no class of that name is known here. {cure}"
+    return UnknownTypeError(msg, type_name=name)
 
 
 def _array(data: bytes) -> list[dict[str, Any]]:
