@@ -15,7 +15,6 @@ from handrail.session.open_calls import (
     answer_in_words,
     note_postponed,
     postponed_call,
-    recorded_as,
 )
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
@@ -105,7 +104,7 @@ def test_call_without_a_name_is_not_noted(session: Session) -> None:
 )
 def test_nested_call_is_recorded_with_the_outermost(call: CallRef, record: CallRef) -> None:
     """That one alone is made again."""
-    assert recorded_as(call) == record
+    assert call.outermost == record
 
 
 @pytest.mark.parametrize(

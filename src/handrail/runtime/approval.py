@@ -356,7 +356,7 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
     # A policy that asks something else asks again, and so does a call with other arguments. The digest has the secrets.
     if request is not None and (question.digest != _digest(run, tool) or not set(_asks(request)) <= set(question.asks)):
         return None
-    record = session.calls.find(open_calls.recorded_as(run.ref))
+    record = session.calls.find(run.ref.outermost)
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
     answer = item.answer
     if answer is None and session.store is not None:  # it may have been given while this process held the session

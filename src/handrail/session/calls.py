@@ -378,10 +378,8 @@ def still_open(
     def is_open(each: OpenCall) -> bool:
         if each.state in {"running", "unknown"} or each.awaits_apply:
             return True
-        # It is made with the outermost call, which alone has a record that answers it.
-        if any(is_settled(call) for call in each.call.ancestors):
-            return False
-        return not is_settled(each.call)
+        # A nested call is made with the outermost one, which alone has a record that answers it.
+        return not any(map(is_settled, (each.call, *each.call.ancestors)))
 
     return tuple(each for each in found.values() if is_open(each))
 

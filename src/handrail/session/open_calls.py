@@ -258,18 +258,12 @@ def postponed_call(session: RecordedSession, stored: CallRef) -> PostponedCall |
     Raises:
         StoreError: the store cannot be read.
     """
-    items: list[PostponedCall] = own_items(session[PostponedCall].all(), session.session_id)
-    return next((item for item in reversed(items) if item.call == stored), None)
+    return last_postponed(own_items(session[PostponedCall].all(), session.session_id)).get(stored)
 
 
 def last_postponed(items: Iterable[PostponedCall]) -> dict[CallRef, PostponedCall]:
     """The item that holds for each call, in the order in which the calls were first postponed."""
     return {item.call: item for item in items}
-
-
-def recorded_as(call: CallRef) -> CallRef:
-    """The call whose record says that a call has been made: itself, or for a nested one the outermost."""
-    return (call, *call.ancestors)[-1]
 
 
 def answer_in_words(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes or a no

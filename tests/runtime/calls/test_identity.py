@@ -298,10 +298,8 @@ def test_a_reply_that_names_nothing_is_refused(world: World, door: ToolExecutor,
 def test_a_large_session_runs_no_recorded_call_again(
     world: World, monkeypatch: pytest.MonkeyPatch, reply: str | None, many: int
 ) -> None:
-    """The store is asked for each call, and later for all."""
-    monkeypatch.setattr("handrail.session.persistence.loading.FEW_ENTRIES", 0)
+    """The store is asked for each call, or once for all."""
     monkeypatch.setattr("handrail.session.persistence.loading.MANY_ENTRIES", many)
-    monkeypatch.setattr("handrail.session.persistence.loading.MOST_LOOKUPS", 3)
 
     def ask(session: Session, number: int) -> bool:
         asked = call("change", str(number), id=f"c{number}")

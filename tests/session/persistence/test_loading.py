@@ -184,7 +184,7 @@ def test_an_event_that_reducers_took_is_no_item_of_its_slice(store: FaultyStore)
         session[Add].append(Add(1))
         session.dispatch(Add(2))
         session[Add].append(Add(3))
-    assert [entry.role for entry in store.entries("s")] == ["state", "event", "state", "state"]
+    assert [entry.role for entry in store.entries("s")] == ["state", "state", "event", "state"]
     with Session.open(store, "s") as again:
         assert again[Add].all() == (Add(1), Add(3))
         assert again[Total].all() == (Total(2),)

@@ -39,7 +39,6 @@ from handrail.session.open_calls import (
     call_answer,
     last_postponed,
     own_items,
-    recorded_as,
 )
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import AnswerRow, SessionRow
@@ -370,7 +369,7 @@ def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
     """When the newest attempt of the call of a program's own loop was recorded, as of `RecordedAnswer`."""
     if not isinstance(question.record, PostponedCall):
         return None
-    number = store.record_of_call(question.call_session, recorded_as(question.call).stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.stored)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record.at if isinstance(record, ToolInvoked) else None
 
@@ -405,7 +404,7 @@ def _for_agents(row: SessionRow) -> ModuleType:
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
     """Whether the call, or the one that it is nested in, has a final record."""
-    number = store.record_of_call(question.call_session, recorded_as(question.call).stored)
+    number = store.record_of_call(question.call_session, question.call.outermost.stored)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record is not None and record.session_id == question.call_session and bool(record.final)
 

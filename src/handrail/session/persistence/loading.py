@@ -48,17 +48,8 @@ from handrail.transaction import UnitOfWork, current
 
 _log = redacted_logger("handrail.session")
 
-FEW_ENTRIES = 1_000
-"""If a session had at most so many entries, the identities of all recorded calls are read with the first lookup."""
-
-MANY_ENTRIES = 50_000
-"""If it had more, they are never read at once: finding the newest of very many takes longer than opening a session."""
-
-MOST_LOADED = 10_000
-"""Of how many recorded calls the identities are read at once."""
-
-MOST_LOOKUPS = 20
-"""After how many questions for single calls the identities of all are read, unless the session is large."""
+MANY_ENTRIES = 10_000
+"""If a session had more, the store is asked for each call; else the first lookup reads the identities of all."""
 
 _MOST_NAMED = 10
 """How many calls of one id a message names."""
@@ -324,13 +315,9 @@ def stored_slices(kept: SessionRecorder, owner: SliceOwner) -> tuple[Versions, V
 
 
 class StoredCallRecords(CallRecords):
-    """The records of the calls of a session that had some when it was opened.
+    """The records of the calls of a session that had some when it was opened."""
 
-    The identities of all records are read at once if the session is small, or if it is not large and the store was
-    asked often: then a call costs no query.
-    """
-
-    __slots__ = ("_asked", "_head", "_is_complete", "_is_loaded", "_kept", "_numbers")
+    __slots__ = ("_asked", "_head", "_is_complete", "_kept", "_numbers")
 
     def __init__(self, kept: SessionRecorder) -> None:
         """Begin with what was read with the session."""
@@ -340,7 +327,7 @@ class StoredCallRecords(CallRecords):
         # The numbers of their entries, of which the newest counts; a record is read when it is first asked for.
         self._numbers: dict[CallRef, int] = dict(reversed(kept.records or ()))
         self._asked: set[CallRef] = set()
-        self._is_complete = self._is_loaded = kept.records is not None
+        self._is_complete = kept.records is not None
 
     def is_at_hand(self, ref: CallRef, /) -> bool:
         """As of `CallRecords`; the store was asked for it, or all are known."""
@@ -360,18 +347,15 @@ class StoredCallRecords(CallRecords):
 
     def _number_of(self, ref: CallRef) -> int | None:
         """The number of the entry with the record of a call; asks the store at most once for each."""
-        store = self._kept.store
-        most = MANY_ENTRIES if len(self._asked) >= MOST_LOOKUPS else FEW_ENTRIES
-        if not self._is_loaded and self._head <= most:
-            newest = store.recorded_calls(self._session_id, limit=MOST_LOADED)
+        kept = self._kept
+        if not self._is_complete and self._head <= MANY_ENTRIES:
+            newest = kept.store.recorded_calls(self._session_id, limit=kept.head)
             # What has been recorded since is known to the caller, unless it is the record of a nested call.
             self._numbers |= {call: number for call, number in reversed(newest) if number <= self._head}
-            # Fewer than were asked for are all that there are: an unknown call needs no query.
-            self._is_complete = len(newest) < MOST_LOADED
             # Set last: if the store fails, the next call tries again.
-            self._is_loaded = True
+            self._is_complete = True
         if not (self._is_complete or ref in self._numbers or ref in self._asked):
-            number = store.record_of_call(self._session_id, ref)
+            number = kept.store.record_of_call(self._session_id, ref)
             if number is not None:
                 self._numbers[ref] = number
             self._asked.add(ref)

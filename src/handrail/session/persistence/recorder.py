@@ -517,23 +517,11 @@ def slice_difference(before: Version[Any] | None, after: Version[Any] | None) ->
 def order_differences(
     taken: Sequence[object], differences: Mapping[type[Any], SliceDifference | None]
 ) -> Iterator[tuple[type[Any], SliceDifference]]:
-    """The differences in the order of the events that made them, and between them the events that no slice has kept.
-
-    An event that was appended to its own slice stands where it was taken in; what reducers, seeds and restores have
-    made of slices comes after all events.
-    """
-    yielded: dict[type[Any], int] = {}
+    """The differences, and after them, in their order, the events that no slice has kept."""
+    changes = [(kind, change) for kind, change in differences.items() if change]
+    # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
+    kept = {id(item) for _, change in changes for item in change.items}
+    yield from changes
     for event in taken:
-        kind = type(event)
-        change = differences.get(kind)
-        place = yielded.get(kind, 0)
-        # By identity: a reducer may have appended an equal value, which is not the event that was taken in.
-        if change and not change.removed and place < len(change.items) and change.items[place] is event:
-            yielded[kind] = place + 1
-            yield kind, SliceDifference(change.start + place, 0, (event,))
-        else:
-            yield kind, SliceDifference(0, 0, (event,), "event")
-    for kind, change in differences.items():
-        place = yielded.get(kind, 0)
-        if change and (change.removed or place < len(change.items)):
-            yield kind, change._replace(start=change.start + place, items=change.items[place:])
+        if id(event) not in kept:
+            yield type(event), SliceDifference(0, 0, (event,), "event")

@@ -62,26 +62,22 @@ def test_what_has_been_read_is_compared() -> None:
     assert slice_difference(Version(OWNER, read, 2), version([A, C])) == SliceDifference(1, 1, [C])
 
 
-def test_events_stand_where_they_were_taken_in() -> None:
-    """Those that a slice has kept as its items, those that reducers took for themselves, then all else."""
-    add = Add(1)
-    changes = {Note: SliceDifference(4, 0, [A, B, C]), Add: None}
-    assert list(order_differences([A, add, B], changes)) == [
-        (Note, SliceDifference(4, 0, (A,))),
-        (Add, SliceDifference(0, 0, (add,), "event")),
-        (Note, SliceDifference(5, 0, (B,))),
-        (Note, SliceDifference(6, 0, [C])),
+def test_events_stand_after_the_changes_in_the_order_in_which_they_were_taken_in() -> None:
+    """Those that reducers took for themselves; others are items of the slice that has kept them."""
+    one, other = Add(1), Add(2)
+    kept = SliceDifference(4, 0, [A, B, C])
+    assert list(order_differences([A, one, B, other], {Note: kept, Add: None})) == [
+        (Note, kept),
+        (Add, SliceDifference(0, 0, (one,), "event")),
+        (Add, SliceDifference(0, 0, (other,), "event")),
     ]
 
 
 def test_an_event_that_its_slice_has_not_kept_is_told_for_itself() -> None:
-    """It was cleared away, or something else has come in its place."""
-    changes = {Note: SliceDifference(0, 2, [A])}
-    assert list(order_differences([A], changes)) == [
-        (Note, SliceDifference(0, 0, (A,), "event")),
-        (Note, SliceDifference(0, 2, [A])),
-    ]
-    assert list(order_differences([A, B], {Note: SliceDifference(0, 0, [B])})) == [
-        (Note, SliceDifference(0, 0, (A,), "event")),
-        (Note, SliceDifference(0, 0, (B,))),
-    ]
+    """It was cleared away, or something else has come in its place, which may be equal."""
+    equal = Note(A.text)
+    for change in (SliceDifference(0, 2, [equal]), SliceDifference(0, 0, [B])):
+        assert list(order_differences([A], {Note: change})) == [
+            (Note, change),
+            (Note, SliceDifference(0, 0, (A,), "event")),
+        ]
