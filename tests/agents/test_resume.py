@@ -18,7 +18,7 @@ from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
 from handrail.errors import AgentError, PromptEvaluationError, StoreClosedError
-from handrail.runtime import Session
+from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Reply
 from tests.agents.desks import DONE, play
 from tests.agents.desks import desk as desk_of
@@ -219,7 +219,8 @@ def test_a_fork_goes_on_from_the_call_that_it_was_made_at(desk: Desk) -> None:
     replies: Replies = {"desk": [both, "Done."]}
     desk.run(Reader(replies), "Do it.")
     with opened(desk) as session:
-        session.fork(session_id="fork", at="d1").close()
+        reply = next(record.reply for record in session[ToolInvoked] if record.call_id == "d1")
+        session.fork(session_id="fork", at=(reply, "d1")).close()
     assert desk.notes("fork") == ["a"]
     reader = Reader(replies)
     assert desk.run(reader, session_id="fork").output == "Done."

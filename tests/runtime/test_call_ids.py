@@ -97,10 +97,9 @@ def test_a_session_is_forked_at_a_call_of_any_id(store: Store, call_id: str, wor
         door = executor(session)
         for number, text in enumerate("abc"):
             door.execute(ToolCall(f"{call_id}{number}", "note", {"text": text}), reply="r1")
-        for at in (f"{call_id}1", ("r1", f"{call_id}1")):
-            with session.fork(at=at) as fork:
-                assert fork[Kept].all() == (Kept("a"), Kept("b"))
-        for gone in (f"{call_id}9", ("r1", f"{call_id}9"), (call_id, call_id)):
+        with session.fork(at=("r1", f"{call_id}1")) as fork:
+            assert fork[Kept].all() == (Kept("a"), Kept("b"))
+        for gone in ((None, f"{call_id}1"), ("r1", f"{call_id}9"), (call_id, call_id)):
             with pytest.raises(SessionError) as caught:
                 session.fork(at=gone)
             assert str(caught.value) == wording

@@ -211,12 +211,10 @@ class FaultyStore(Store):
         self.rows_read += len(found)
         return found
 
-    def recorded_calls(
-        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
-    ) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         self.lookups += 1
         self._reach("read")
-        return self.behind.recorded_calls(session_id, limit=limit, call_id=call_id, reply=reply)
+        return self.behind.recorded_calls(session_id, limit=limit, call_id=call_id)
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         self.lookups += 1

@@ -286,12 +286,12 @@ def test_a_fork_continues_the_conversation_for_itself(store: MemoryStore) -> Non
         assert session.conversation.messages == [QUESTION]
 
 
-def test_an_id_that_two_replies_have_names_no_call_to_fork_at(store: MemoryStore) -> None:
-    """With its reply it does."""
+def test_a_call_to_fork_at_is_named_with_its_reply(store: MemoryStore) -> None:
+    """Two replies may have one of the same id."""
     with Session.open(store, "s") as session:
         run(session, CALLS[0], reply="r1")
         run(session, CALLS[0], reply="r2")
         with pytest.raises(SessionError):
-            session.fork(at="1")
+            session.fork(at=(None, "1"))
         with session.fork(at=("r1", "1")) as fork:
             assert fork[Note].all() == (Note("a"),)

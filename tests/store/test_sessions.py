@@ -129,17 +129,6 @@ def test_recorded_calls_are_listed_from_the_newest(store: Store, clock: FakeCloc
     assert store.recorded_calls("nobody", limit=9) == []
 
 
-def test_recorded_calls_of_a_reply_are_listed_from_the_newest(store: Store, clock: FakeClock) -> None:
-    """Those without a reply have none."""
-    hold = held(store, clock)
-    rows = [entry(1), entry(2, "c2"), entry(3), entry(4, reply=""), entry(5, reply="r2"), entry(6, "")]
-    append(store, hold, 0, rows, None)
-    assert store.recorded_calls("s1", limit=9, reply="r1") == [(ONE, 3), (TWO, 2), (ONE, 1)]
-    assert store.recorded_calls("s1", limit=2, reply="r1") == [(ONE, 3), (TWO, 2)]
-    assert store.recorded_calls("s1", limit=9, reply="r3") == []
-    assert store.recorded_calls("nobody", limit=9, reply="r1") == []
-
-
 def test_newest_changes_of_a_slice_come_in_order(store: Store, clock: FakeClock) -> None:
     """Those of the type within the range; an event that reducers took for themselves changes no slice."""
     hold = held(store, clock)

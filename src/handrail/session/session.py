@@ -289,7 +289,7 @@ class Session:
             )
         return self.recorder.store.connection()
 
-    def fork(self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None) -> Session:
+    def fork(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
         """A session that starts with everything this one holds and goes its own way.
 
         Its reducers are the same, its dispatcher is its own: it has no subscribers yet. The fork of a session in
@@ -297,12 +297,12 @@ class Session:
 
         Args:
             session_id: the id of the fork; a new one by default.
-            at: a call of a stored session, as `(reply, call id)`, or its id if only one reply has a call of that id:
-                the fork holds what there was when that call had been recorded.
+            at: a call of a stored session, as `(reply, call id)`: the fork holds what there was when that call had been
+                recorded.
 
         Raises:
-            SessionError: `at` names no call of it, or several, or the session is in memory and has no history; or a
-                stored session is forked in the middle of a call, or to an id that is taken.
+            SessionError: `at` names no call of it, or the session is in memory and has no history; or a stored session
+                is forked in the middle of a call, or to an id that is taken.
         """
         _check("Session.fork", session_id)
         new_id = self._new_id() if session_id is None else session_id
@@ -320,9 +320,7 @@ class Session:
             fork.slices.adopt(self.slices.state.held(), self.slices.log.slices, self.slices.rules)
         return fork
 
-    async def fork_async(
-        self, *, session_id: str | None = None, at: str | tuple[str | None, str] | None = None
-    ) -> Session:
+    async def fork_async(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
         """As `fork`, on a thread; a fork that is made for a task which has been cancelled is closed again."""
         return await _open_on_thread(partial(self.fork, session_id=session_id, at=at))
 

@@ -405,13 +405,11 @@ class MemoryStore:
             kept = self._sessions.get(session_id)
             return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
 
-    def recorded_calls(
-        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
-    ) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         with self._lock:
             records = self._records(session_id)
-            found = (one for one in records if call_id in {None, one[0].call_id} and reply in {None, one[0].reply})
+            found = (one for one in records if call_id in {None, one[0].call_id})
             return list(islice(found, limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:

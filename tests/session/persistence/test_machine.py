@@ -218,7 +218,7 @@ class StoredSessionMachine(RuleBasedStateMachine):
     def fork_at_a_call(self, pick: int) -> None:
         """The fork holds what there was when the call had been recorded, and is opened with what it got since."""
         call_id = list(self.after)[pick % len(self.after)]
-        with self.stored.session.fork(at=call_id) as fork:
+        with self.stored.session.fork(at=(None, call_id)) as fork:
             assert Side(fork).held() == self.after[call_id]
             fork[Note].append(Note("more"))
             held = Side(fork).held()

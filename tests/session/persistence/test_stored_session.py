@@ -42,7 +42,7 @@ def test_a_session_in_memory_has_no_store(wording: Wording) -> None:
             session.connection()
         assert str(raised.value) == wording
         with pytest.raises(SessionError) as raised:
-            session.fork(at="c")
+            session.fork(at=(None, "c"))
         assert str(raised.value) == wording
     session[Note].append(Note("a"))
     assert session[Happened].all() == (Happened("x"),)
@@ -155,7 +155,7 @@ def test_a_fork_holds_what_there_was_when_a_call_had_been_recorded(store: Faulty
     with Session.open(store, "s", tags={"a": "b"}, checkpoint_every=2) as session:
         session[Note].register(Note, replace_latest)
         three_calls(session)
-        with session.fork(at="call-1", session_id="f") as fork:
+        with session.fork(at=(None, "call-1"), session_id="f") as fork:
             assert fork[Note].all() == (Note("0"), Note("1"))
             assert fork[Happened].all()[-1] == Happened("closed 1")
             assert dict(fork.tags) == {"a": "b"}
@@ -175,7 +175,7 @@ def test_a_fork_holds_what_was_logged_while_the_store_was_down(store: FaultyStor
         store.go_down("begin")
         session.slices.record(Happened("x"), CallRef(None, "c"))
         store.come_back()
-        with session.fork(at="c") as fork:
+        with session.fork(at=(None, "c")) as fork:
             assert fork[Happened].all() == (Happened("x"),)
 
 
@@ -201,7 +201,7 @@ def test_a_fork_knows_the_classes_of_its_origin(store: FaultyStore) -> None:
             session.slices.record_with(Happened("closed"), CallRef(None, "c"), transaction)
             transaction.commit()
         session[Local].clear()
-        with session.fork(at="c") as fork:
+        with session.fork(at=(None, "c")) as fork:
             assert fork[Local].all() == (Local(1),)
 
 
@@ -209,12 +209,14 @@ def test_a_fork_that_cannot_be_made_says_why(store: FaultyStore, wording: Wordin
     """Nothing is left of it."""
     with Session.open(store, "s") as session:
         three_calls(session)
-        for at in ("call-7", ""):
+        for at in ((None, "call-7"), (None, "")):
             with pytest.raises(SessionError) as raised:
                 session.fork(at=at, session_id="f")
             assert str(raised.value) == wording
         with pytest.raises(InvalidArgumentError):
             session.fork(at=("c",), session_id="f")  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgumentError):
+            session.fork(at="c", session_id="f")  # type: ignore[arg-type]
         with pytest.raises(SessionError) as raised:
             session.fork(session_id="s")
         assert str(raised.value) == wording

@@ -13,8 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from itertools import islice
-from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from handrail.errors import (
@@ -23,9 +21,8 @@ from handrail.errors import (
     SessionNotFoundError,
     StoreCorruptError,
 )
-from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
-from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id, storable_id
+from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id
 from handrail.session.persistence.protocol import (
     EntryIndex,
     ForkedFrom,
@@ -50,12 +47,6 @@ _log = redacted_logger("handrail.session")
 
 MANY_ENTRIES = 10_000
 """If a session had more, the store is asked for each call; else the first lookup reads the identities of all."""
-
-_MOST_NAMED = 10
-"""How many calls of one id a message names."""
-
-_MOST_RECORDS = 1000
-"""How many records of one id are read to see whether only one reply has a call of it."""
 
 
 def entry_ranges(runs: tuple[ItemRange, ...], *, most: int) -> tuple[tuple[int, int], ...]:
@@ -362,30 +353,6 @@ class StoredCallRecords(CallRecords):
         return self._numbers.get(ref)
 
 
-def _end_of_call(store: SessionStore, session_id: str, at: str | tuple[str | None, str]) -> int:
-    """The number of the last entry of a call, which is named as `(reply, call id)`, or by its id.
-
-    Raises:
-        SessionError: the session has none of it; or several replies have a call of that id, and the message names them.
-    """
-    if isinstance(at, str):
-        found = store.recorded_calls(session_id, limit=_MOST_RECORDS, call_id=storable_id(at)) if at else []
-        # The same call may have several records, of which the newest counts.
-        calls = dict.fromkeys(call for call, _ in found)
-        if len(calls) > 1:
-            named = ", ".join(repr(tuple(call)) for call in islice(calls, _MOST_NAMED))
-            raise SessionError(
-                f"several replies of session {session_id!r} have a call {shown_id(at)}; name one as (reply, call id): "
-                f"{named}"
-            )
-        number = found[0][1] if found else None
-    else:
-        number = store.record_of_call(session_id, CallRef(*at).stored)
-    if number is None:
-        raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
-    return number
-
-
 def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]:
     """Where the items of each slice of a stored session stand, by the names of their types; the session stays closed.
 
@@ -488,7 +455,7 @@ def _kinds(opening: LoadedSession, layouts: Mapping[str, EntryIndex], session_id
 
 
 def copy_for_fork(
-    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: str | tuple[str | None, str] | None
+    recorder: SessionRecorder, opening: LoadedSession, new_id: str, at: tuple[str | None, str] | None
 ) -> tuple[LoadedSession, ForkedFrom]:
     """Copy a session, up to the end of a call, or to its own.
 
@@ -496,7 +463,7 @@ def copy_for_fork(
         recorder: of the session.
         opening: how it was opened.
         new_id: the id of its fork.
-        at: the id of the call, or its reply and id; `None` for all of the session.
+        at: the reply and the id of the call; `None` for all of the session.
 
     Returns:
         How the copy is opened, and what it is to record of itself.
@@ -506,9 +473,8 @@ def copy_for_fork(
         SessionError: it has recorded no such call, or the store has a session of the new id; or a call runs here.
         InvalidArgumentError: `at` is of another type.
     """
-    expected = "the id of a call, or (reply, call id)"
-    check_argument("Session.fork", "at", at, (str, tuple, NoneType), expected)
-    if isinstance(at, tuple) and len(cast("tuple[object, ...]", at)) != len(CallRef._fields):
+    expected = "a call as (reply, call id): ('reply-1', 'call-0')"
+    if at is not None and not (isinstance(cast("object", at), tuple) and len(at) == len(CallRef._fields)):
         raise InvalidArgumentError(function="Session.fork", argument="at", given=at, expected=expected)
     if current() is not None:
         raise SessionError("a stored session is forked between calls, because only what is committed is in it")
@@ -519,7 +485,9 @@ def copy_for_fork(
     row = store.find(session_id)
     if row is None:
         raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=session_id)
-    end = row.head if at is None else _end_of_call(store, session_id, at)
+    end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).stored)
+    if end is None:
+        raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")
     fork = row._replace(session_id=new_id, parent=session_id, created_at=store.now(), head=end)
     if not store.copy(session_id, fork):
         raise SessionError(f"the store has a session {new_id!r} already; give the fork another id")

@@ -380,13 +380,10 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def recorded_calls(
-        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
-    ) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first.
 
-        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id; or
-        with `reply`, only calls of that reply, which costs what these cost, however many others there are.
+        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id.
         """
         ...
 

@@ -197,11 +197,6 @@ NEWEST_RECORDS = f"{_RECORDS} ORDER BY {{}} DESC LIMIT ?"
 RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY {{}} DESC LIMIT ?"
 """The records of calls with one id, the newest first; takes `Driver.number_of_records`."""
 
-# Sorted by an expression, so that no database reads the entries of the session in their order until it has found those
-# of the reply; mostly there is none.
-RECORDS_OF_REPLY = f"{_RECORDS} AND reply = ? ORDER BY number + 0 DESC LIMIT ?"
-"""The records of the calls of one reply, the newest first."""
-
 NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
 """The newest record of a call."""
 

@@ -503,18 +503,14 @@ class SqlStore:
         found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
         return [entry_of(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
 
-    def recorded_calls(
-        self, session_id: str, *, limit: int, call_id: str | None = None, reply: str | None = None
-    ) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         number = self._driver.number_of_records
-        if reply is not None:
-            found = self._database.query(statements.RECORDS_OF_REPLY, (session_id, reply, limit))
-        elif call_id is None:
+        if call_id is None:
             found = self._database.query(statements.NEWEST_RECORDS.format(number), (session_id, limit))
         else:
             found = self._database.query(statements.RECORDS_OF_ID.format(number), (session_id, call_id, limit))
-        return [(CallRef(found_reply or None, found_id), number) for found_reply, found_id, number in found]
+        return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
