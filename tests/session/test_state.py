@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.session import Session
-from handrail.session.slices import SliceOwner, Version
-from handrail.session.state import StateSlices
+from handrail.session.slices import SliceOwner, StateSlices, Version
 from handrail.transaction import Transaction
 from handrail.turns import draw_ticket
 from tests.session.samples import A, B, C, D, Happened, Note, Task

@@ -168,10 +168,6 @@ class OpenReply(NamedTuple):
     refs: tuple[CallRef, ...]
 
 
-NONE_OPEN = OpenReply(None, (), ())
-"""Nothing is open."""
-
-
 def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
     """The open reply of a conversation.
 
@@ -187,7 +183,7 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
             calls, refs = tuple(call for call, _ in left), tuple(ref for _, ref in left)
             return OpenReply(part.reply if calls else None, calls, refs)
         answered.update(part.answers)
-    return NONE_OPEN
+    return OpenReply(None, (), ())
 
 
 def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[ConversationPart]:
@@ -440,8 +436,7 @@ def _written(words: str | bytes | Mapping[str, Any]) -> str | Mapping[str, Any]:
     if isinstance(words, str):
         return escape_surrogates(words)
     try:
-        to_json(words)  # refuses lone surrogates, and writes NaN
-        json.dumps(words, allow_nan=False)
+        json.dumps(words, ensure_ascii=False, allow_nan=False).encode()  # refuses NaN and lone surrogates
     except (ValueError, TypeError, RecursionError):
         with suppress(ValueError, TypeError, RecursionError):  # no text either: storing it raises, and says where
             return json.dumps(words)

@@ -28,6 +28,7 @@ from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.slices import (
     Append,
     Change,
+    LogSlices,
     LogWrite,
     Reducer,
     Remove,
@@ -35,16 +36,17 @@ from handrail.session.slices import (
     S,
     SessionSnapshot,
     SliceChange,
+    SliceChanges,
     SliceOwner,
     SlicePolicy,
     SliceView,
+    StateSlices,
     Unchanged,
     Version,
     Versions,
     check_change,
     resettable,
 )
-from handrail.session.state import LogSlices, SliceChanges, StateSlices
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
 from handrail.waiting import asynchronous

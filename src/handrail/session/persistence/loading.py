@@ -484,7 +484,7 @@ def copy_for_fork(
     store, session_id = recorder.store, recorder.session_lock.session_id
     row = store.find(session_id)
     if row is None:
-        raise SessionNotFoundError(f"session {session_id!r} is no longer in the store", session_id=session_id)
+        raise _not_found(store, session_id)
     end = row.head if at is None else store.record_of_call(session_id, CallRef(*at).stored)
     if end is None:
         raise SessionError(f"session {session_id!r} has recorded no call {shown_id(at)}, so it cannot be forked there")

@@ -50,8 +50,7 @@ from handrail.session.persistence.protocol import (
     index_of,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import SliceView, StoredItems, Version
-from handrail.session.state import LogSlices, StateSlices
+from handrail.session.slices import LogSlices, SliceView, StateSlices, StoredItems, Version
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal, WriteQueue
