@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeGuard, cast
 
 from handrail.errors import DuplicateBindingError, ResourceError, ResourceUseError, TurnConflictError
 from handrail.errors.developer import InvalidArgumentError, check_argument
@@ -327,12 +327,11 @@ class ConcurrentCallScope(CallScope):
         value = super()._find(protocol, default)
         # After it was found or built, because only the value shows whether it can be rolled back.
         if is_snapshotable(value):
-            msg = (
+            raise TurnConflictError(
                 "a tool with concurrent=True runs beside other calls, so it cannot use the bound "
                 f"{type(value).__name__}, on which calls take turns. Return what is to be kept as the result's value, "
                 "or declare the tool without concurrent=True."
             )
-            raise TurnConflictError(msg)
         return value
 
 
@@ -459,13 +458,16 @@ def _binding(kind: type[Any], value: object) -> Binding[Any]:
             expected=f"a {name}. Leave {name} out if there is none; to have handlers find None, write "
             f"{name}: Binding.instance({name}, None)",
         )
-    if not isinstance(value, Binding):
+    if not _is_binding(value):
         return Binding(kind, GivenInstance(value))
-    binding: Binding[Any] = value
-    if binding.protocol is not kind:
+    if value.protocol is not kind:
         asked = getattr(kind, "__name__", repr(kind))
         raise ResourceError(
-            f"a binding of {binding.name} was given for {asked}. Give it under its own type, or bind the other one "
-            f"too: Binding({asked}, lambda r: r.get({binding.name}))."
+            f"a binding of {value.name} was given for {asked}. Give it under its own type, or bind the other one "
+            f"too: Binding({asked}, lambda r: r.get({value.name}))."
         )
-    return binding
+    return value
+
+
+def _is_binding(value: object) -> TypeGuard[Binding[Any]]:
+    return isinstance(value, Binding)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeGuard, TypeVar, cast, overload
 
 from handrail.errors import InvalidArgumentError, ReducerError, SessionBusyError, SessionLostError, SessionUseError
 from handrail.events import Dispatcher
@@ -493,9 +493,7 @@ class Slice(SliceView[T], Generic[T]):
             SessionUseError: the slice is a LOG.
         """
         given: tuple[Any, ...] = items
-        if len(given) == 1 and isinstance(given[0], Iterable) and not hasattr(given[0], "__dataclass_fields__"):
-            given = tuple(given[0])
-        self._change(Replace(given), "seed")
+        self._change(Replace(tuple(given[0]) if len(given) == 1 and _holds_items(given[0]) else given), "seed")
 
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
         """Remove the items for which `where` is true; without it, all.
@@ -526,3 +524,7 @@ class Slice(SliceView[T], Generic[T]):
         if slices.rules.is_log(kind):
             raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
         slices.write(what, partial(slices.state.apply, ((kind, change),)), current())
+
+
+def _holds_items(given: object) -> TypeGuard[Iterable[Any]]:
+    return isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")

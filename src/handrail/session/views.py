@@ -68,12 +68,11 @@ class BoundSession(Session):
         return hash(self.unbound)
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:
-        own = vars(self)
-        access: Slice[T] | None = own["_slices"].get(kind)
-        if access is None:
-            bound: Any = BoundSlice(self.unbound[kind], self.bound_to)  # its items are those of the slice
-            access = own["_slices"][kind] = bound
-        return access
+        slices = vars(self)["_slices"]
+        if kind not in slices:
+            slices[kind] = BoundSlice(self.unbound[kind], self.bound_to)
+        bound: Slice[T] = slices[kind]
+        return bound
 
 
 class BoundSlice(Slice[Any]):
@@ -82,8 +81,8 @@ class BoundSlice(Slice[Any]):
     __slots__ = ("bound_to", "unbound")
 
     def __init__(self, unbound: Slice[Any], call: Transaction) -> None:
-        self.unbound = unbound
-        self.bound_to = call
+        self.unbound: Slice[Any] = unbound
+        self.bound_to: Transaction = call
 
 
 def _forwarded(owner: type[object], name: str) -> Callable[..., Any]:
