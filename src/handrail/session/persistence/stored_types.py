@@ -214,7 +214,7 @@ class StoredType:
                 return self._items.parse_json(data)
             return [self.load_item(item, version) for item in _array(data)]
         except ParseError as error:
-            _array(data)  # what is not an array is no matter of versions, but damage to the store
+            _array(data)  # raises `ValueError` for what is damaged, and no matter of versions
             cure = (
                 f"give it a new version: @stored_as({self.name!r}, version={version + 1}, upgrades={{{version}: ...}})"
             )
