@@ -98,12 +98,12 @@ def upsert_by(key: Callable[[S], Hashable]) -> Reducer[S, S]:
     """Keep the newest event of each key, in the place where its key first appeared. Costs what the slice holds."""
 
     def upsert(view: SliceView[S], event: S) -> Change[S]:
-        # A later item of a key takes the place of the first one.
-        newest, wanted = {key(item): item for item in view}, key(event)
-        if wanted not in newest:
+        wanted = key(event)
+        others = [item for item in view if key(item) != wanted]  # a seed may hold several of the key
+        if len(others) == len(view):
             return Append(event)
-        newest[wanted] = event
-        return Replace(tuple(newest.values()))
+        first = next(place for place, item in enumerate(view) if key(item) == wanted)
+        return Replace((*others[:first], event, *others[first:]))
 
     return upsert
 

@@ -118,6 +118,7 @@ CHANGES = st.lists(
 
 
 @example(changes=[(0, 0, 3, False), (3, 0, 1, False), (1, 1, 0, False)], ends=[1], fails=[])  # two runs of one entry
+@example(changes=[(0, 0, 2, False)], ends=[0, 1], fails=[])  # an end of no items
 @given(changes=CHANGES, ends=st.lists(st.integers(0, 9), max_size=6), fails=st.lists(st.booleans(), max_size=6))
 def test_the_ends_of_any_slice_make_up_the_whole(
     changes: list[tuple[int, int, int, bool] | None], ends: list[int], fails: list[bool]

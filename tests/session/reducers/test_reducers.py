@@ -38,6 +38,14 @@ def test_upsert_puts_an_event_in_the_place_of_its_key() -> None:
     assert upsert(view, Task("b", "5")) == Replace((Task("a", "1"), Task("b", "5"), Task("c", "3")))
 
 
+def test_upsert_leaves_items_of_other_keys_as_they_are() -> None:
+    """Also several of one key, as a seed may have them; those of its own key become one."""
+    view = view_of(Task("a", "1"), Task("b", "1"), Task("a", "2"), Task("c", "1"), Task("b", "2"))
+    assert upsert_by(key_of)(view, Task("b", "3")) == Replace(
+        (Task("a", "1"), Task("b", "3"), Task("a", "2"), Task("c", "1"))
+    )
+
+
 def test_a_state_slice_becomes_what_its_method_returns() -> None:
     """An instance of the class, or a change."""
     methods = methods_of(Total, None)

@@ -133,8 +133,8 @@ class ItemReader:
             items.extend(of_run[run.offset : run.offset + run.size])
         return items
 
-    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int]]:
-        """At least the last `size` items of a run; and the run without them, and where in the slice that ends."""
+    def _end_of(self, run: ItemRange, size: int) -> tuple[list[Any], ItemRange, tuple[tuple[int, int], int] | None]:
+        """At least the last `size` items of a run; the run without them, and where that ends, if any were read."""
         behind = run.total - run.offset - run.size  # items of its newest entries that are not in the slice any more
         pages: list[list[Any]] = []
         read, last = 0, run.last
@@ -159,7 +159,7 @@ class ItemReader:
         # Of the first of these entries some items may have been removed from the beginning of the run.
         wanted = items[max(run.offset - left, 0) : len(items) - behind]
         rest = run._replace(last=last, size=run.size - len(wanted), total=left)
-        return wanted, rest, ((rest.first, rest.last), end or 0)
+        return wanted, rest, None if end is None else ((rest.first, rest.last), end)
 
     def _items(self, entry: SessionEntry) -> list[Any]:
         return decoded_items(self._stored, entry, self._session_id, self._store)
@@ -374,8 +374,7 @@ def known_items(
     for name, layout in slice_indexes(store, row).items():
         kind = find_type(name)
         if kind is not None and wanted(kind):
-            read = ItemReader(store, row.session_id, layout, StoredType(kind, name))
-            found[kind] = read(0, layout.length)
+            found[kind] = ItemReader(store, row.session_id, layout, StoredType(kind, name))(0, layout.length)
     return found
 
 
