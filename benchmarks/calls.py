@@ -7,12 +7,15 @@ import json
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import TypeAliasType
 
 from benchmarks.timing import Bound, Limit
+from handrail import store
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import (
@@ -65,7 +68,10 @@ BOUNDS = (
 
 
 KEPT = "kept in memory of each call"
-LIMITS = (Limit(KEPT, 0.5, "kB"),)
+SESSION_CALLS = 20_000
+SESSION_KEPT = f"a session of {SESSION_CALLS:,} calls, kept of each call"
+STORED_KEPT = f"{SESSION_KEPT}, SQLite"
+LIMITS = (Limit(KEPT, 0.5, "kB"), Limit(SESSION_KEPT, 1.0, "kB"), Limit(STORED_KEPT, 1.0, "kB"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +173,14 @@ class _Allows:
         """Take no note."""
 
 
-def _executor(*, earlier: int = 0, files: int | None = None, policies: Sequence[ToolPolicy] = ()) -> ToolExecutor:
-    session = Session()
+def _executor(
+    *,
+    earlier: int = 0,
+    files: int | None = None,
+    policies: Sequence[ToolPolicy] = (),
+    session: Session | None = None,
+) -> ToolExecutor:
+    session = Session() if session is None else session
     for number in range(earlier):
         session.dispatch(Found(str(number), ""))
     section = MarkdownSection(title="Tools", key="tools", template="Use them.", tools=_tools(), policies=policies)
@@ -210,23 +222,47 @@ def _repeating(executor: ToolExecutor, name: str, reply: str | None = None) -> C
 
 def memory_cases() -> dict[str, Callable[[], object]]:
     """What is measured in kilobytes."""
-    return {KEPT: _kept_per_call}
+    return {
+        KEPT: lambda: _kept_per_call(_calling(_executor(), "succeed", fresh_ids=True), EARLIER),
+        SESSION_KEPT: lambda: _kept_of_session(Session()),
+        STORED_KEPT: _kept_of_stored_session,
+    }
 
 
-def _kept_per_call() -> float:
+def _kept_of_stored_session() -> float:
+    with (
+        TemporaryDirectory(prefix="handrail-bench-") as folder,
+        store.open(f"sqlite:///{folder}/calls.db", durability="normal") as database,
+        Session.open(database, "calls") as session,
+    ):
+        return _kept_of_session(session)
+
+
+def _kept_of_session(session: Session) -> float:
+    """The same of a session whose calls name their replies, as those of a model do: it finds each of them again."""
+    executor, numbers = _executor(session=session), count()
+
+    def call() -> None:
+        number = next(numbers)
+        message = executor.execute(ToolCall(f"call-{number}", "succeed", ARGUMENTS), reply=f"reply-{number}")
+        assert message.success, message.content
+
+    return _kept_per_call(call, SESSION_CALLS)
+
+
+def _kept_per_call(call: Callable[[], object], calls: int) -> float:
     """The kilobytes that a call leaves in memory: its event, its identity, its result in a slice."""
-    call = _calling(_executor(), "succeed", fresh_ids=True)
     for _ in range(100):
         call()
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    for _ in range(EARLIER):
+    for _ in range(calls):
         call()
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return (after - before) / EARLIER / 1000
+    return (after - before) / calls / 1000
 
 
 def _floor() -> bytes:
