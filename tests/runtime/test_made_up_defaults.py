@@ -14,7 +14,7 @@ from handrail.errors import CallPostponed
 from handrail.prompt import IdempotencyConfig
 from handrail.runtime import Session, ToolCall, ToolMessage
 from handrail.session.calls import CallRef
-from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
+from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from handrail.store import MemoryStore
 from tests.kit import ASKS, executor
 
@@ -124,6 +124,6 @@ def test_an_approval_holds_when_the_call_is_made_again() -> None:
         Shop(None, session=session, policies=[ASKS], approver=later).ask("1")
     asked = postponed_call(session, CallRef("r1", "1"))
     assert asked is not None
-    answer = CallAnswer(approved=True, reason="a person said so", by="ada", at=asked.at)
+    answer = GivenAnswer(approved=True, reason="a person said so", by="ada", at=asked.at)
     session[PostponedCall].append(replace(asked, answer=answer))
     assert Shop(None, session=session, policies=[ASKS]).ask("1").success

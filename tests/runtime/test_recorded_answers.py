@@ -20,7 +20,6 @@ from handrail.runtime.approval import record_outside_answer
 from handrail.runtime.execution import BLOCKING, run_to_completion
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
-    CallAnswer,
     GivenAnswer,
     PostponedCall,
     RecordedAnswer,
@@ -62,8 +61,8 @@ def answer(session: Session, *, approved: bool = True, call: CallRef = CALL, **c
     """Record an answer to the question about a call."""
     last = postponed_call(session, call)
     assert last is not None
-    given = CallAnswer(approved=approved, reason="a person said so", by="ada", at=last.at, **changed)
-    session[PostponedCall].append(replace(last, answer=given))
+    given = GivenAnswer(approved=approved, reason="a person said so", by="ada", at=last.at)
+    session[PostponedCall].append(replace(last, answer=given, **changed))
 
 
 @dataclass(frozen=True)
@@ -261,7 +260,7 @@ def test_a_no_to_a_call_whose_secrets_are_gone_is_told(
             row = answer_row("till", CALL, said, shop.clock.now())
             assert shop.store.apply(UnitOfWork((AnswerChange(None, row),))) is None
         else:
-            no = CallAnswer(approved=False, reason="a person said no: It is late.", by="ada", at=item.at)
+            no = GivenAnswer(approved=False, reason="a person said no: It is late.", by="ada", at=item.at)
             session[PostponedCall].append(replace(item, answer=no))
         answer(session, call=CallRef("r1", "call-2"))
     with shop.session() as session:

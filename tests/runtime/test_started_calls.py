@@ -28,7 +28,7 @@ from handrail.prompt import (
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
 from handrail.runtime.calls import Step
 from handrail.runtime.ledger.effects import EffectResult, NotApplied
-from handrail.session.open_calls import CallAnswer, PostponedCall, postponed_call
+from handrail.session.open_calls import GivenAnswer, PostponedCall, postponed_call
 from tests.kit import ASKS, Decides, Note, tool
 from tests.runtime.shops import MINUTE, Shop, ask
 from tests.store.units import replace
@@ -202,8 +202,8 @@ def test_a_question_that_is_asked_again_can_be_left_open(shop: Shop, is_async: b
     item = postponed_call(session, waits.call)
     assert item is not None
     (event,) = session[ToolInvoked]
-    yes = CallAnswer(approved=True, reason="a person said yes", by="ada", at=item.at, last_attempt=event.at)
-    session[PostponedCall].append(dataclasses.replace(item, answer=yes))
+    yes = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=item.at)
+    session[PostponedCall].append(dataclasses.replace(item, answer=yes, last_attempt=event.at))
     desk.knows = True
     assert make(door, is_async).success
     assert (len(desk.asked), desk.paid) == (2, ["lamp", "lamp"])

@@ -30,7 +30,7 @@ def test_the_open_reply_is_the_last_one_that_no_part_has_ended(
     parts: tuple[ConversationPart, ...], name: str | None, calls: tuple[RequestedCall, ...]
 ) -> None:
     """A part that answers some of its calls leaves the others open; any other part ends it."""
-    assert open_reply(reversed(parts)) == OpenReply(name, calls, tuple(CallRef(name, call.id) for call in calls))
+    assert open_reply(reversed(parts)) == OpenReply(name, tuple((CallRef(name, call.id), call) for call in calls))
     assert [each.call for each in ConversationPart.listed_calls(parts)] == [CallRef(name, call.id) for call in calls]
 
 

@@ -68,9 +68,10 @@ def test_children_and_forks_are_held_to_the_same(store: Store, wording: Wording)
         with pytest.raises(InvalidArgumentError) as raised:
             session.child(session_id="child", tags={"a": wrong})
         assert str(raised.value) == wording
-        with pytest.raises(InvalidArgumentError) as raised:
-            session.fork(session_id=wrong)
-        assert str(raised.value) == wording
+        for session_id in (wrong, "", "a\0b"):
+            with pytest.raises(InvalidArgumentError) as raised:
+                session.fork(session_id=session_id)
+            assert str(raised.value) == wording
         assert store.find("child") is None
 
 

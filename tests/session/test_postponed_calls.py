@@ -9,8 +9,8 @@ import pytest
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
-    CallAnswer,
     CallQuestion,
+    GivenAnswer,
     PostponedCall,
     answer_in_words,
     note_postponed,
@@ -41,7 +41,7 @@ def answered(session: Session) -> None:
     """Answer the question about the call."""
     last = postponed_call(session, CALL)
     assert last is not None
-    answer = CallAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
+    answer = GivenAnswer(approved=True, reason="a person said yes", by="ada", at=last.at)
     session[PostponedCall].append(replace(last, answer=answer))
 
 

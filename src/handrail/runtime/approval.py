@@ -66,7 +66,7 @@ from handrail.serde import digest
 from handrail.serde.canonical import bytes_digest
 from handrail.session import Session, open_calls
 from handrail.session.calls import CallRef, ToolCall, masked_call
-from handrail.session.open_calls import CallAnswer, CallQuestion, PostponedCall
+from handrail.session.open_calls import CallQuestion, GivenAnswer, PostponedCall
 from handrail.transaction import current
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ async def recorded_answer(run: CallState, tool: Tool[Any, Any], request: Approva
     return None if answer is None or (request is None and answer.approved) else Approval(answer.approved, answer.reason)
 
 
-def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> CallAnswer | None:
+def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | None) -> GivenAnswer | None:
     session = run.environment.session
     item = open_calls.postponed_call(session, run.ref.stored)
     question = None if item is None else item.question
@@ -358,17 +358,16 @@ def _recorded(run: CallState, tool: Tool[Any, Any], request: ApprovalRequest | N
         return None
     record = session.calls.find(run.ref.outermost)
     last_attempt = record.at if isinstance(record, ToolInvoked) else None
-    answer = item.answer
-    if answer is None and session.store is not None:  # it may have been given while this process held the session
+    if item.answer is None and session.store is not None:  # it may have been given while this process held the session
         row = open_calls.find_answer(session.store, session.session_id, run.ref)
         if row is None or not row.is_about(question.digest, question.asks, last_attempt, first_asked=item.at):
             return None
-        answer = open_calls.call_answer(row.given, last_attempt)
+        item = item.answered(row.given, last_attempt)
         # Within the handler of another call the answer would be part of that one, which may be undone; the row stays.
         if request is not None and run.turn.outer is None:
-            session[PostponedCall].append(replace(item, answer=answer))
+            session[PostponedCall].append(item)
     # Compared for equality: the process that has answered may have had another clock.
-    return answer if answer is not None and answer.last_attempt == last_attempt else None
+    return item.answer if item.last_attempt == last_attempt else None
 
 
 async def note_open_call(run: CallState, raised: BaseException) -> None:

@@ -18,7 +18,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 from urllib.parse import quote, unquote
@@ -29,9 +29,6 @@ from handrail.redaction import MASK
 from handrail.serde import Masking
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
-
-REPLY_RULE = "text that is not empty and does not begin with '@', as the replies of nested calls do"
-"""What can name a reply of the model, in words."""
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
@@ -191,15 +188,6 @@ def distinct_id(call_id: str, taken: set[str]) -> str:
     return name
 
 
-def reply_name(text: object) -> str | None:
-    """What names a reply of the model in a session: the text, or its digest where no store could look it up.
-
-    It is `None` for what cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
-    """
-    is_none = not isinstance(text, str) or not text or text.startswith(NESTED_SEPARATOR)
-    return None if is_none else storable_id(text)
-
-
 def shown_id(text: object) -> str:
     """The reply or the id of a call as messages show it: quoted, and cut if it is long."""
     return shorten(repr(text), _LONGEST_SHOWN)
@@ -221,19 +209,19 @@ def _digest(text: str) -> str:
     return f"sha256-{bytes_digest(text.encode(errors='surrogatepass'))}"
 
 
-def checked_reply(reply: str) -> str:
-    """The name of a reply.
+def checked_reply(reply: object) -> str:
+    """What names a reply of the model in a session: the text, or its digest where no store could look it up.
 
     Raises:
-        ValueError: it cannot name a reply.
+        ValueError: it cannot name one: anything but text, no text, and what is marked as the reply of nested calls.
     """
-    name = reply_name(reply)
-    if name is None:
+    if not isinstance(reply, str) or not reply or reply.startswith(NESTED_SEPARATOR):
         raise ValueError(
-            f"reply is {reply!r:.80}; it names a reply of the model, as {REPLY_RULE}. Give the id that the provider "
-            "gave the response, for one"
+            f"reply is {reply!r:.80}; it names a reply of the model, as text that is not empty and does not begin with "
+            "'@', as the replies of nested calls do. Give the id that the provider gave the response, or a name that "
+            "no other reply of the session has: reply=f'reply-{len(conversation)}'"
         )
-    return name
+    return storable_id(reply)
 
 
 def identified(call: ToolCall, reply: str | None, taken: set[str]) -> ToolCall:
@@ -300,6 +288,11 @@ class CallRecords:
         with self._lock:
             record = self._known.get(ref.stored)
         return None if record is None or (own and record.session_id != self._session_id) else record
+
+    def is_final(self, ref: CallRef) -> bool:
+        """Whether a call is answered from its record when it is asked again; raises as `find`."""
+        record = self.find(ref)
+        return record is not None and record.final
 
 
 OpenState = Literal["running", "unknown", "unapplied", "postponed", "unrecorded"]
@@ -388,6 +381,7 @@ def _weight(call: OpenCall) -> tuple[int, float]:
     return list(_STATES_IN_WORDS).index(call.state), 0.0 if call.lease_until is None else call.lease_until.timestamp()
 
 
+@dataclass(slots=True, eq=False)
 class CallMasking:
     """Which arguments of the calls of a session are secret. Executors add their tools; threads may share it.
 
@@ -397,12 +391,8 @@ class CallMasking:
         on_added: called when a tool with secrets was added: what waits to be stored is masked once more.
     """
 
-    __slots__ = ("on_added", "tools")
-
-    def __init__(self) -> None:
-        """Begin with no tool."""
-        self.tools: dict[str, tuple[Masking, ...]] = {}
-        self.on_added: Callable[[], object] = bool  # does nothing
+    tools: dict[str, tuple[Masking, ...]] = field(default_factory=dict[str, tuple[Masking, ...]])
+    on_added: Callable[[], object] = bool  # does nothing
 
     def add(self, tool: str, masking: Masking) -> None:
         """Take note of a tool.

@@ -40,11 +40,11 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar, cast
 
@@ -57,18 +57,17 @@ from handrail.redaction import Redaction, current_redaction
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import escape_surrogates, escaped_within
 from handrail.session.calls import (
-    REPLY_RULE,
     CallMasking,
     CallRecords,
     CallRef,
     OpenCall,
     ToolCall,
+    checked_reply,
     distinct_id,
-    reply_name,
 )
 from handrail.session.persistence.stored_types import stored_as
 from handrail.session.reducers import Slice
-from handrail.session.slices import Items, SlicePolicy
+from handrail.session.slices import SlicePolicy
 from handrail.waiting import asynchronous
 
 T = TypeVar("T")
@@ -150,7 +149,7 @@ class ConversationPart:
         parts = cast("Sequence[ConversationPart]", items)  # the items of the slice of this class
         for speaker, name in dict.fromkeys((part.speaker, part.name) for part in parts):
             reply = open_reply(part for part in reversed(parts) if (part.speaker, part.name) == (speaker, name))
-            for ref, call in zip(reply.refs, reply.calls, strict=True):
+            for ref, call in reply.calls:
                 yield OpenCall(call=ref, tool=call.name, state="unrecorded")
 
 
@@ -159,13 +158,11 @@ class OpenReply(NamedTuple):
 
     Attributes:
         name: its name; `None` if none is open, or its name is not known.
-        calls: its calls that no message of the conversation answers.
-        refs: the identities of these calls.
+        calls: its calls that no message of the conversation answers, each with its identity.
     """
 
     name: str | None
-    calls: tuple[RequestedCall, ...]
-    refs: tuple[CallRef, ...]
+    calls: tuple[tuple[CallRef, RequestedCall], ...]
 
 
 def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
@@ -179,11 +176,11 @@ def open_reply(parts: Iterable[ConversationPart]) -> OpenReply:
         if part.ended:
             break
         if part.answers is None:
-            left = [pair for pair in zip(part.calls, part.call_refs, strict=True) if pair[0].id not in answered]
-            calls, refs = tuple(call for call, _ in left), tuple(ref for _, ref in left)
-            return OpenReply(part.reply if calls else None, calls, refs)
+            pairs = zip(part.call_refs, part.calls, strict=True)
+            calls = tuple((ref, call) for ref, call in pairs if call.id not in answered)
+            return OpenReply(part.reply if calls else None, calls)
         answered.update(part.answers)
-    return OpenReply(None, (), ())
+    return OpenReply(None, ())
 
 
 def last_turns(parts: Iterable[ConversationPart], turns: int) -> list[ConversationPart]:
@@ -312,7 +309,7 @@ class Conversation:
     def calls(self) -> tuple[ToolCall, ...]:
         """The calls of the open reply, with and without a record; empty if none is open."""
         asked = self._open_reply().calls
-        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for call in asked)
+        return tuple(ToolCall(call.id, call.name, copy.deepcopy(call.arguments)) for _, call in asked)
 
     def append(self, *messages: Message, calls: Iterable[ToolCall] = (), reply: str | None = None) -> None:
         """Append messages. Those after an open reply end it, so append the answers of all its calls together.
@@ -341,13 +338,7 @@ class Conversation:
         asked = tuple(calls)
         for call in asked:
             check_argument("Conversation.append", "calls", call, ToolCall, "calls: ToolCall(id, name, arguments)")
-        name = reply_name(reply) if asked else None
-        if asked and name is None:
-            raise ValueError(
-                f"calls are appended with the name of their reply, and {reply!r:.80} cannot be one: it is "
-                f"{REPLY_RULE}. Give the id that the provider gave the response, or a name that no other reply of the "
-                "session has: reply=f'reply-{len(conversation)}'"
-            )
+        name = checked_reply(reply) if asked else None
         if not messages and (asked or reply is not None):
             raise ValueError(
                 "calls and the name of a reply belong to a message, and none was given: append the message of the "
@@ -397,8 +388,7 @@ class Conversation:
             SessionUseError: one has; an earlier reply has the same name.
         """
         for ref in part.call_refs:
-            record = self._session.calls.find(ref)
-            if record is not None and record.final:
+            if self._session.calls.is_final(ref):
                 raise SessionUseError(
                     f"session {self._session.session_id!r} has a record of call {ref} already, so an earlier reply had "
                     "the same name, and this call would be answered from that record. Some servers give each response "
@@ -411,8 +401,8 @@ class Conversation:
         Raises:
             SessionUseError: one has none.
         """
-        _, calls, refs = self._open_reply()
-        for call, ref in zip(calls, refs, strict=True):
+        calls = self._open_reply().calls
+        for ref, call in calls:
             if self._session.calls.find(ref) is None:
                 raise SessionUseError(
                     f"call {ref} of {call.name} has not been answered, so no message can follow it in the conversation "
@@ -460,24 +450,18 @@ _INSTRUCTIONS: Final = "instructions"
 """The instructions in a request of PydanticAI."""
 
 
-def masks(masking: CallMasking) -> Mapping[type[Any], Callable[[Any], object]]:
-    """What makes of an item of a LOG what is stored of it, by its type."""
-    return {ConversationPart: partial(masked_part, masking=masking)}
+def masked_item(item: Any, masking: CallMasking) -> Any:  # noqa: ANN401 - of any LOG
+    """An item of a LOG as it leaves the process: a part of a conversation without secrets, and any other as it is.
 
-
-def masked_logs(logs: Items, masking: CallMasking) -> Items:
-    """The items of LOG slices as they leave the process: the conversation without secrets."""
-    by_type = masks(masking)
-    return {kind: tuple(map(by_type[kind], items)) if kind in by_type else items for kind, items in logs.items()}
+    Args:
+        item: the item.
+        masking: which arguments of the calls of a conversation are secret.
+    """
+    return masked_part(item, masking) if isinstance(item, ConversationPart) else item
 
 
 def masked_part(part: ConversationPart, masking: CallMasking) -> ConversationPart:
-    """A part of a conversation as it is stored; the same object if it has no secrets.
-
-    Args:
-        part: the part.
-        masking: which arguments of its calls are secret.
-    """
+    """A part of a conversation as it is stored; the same object if it has no secrets."""
     messages, calls = tuple(map(_instructed, part.messages)), part.calls
     if masking.tools:
         secrets: set[str] = set()

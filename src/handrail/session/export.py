@@ -11,13 +11,13 @@ imported, so that untrusted data reaches no code that the reader did not name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from handrail.errors import DumpError, HandrailError, ParseError, SessionUseError, SnapshotError
+from handrail.errors import HandrailError, ParseError, SessionUseError, SnapshotError
 from handrail.errors.developer import check_argument
 from handrail.serde import codec
 from handrail.session.persistence.stored_types import StoredType, stored_type
@@ -44,10 +44,7 @@ def dump_session_json(session_id: str, tags: Mapping[str, str], state: Items, lo
     # Called for its error: two types of one name would overwrite each other below.
     _by_name((*state, *log))
     file = _File("handrail.session/1", session_id, dict(tags), _dumped(state), _dumped(log))
-    try:
-        return codec(_File).dump_json(file).decode()
-    except DumpError as error:
-        raise SnapshotError(f"session {session_id!r} cannot be saved: {error}") from error
+    return codec(_File).dump_json(file).decode()
 
 
 def load_session_json(data: str | bytes, *, types: Iterable[type[Any]]) -> tuple[str, dict[str, str], Items, Items]:
@@ -77,19 +74,17 @@ def _dumped(slices: Items) -> dict[str, list[Any]]:
     # A secret of the session itself: what is read back makes another one when it needs one.
     shown = {kind: items for kind, items in slices.items() if not getattr(kind, "is_not_exported", False)}
     return {
-        _name(kind): _each(kind, items, "saved", lambda stored, item: from_json(stored.dump_item(item)))
+        _name(kind): list(_each(kind, items, "saved", lambda stored, item: from_json(stored.dump_item(item))))
         for kind, items in shown.items()
     }
 
 
 def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type[Any]]) -> Items:
-    unknown = sorted(name for name in slices if name not in known)
-    if unknown:
-        msg = (
+    if unknown := sorted(name for name in slices if name not in known):
+        raise SnapshotError(
             f"the saved session has slices of {', '.join(unknown)}, which no given type is called; pass the classes: "
             "Session.from_json(data, types=(TheClass, ...))"
         )
-        raise SnapshotError(msg)
     return {
         known[name]: tuple(
             _each(known[name], items, "read", lambda stored, item: stored.load_item(item, stored.version))
@@ -98,19 +93,17 @@ def _parsed(slices: Mapping[str, list[dict[str, Any]]], known: Mapping[str, type
     }
 
 
-def _each(kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]) -> list[Any]:
+def _each(kind: type[Any], items: Iterable[Any], done: str, convert: Callable[[StoredType, Any], Any]) -> Iterator[Any]:
     """The items in the other form; `done` is what cannot be done with the slice where one does not fit."""
     try:
         stored = stored_type(kind)
     except SessionUseError as error:
         raise SnapshotError(f"slice {_name(kind)} has no form in JSON: {error.__cause__ or error}") from error
-    converted: list[Any] = []
     for place, item in enumerate(items):
         try:
-            converted.append(convert(stored, item))
+            yield convert(stored, item)
         except (HandrailError, ValueError) as error:
             raise SnapshotError(f"slice {_name(kind)} cannot be {done}: item {place}: {error}") from error
-    return converted
 
 
 def _by_name(kinds: Iterable[type[Any]]) -> dict[str, type[Any]]:

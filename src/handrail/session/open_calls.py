@@ -87,12 +87,7 @@ class RecordedAnswer:
     first_asked: datetime | None = None
 
     def is_about(
-        self,
-        digest: str,
-        asks: Sequence[str],
-        last_attempt: datetime | None = None,
-        *,
-        first_asked: datetime | None = None,
+        self, digest: str, asks: Sequence[str], last_attempt: datetime | None = None, *, first_asked: datetime | None
     ) -> bool:
         """Whether it answers a question: the same arguments, nothing else that is asked, and no attempt since."""
         # Compared for equality: the process that has answered may have had another clock.
@@ -170,26 +165,6 @@ class CallQuestion:
         return other is not None and (self.digest, self.asks) == (other.digest, other.asks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswer:
-    """The answer of a person to a question about a call. It is for one attempt of that call with those arguments.
-
-    Attributes:
-        approved: whether the call may run.
-        reason: why, in words; for a no the model reads it.
-        by: who has answered; empty if that is not known.
-        at: when.
-        last_attempt: when the newest attempt of the call was recorded that came before the answer; `None` if there was
-            none. Once there is another one, the answer has been used.
-    """
-
-    approved: bool
-    reason: str
-    by: str
-    at: datetime
-    last_attempt: datetime | None = None
-
-
 @stored_as("handrail.postponed_call")
 @dataclass(frozen=True, slots=True)
 class PostponedCall:
@@ -202,7 +177,10 @@ class PostponedCall:
         tool: name of the tool.
         at: when it was first postponed with this question.
         question: what was asked; `None` if the call waits for something else.
-        answer: what a person has answered; `None` as long as the question is open.
+        answer: what a person has answered, its reason with the verdict; `None` as long as the question is open. It is
+            for one attempt of the call with these arguments.
+        last_attempt: when the newest attempt of the call was recorded that came before the answer; `None` if there was
+            none. Once there is another one, the answer has been used.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -213,7 +191,13 @@ class PostponedCall:
     tool: str
     at: datetime
     question: CallQuestion | None = None
-    answer: CallAnswer | None = None
+    answer: GivenAnswer | None = None
+    last_attempt: datetime | None = None
+
+    def answered(self, given: GivenAnswer, last_attempt: datetime | None) -> PostponedCall:
+        """The same with an answer, whose reason is as it was typed."""
+        said = replace(given, reason=answer_in_words(given.approved, given.reason))
+        return replace(self, answer=said, last_attempt=last_attempt)
 
     @property
     def call(self) -> CallRef:
@@ -272,22 +256,6 @@ def answer_in_words(approved: bool, reason: str) -> str:  # noqa: FBT001 - a yes
     return f"{said}: {reason.strip()}" if reason.strip() else said
 
 
-def call_answer(given: GivenAnswer, last_attempt: datetime | None) -> CallAnswer:
-    """What a session gets of an answer to a question of a program's own loop.
-
-    Args:
-        given: the answer, its reason as it was typed.
-        last_attempt: as of `CallAnswer`.
-
-    Raises:
-        ValueError: the time of the answer is not known.
-    """
-    if given.at is None:
-        raise ValueError("an answer is recorded with its time")
-    reason = answer_in_words(given.approved, given.reason)
-    return CallAnswer(approved=given.approved, reason=reason, by=given.by, at=given.at, last_attempt=last_attempt)
-
-
 def own_items(items: Sequence[Any], session_id: str) -> list[Any]:
     """The items that belong to a session, and not to the one that it was forked from."""
     return [item for item in items if getattr(item, "session_id", session_id) == session_id]
@@ -303,13 +271,8 @@ def open_calls_of(session: RecordedSession, claimed: Iterable[OpenCall]) -> tupl
     Raises:
         StoreError: the store cannot be read.
     """
-
-    def is_settled(ref: CallRef) -> bool:
-        record = session.calls.find(ref)
-        return record is not None and record.final
-
-    listed = _listed({kind: session[kind].all() for kind in session.kinds if _lists(kind)}, session.session_id)
-    return still_open(claimed, listed, is_settled)
+    items = {kind: session[kind].all() for kind in session.kinds if hasattr(kind, "listed_calls")}
+    return still_open(claimed, _listed(items, session.session_id), session.calls.is_final)
 
 
 def open_calls_in_store(store: SessionStore, row: SessionRow) -> tuple[OpenCall, ...]:
@@ -332,7 +295,7 @@ def open_work_in_store(store: SessionStore, row: SessionRow) -> tuple[tuple[Open
         record = None if number is None else recorded_item(store, row.session_id, number)
         return record is not None and record.session_id == row.session_id and record.final
 
-    items = known_items(store, row, _lists)
+    items = known_items(store, row, lambda kind: hasattr(kind, "listed_calls"))
     calls = still_open(store.open_claims(row.session_id), _listed(items, row.session_id), is_settled)
     newest = {(part.speaker, part.name): part for part in items.get(ConversationPart, ())}
     return calls, any(part.is_unfinished for part in newest.values())
@@ -344,8 +307,7 @@ def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
     Raises:
         SessionError: there is one; the message names it.
     """
-    found = [str(call) for call in open_calls]
-    if found:
+    if found := [str(call) for call in open_calls]:
         raise SessionError(
             f"session {session_id!r} cannot be reset before its calls have come to their end: {'; '.join(found)}. "
             "Ask these calls again, with ToolExecutor.answer if they are those of an open reply; "
@@ -354,11 +316,7 @@ def check_resettable(session_id: str, open_calls: Iterable[OpenCall]) -> None:
         )
 
 
-def _lists(kind: type[Any]) -> bool:
-    # A class of LOG items that say which calls the model has asked for, recorded or not. Items that have a `session_id`
-    # are listed for that session alone, and not for its forks.
-    return hasattr(kind, "listed_calls")
-
-
 def _listed(items: Mapping[type[Any], Sequence[Any]], session_id: str) -> list[OpenCall]:
+    # A class whose LOG items say which calls the model has asked for, recorded or not, has `listed_calls`. Items that
+    # have a `session_id` are listed for that session alone, and not for its forks.
     return [call for kind, all_of in items.items() for call in kind.listed_calls(own_items(all_of, session_id))]

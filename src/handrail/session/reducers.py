@@ -17,18 +17,18 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeGuard, TypeVar, cast, overload
 
-from handrail.errors import InvalidArgumentError, ReducerError, SessionBusyError, SessionLostError, SessionUseError
+from handrail.errors import ReducerError, SessionBusyError, SessionLostError, SessionUseError
+from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
 from handrail.session.calls import CallRecord, CallRecords, CallRef
 from handrail.session.slices import (
     Append,
     Change,
-    LogSlices,
     LogWrite,
     Reducer,
     Remove,
@@ -44,8 +44,11 @@ from handrail.session.slices import (
     Unchanged,
     Version,
     Versions,
+    appended,
     check_change,
+    check_items,
     resettable,
+    shorten_logs,
 )
 from handrail.transaction import Snapshotable, Transaction, current, is_rolling_back
 from handrail.turns import Turn, draw_ticket
@@ -134,10 +137,9 @@ def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any
         # Looked up statically, because `getattr` would run properties of the class.
         for event_type in _marks_of(inspect.getattr_static(state, name)):
             if event_type in found:
-                msg = (
+                raise ReducerError(
                     f"{state.__name__}.{name} reduces {event_type.__name__}, which another of its methods does already"
                 )
-                raise ReducerError(msg)
             found[event_type] = _method_reducer(state, name, initial)
     if not found:
         raise ReducerError(f"{state.__name__} has no method marked @reducer(on=Event), so there is nothing to install")
@@ -145,8 +147,7 @@ def methods_of(state: type[S], initial: Callable[[], S] | None) -> dict[type[Any
 
 
 def _marks_of(method: object) -> tuple[type[Any], ...]:
-    marks: tuple[type[Any], ...] = getattr(method, _MARK, ())
-    return marks
+    return cast("tuple[type[Any], ...]", getattr(method, _MARK, ()))  # as `reducer` has set it
 
 
 def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) -> Reducer[S, Any]:
@@ -171,15 +172,15 @@ def _method_reducer(state: type[S], name: str, initial: Callable[[], S] | None) 
 _NO_REDUCERS: Final[Reducers] = MappingProxyType({})
 
 
+@dataclass(slots=True)
 class SliceRules:
-    """The rules of one session, which guards their changing with its lock; looking them up needs none."""
+    """The rules of one session, which guards their changing with its lock; looking them up needs none.
 
-    __slots__ = ("_policies", "_reducers")
+    They are made of dictionaries that the caller hands over; a class that is not among the policies declares its own.
+    """
 
-    def __init__(self, policies: dict[type[Any], SlicePolicy], reducers: dict[type[Any], Reducers]) -> None:
-        """Make rules of dictionaries that the caller hands over; a class that is not among them declares its own."""
-        self._policies = policies
-        self._reducers = reducers
+    _policies: dict[type[Any], SlicePolicy]
+    _reducers: dict[type[Any], Reducers]
 
     def copy(self) -> SliceRules:
         """The same rules for another session."""
@@ -191,14 +192,11 @@ class SliceRules:
         Raises:
             SessionUseError: `kind` is not a dataclass.
         """
-        policy = self._policies.get(kind)
-        if policy is None:
-            policy = self._policies[kind] = _policy_of(kind)
-        return policy
+        return self._policies.get(kind) or self._policies.setdefault(kind, _policy_of(kind))
 
     def is_log(self, kind: type[Any]) -> bool:
         """Whether the slice of a type is a LOG; raises as `policy`."""
-        return self.policy(kind) is SlicePolicy.LOG
+        return (self._policies.get(kind) or self.policy(kind)) is SlicePolicy.LOG
 
     def reducers(self, event_type: type[Any]) -> Reducers:
         """Those that are called for an event; without any, and without a LOG, it is appended to its own slice."""
@@ -287,7 +285,7 @@ class SessionSlices:
         """Become what these slices are, with those rules; before the session is used."""
         policies = dict.fromkeys(state, SlicePolicy.STATE) | dict.fromkeys(log, SlicePolicy.LOG)
         self.state: StateSlices = StateSlices(self.owner, state)
-        self.log: LogSlices = LogSlices(self.owner, log)
+        self.log: dict[type[Any], Version[Any]] = dict(log)
         self.rules: SliceRules = SliceRules(policies, {}) if rules is None else rules.copy()
 
     def listens(self, event_type: type[Any]) -> bool:
@@ -353,14 +351,14 @@ class SessionSlices:
             with self.lock:
                 self._open(call, "reset the session")
                 self.state.apply([(kind, Replace(())) for kind, _ in resettable(self.state.now[1])])
-                gone.extend(resettable(self.log.slices))
+                gone.extend(resettable(self.log))
                 if self.recorder is not None:
                     self.recorder.part_of(call).emptied = tuple(kind for kind, _ in gone)
 
         self._write_outside("reset the session", empty)
         if self.recorder is None:
             with self.lock:
-                self.log.cut_off_start(gone)
+                shorten_logs(self.log, self.owner, gone)
 
     def log_item(self, kind: type[T], item: T, ref: CallRef | None = None, *, written: LogWrite = "now") -> None:
         """Append an item of a call to the LOG of a type, past reducers and subscribers; see `LogWrite`.
@@ -371,7 +369,7 @@ class SessionSlices:
         """
         if (kept := self.recorder) is None:
             with self.lock:
-                self.log.append(kind, item)
+                self.log[kind] = appended(self.log.get(kind), self.owner, item)
             return
         caller = current()
         # One of a call that writes to this session goes with the unit of the call.
@@ -383,7 +381,7 @@ class SessionSlices:
         with self.lock:
             # The item is dumped first: one that cannot be stored is refused before the LOG has it.
             kept.note(kind, item, ref, deferred=written == "deferred")
-            self.log.append(kind, item)
+            self.log[kind] = appended(self.log.get(kind), self.owner, item)
         error = None if in_call or written == "deferred" else kept.flush()
         if error is not None and (written == "surely" or isinstance(error, SessionLostError)):
             raise error
@@ -458,13 +456,13 @@ class Slice(SliceView[T], Generic[T]):
     def version(self) -> Version[T] | None:
         """The version that this context sees now."""
         slices, kind = self._slices, self._kind
-        both = slices.log.slices if slices.rules.is_log(kind) else slices.state.seen()
+        both = slices.log if slices.rules.is_log(kind) else slices.state.seen()
         return both.get(kind)
 
     def append(self, item: T) -> None:
         """Add one item, past all reducers and subscribers; use `Session.dispatch` for events."""
         slices, kind = self._slices, self._kind
-        check_change(Append(item), kind)
+        check_items((item,), kind)
         if slices.rules.is_log(kind):
             slices.log_item(kind, item)
         else:
@@ -503,9 +501,8 @@ class Slice(SliceView[T], Generic[T]):
             SessionUseError: the slice is a LOG, from which nothing is removed, or the predicate writes to the session.
             Exception: what the predicate raises; nothing is removed then.
         """
-        if where is not None and not callable(cast("object", where)):
-            expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
-            raise InvalidArgumentError(function="Slice.clear", argument="where", given=where, expected=expected)
+        expected = "a function of an item that returns a bool: lambda note: note.text == 'milk'"
+        check_argument("Slice.clear", "where", where, (cast("type[object]", Callable), NoneType), expected)
         self._change(Replace(()) if where is None else Remove(where), "clear")
 
     append_async: Final = asynchronous(append)

@@ -38,12 +38,12 @@ T = TypeVar("T")
 E = TypeVar("E")
 SessionT = TypeVar("SessionT", bound="Session")
 
-_TEXT = "text of valid Unicode"
+_ID = "text of 1 character or more, of valid Unicode and without a zero character: 'desk' or str(number)"
 _TAGS = "a mapping from text to text: {'customer': '7'}"
 
 
 def _check(
-    function: str, session_id: object, tags: object = None, parent: object = None, dispatcher: object = None
+    function: str, session_id: str | None, tags: object = None, parent: object = None, dispatcher: object = None
 ) -> None:
     """Refuse an id or tags that no store could hold, and what cannot be the parent or the dispatcher of a session.
 
@@ -55,26 +55,25 @@ def _check(
         dispatcher: given as the dispatcher.
 
     Raises:
-        InvalidArgumentError: the id or a tag is not text, or has a lone surrogate; or something is of another type.
+        InvalidArgumentError: the id or a tag is not text, or has a lone surrogate; the id is empty, or has a zero
+            character; or something is of another type.
     """
-    if session_id is not None:
-        _check_text(function, "session_id", session_id, f"{_TEXT}: 'desk' or str(number)")
-    if tags is not None:
-        check_argument(function, "tags", tags, Mapping, _TAGS)
-        for name, value in cast("Mapping[object, object]", tags).items():
-            _check_text(function, "a name in tags", name, _TAGS)
-            _check_text(function, f"tags[{name!r}]", value, f"{_TEXT}; write str(...) around it")
+    check_argument(function, "tags", tags, (Mapping, NoneType), _TAGS)
     check_argument(function, "parent", parent, (Session, NoneType), "a Session, or None")
     check_argument(function, "dispatcher", dispatcher, (Dispatcher, NoneType), "a Dispatcher, or None")
+    is_id = session_id is None or (_is_text(session_id) and bool(session_id) and "\0" not in session_id)
+    texts = [("session_id", session_id, is_id, _ID)]
+    for name, value in cast("Mapping[Any, Any]", tags or {}).items():
+        texts.append(("a name in tags", name, _is_text(name), _TAGS))
+        texts.append((f"tags[{name!r}]", value, _is_text(value), "text of valid Unicode; write str(...) around it"))
+    for argument, given, fits, expected in texts:
+        if not fits:
+            raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
 
 
-def _check_text(function: str, argument: str, given: object, expected: str) -> None:
-    check_argument(function, argument, given, str, expected)
-    try:
-        # A lone surrogate has no UTF-8, so stores cannot hold it.
-        str(given).encode()
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected) from None
+def _is_text(given: object) -> bool:
+    # A lone surrogate has no UTF-8, so stores cannot hold it: it is dropped, and the text differs.
+    return isinstance(given, str) and given.encode(errors="ignore").decode() == given
 
 
 class OpenOptions(TypedDict, total=False):
@@ -198,14 +197,9 @@ class Session:
         """
         from handrail.session.persistence.loading import LoadedSession  # noqa: PLC0415
 
-        check_argument("Session.open", "session_id", session_id, str, f"{_TEXT}: 'desk' or str(number)")
-        if not session_id or "\0" in session_id:  # it could not be opened again, or not every store can hold it
-            expected = "text of 1 character or more, without a zero character: 'desk'"
-            raise InvalidArgumentError(
-                function="Session.open", argument="session_id", given=session_id, expected=expected
-            )
+        check_argument("Session.open", "session_id", session_id, str, _ID)
         _check("Session.open", session_id, tags, parent, dispatcher)
-        opening = LoadedSession.checked(store, types, create, wait, checkpoint_every, evict)
+        opening = LoadedSession(store, types, create, wait, checkpoint_every, evict).checked()
         return cls._resume(opening, session_id, tags, parent, dispatcher)
 
     @classmethod
@@ -246,7 +240,7 @@ class Session:
     def kinds(self) -> tuple[type[Any], ...]:
         """The types that have a slice with something in it, STATE first."""
         with self.slices.lock:
-            both = (self.slices.state.seen(), self.slices.log.slices)
+            both = (self.slices.state.seen(), self.slices.log)
             return tuple(kind for slices in both for kind in slices if slices[kind].length)
 
     def close(self) -> None:
@@ -317,7 +311,7 @@ class Session:
             raise SessionError("a session in memory keeps no history to go back to; fork(at=...) needs Session.open")
         fork = Session(session_id=new_id, tags=self.tags, parent=self.parent, new_id=self._new_id)
         with self.slices.lock:
-            fork.slices.adopt(self.slices.state.held(), self.slices.log.slices, self.slices.rules)
+            fork.slices.adopt(self.slices.state.held(), self.slices.log, self.slices.rules)
         return fork
 
     async def fork_async(self, *, session_id: str | None = None, at: tuple[str | None, str] | None = None) -> Session:
@@ -353,12 +347,14 @@ class Session:
         Raises:
             SnapshotError: an item cannot be said in JSON, or would not come back the same; it names slice and item.
         """
-        from handrail.session.conversation import masked_logs  # noqa: PLC0415
+        from handrail.session.conversation import masked_item  # noqa: PLC0415
         from handrail.session.export import dump_session_json  # noqa: PLC0415
 
         with self.slices.lock:
-            state, log = filled(self.slices.state.seen()), filled(self.slices.log.slices)
-        return dump_session_json(self.session_id, self.tags, state, masked_logs(log, self.call_masking))
+            state, log = filled(self.slices.state.seen()), filled(self.slices.log)
+        mask = partial(masked_item, masking=self.call_masking)
+        masked = {kind: tuple(map(mask, items)) for kind, items in log.items()}
+        return dump_session_json(self.session_id, self.tags, state, masked)
 
     @staticmethod
     def from_json(data: str | bytes, *, types: Iterable[type[Any]], parent: Session | None = None) -> Session:
@@ -366,6 +362,7 @@ class Session:
 
         Raises:
             SnapshotError: the data is not a saved session, or has values of other types than `types`.
+            InvalidArgumentError: it has an id that no session can have.
         """
         from handrail.session.export import load_session_json  # noqa: PLC0415
 
@@ -385,7 +382,7 @@ class Session:
         dispatcher: Dispatcher | None = None,
         rules: SliceRules | None = None,
     ) -> Self:
-        from handrail.session.conversation import masks  # noqa: PLC0415
+        from handrail.session.conversation import masked_item  # noqa: PLC0415
         from handrail.session.persistence import loading  # noqa: PLC0415
 
         kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
@@ -395,10 +392,11 @@ class Session:
         slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
         session.recorder, session._opening = kept, opening
         # One lock guards the slices and what the recorder knows of them.
-        kept.lock, kept.state, kept.log, kept.masks = slices.lock, slices.state, slices.log, masks(session.call_masking)
+        kept.lock, kept.state, kept.log = slices.lock, slices.state, slices.log
+        slices.recorder, kept.mask = kept, partial(masked_item, masking=session.call_masking)
         if kept.head:
-            session.calls = loading.StoredCallRecords(kept)
-        slices.recorder, kept.calls, slices.calls = kept, session.calls, session.calls
+            session.calls = slices.calls = loading.StoredCallRecords(kept)
+        kept.calls = session.calls
         session.call_masking.on_added = kept.mask_noted
         loading.release_with(session, opening.store, kept.session_lock)
         return session
@@ -424,7 +422,7 @@ class Session:
         """
         slices = self.slices
         with slices.lock:
-            if slices.state.is_used(kind) or kind in slices.log.slices:
+            if slices.state.is_used(kind) or kind in slices.log:
                 raise SessionUseError(f"slice {kind.__name__} is in use; declare its policy before the first event")
             slices.rules.declare(kind, policy)
 

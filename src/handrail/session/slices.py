@@ -33,7 +33,8 @@ When an end is cut off
     taken a snapshot, made a fork, or gone back to a snapshot of an earlier call. Then nothing is cut off until the
     outermost transaction has ended, and the next append copies the list instead.
 
-A LOG slice grows with each writer, whatever the outcome of the call. Only `Session.reset` empties it.
+LOG slices are not part of this: each grows with every writer, whatever the outcome of the call, and only
+`Session.reset` empties it. Their list is never copied, but for the first item that a fork adds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from handrail.errors import ReducerError, SessionUseError, TurnConflictError
 from handrail.serde.annotations import subscriptable
@@ -155,18 +156,15 @@ class SlicePolicy(Enum):
     """A record of what happened: it only grows, and stays whatever becomes of the call."""
 
 
+@dataclass(slots=True, eq=False)
 class SliceOwner:
     """Who may grow a list in place: stands for one session, and does not keep it alive."""
 
-    __slots__ = ("session_id",)
-
-    def __init__(self, session_id: str) -> None:
-        """Stand for a session."""
-        self.session_id: str = session_id
+    session_id: str
 
 
 class Version(Generic[T]):
-    """One state of a slice; treat it as a value, unless it is of a LOG.
+    """One state of a slice; treat it as a value.
 
     Attributes:
         owner: who may grow the list in place.
@@ -194,30 +192,18 @@ class Version(Generic[T]):
         items.append(item)
         return Version(owner, items, length + 1)
 
-    def grow(self, owner: SliceOwner, item: T) -> bool:
-        """Become one item longer, if this owner may; for a LOG, whose versions are not kept. Returns whether it did."""
-        if owner is not self.owner or len(self.items) != self.length:
-            return False
-        # The item before the length: readers take no lock, and must not count an item that is not there.
-        self.items.append(item)
-        self.length += 1
-        return True
 
-    def cut_off(self, later: Version[T]) -> None:
-        """Forget what was appended to this version on the way to `later`; to be called when nothing holds that."""
-        # A version with another list was replaced or copied, so this list has no items of it.
-        if later.items is self.items:
-            del self.items[self.length :]
+def appended(version: Version[T] | None, owner: SliceOwner, item: T) -> Version[T]:
+    """The version with one item more; `None` is the slice that nothing has come into."""
+    return Version(owner, [item], 1) if version is None else version.append(owner, item)
 
 
 Versions: TypeAlias = Mapping[type[Any], Version[Any]]
 """The slices of a session by their type. Replaced when one of them changes, never changed itself."""
 
 
-class SessionSnapshot:
+class SessionSnapshot(NamedTuple):
     """The STATE slices of a session at one moment; made by `Session.snapshot`, taken by `Session.restore`.
-
-    A value; no frozen dataclass, because one is made for each call that writes.
 
     Attributes:
         owner: stands for the session that it belongs to.
@@ -225,13 +211,9 @@ class SessionSnapshot:
         taken: how many events the call that is writing had taken in.
     """
 
-    __slots__ = ("owner", "slices", "taken")
-
-    def __init__(self, owner: SliceOwner, slices: Versions, taken: int = 0) -> None:
-        """Made by `Session.snapshot`."""
-        self.owner: SliceOwner = owner
-        self.slices: Versions = slices
-        self.taken: int = taken
+    owner: SliceOwner
+    slices: Versions
+    taken: int = 0
 
 
 class SliceView(Sequence[T], Generic[T]):
@@ -304,11 +286,6 @@ class SliceChange:
 
     __slots__ = ()
 
-    @property
-    def added_items(self) -> tuple[object, ...]:
-        """The items that come into the slice."""
-        return ()
-
     def apply(self, version: Version[Any] | None, _owner: SliceOwner, /) -> Version[Any] | None:
         """The version that the change leads to; `None` is the slice that nothing has come into."""
         return version
@@ -321,14 +298,9 @@ class Append(SliceChange, Generic[T]):
 
     item: T
 
-    @property
-    def added_items(self) -> tuple[object, ...]:
-        """The one item."""
-        return (self.item,)
-
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
         """Grow the version's list in place where `Version.append` does."""
-        return Version(owner, [self.item], 1) if version is None else version.append(owner, self.item)
+        return appended(version, owner, self.item)
 
 
 @subscriptable
@@ -338,24 +310,16 @@ class Replace(SliceChange, Generic[T]):
 
     items: tuple[T, ...]
 
-    @property
-    def added_items(self) -> tuple[object, ...]:
-        """All the items."""
-        return tuple(self.items)
-
     def apply(self, _version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any]:
         """Make a new list."""
         return Version(owner, list(self.items), len(self.items))
 
 
+@dataclass(frozen=True, slots=True)
 class Remove(SliceChange):
     """The slice loses the items for which the predicate is true. Not for reducers, which know the items."""
 
-    __slots__ = ("where",)
-
-    def __init__(self, where: Callable[[Any], bool]) -> None:
-        """Remove the items for which this is true."""
-        self.where: Callable[[Any], bool] = where
+    where: Callable[[Any], bool]
 
     def apply(self, version: Version[Any] | None, owner: SliceOwner, /) -> Version[Any] | None:
         """Make a new list, unless no item goes."""
@@ -380,12 +344,17 @@ def check_change(change: object, slice_type: type[object]) -> None:
         ReducerError: it is not a `Change`, or brings something that is not an item of the slice.
     """
     if not isinstance(change, SliceChange):
-        msg = (
+        raise ReducerError(
             f"a reducer of slice {slice_type.__name__} returned {change!r:.100}; return Append(item), "
             "Replace((item, ...)) or Unchanged()"
         )
-        raise ReducerError(msg)
-    for item in change.added_items:
+    one = cast("Append[Any]", change)  # if it is one
+    check_items((one.item,) if isinstance(change, Append) else getattr(change, "items", ()), slice_type)
+
+
+def check_items(items: Iterable[object], slice_type: type[object]) -> None:
+    """Check that these are items of a slice; raises as `check_change`."""
+    for item in items:
         if not isinstance(item, slice_type):
             raise ReducerError(f"slice {slice_type.__name__} cannot hold a {type(item).__name__}: {item!r:.100}")
 
@@ -401,6 +370,13 @@ def resettable(slices: Versions) -> list[tuple[type[Any], int]]:
     """
     lengths = [(kind, version.length) for kind, version in slices.items() if version.length]
     return [(kind, length) for kind, length in lengths if not getattr(kind, "survives_reset", False)]
+
+
+def shorten_logs(log: dict[Any, Version[Any]], owner: SliceOwner, lengths: list[tuple[type[Any], int]]) -> None:
+    """Remove so many of the oldest items of some LOGs; with the session's lock held."""
+    for kind, length in lengths:
+        left = SliceView(log[kind])[length:]
+        log[kind] = Version(owner, list(left), len(left))
 
 
 Items: TypeAlias = Mapping[type[Any], tuple[Any, ...]]
@@ -460,8 +436,7 @@ class StateSlices:
         """The slices as this context sees them, for a caller that may hold them for ever."""
         slices = self.seen()
         # The slices from before the writer are never cut off, so a holder of these needs no protection.
-        if slices is not self.now[2]:
-            self._end_is_held = True
+        self._end_is_held |= slices is not self.now[2]
         return slices
 
     def open(self, participant: Snapshotable[Any], call: Transaction, what: str) -> bool:
@@ -500,13 +475,10 @@ class StateSlices:
         return SessionSnapshot(self.owner, self.seen(), taken)
 
     def append(self, kind: type[Any], item: object) -> None:
-        """Let a slice get an item more, for the writer that `open` let in."""
+        """Let a slice get an item more, for the writer that `open` admitted."""
         writer, working, before = self.now
-        version = working.get(kind)
         # A copy, because snapshots and readers without the lock hold the mapping that is replaced.
-        becomes = dict(working)
-        becomes[kind] = Version(self.owner, [item], 1) if version is None else version.append(self.owner, item)
-        self.now = (writer, becomes, before)
+        self.now = (writer, {**working, kind: appended(working.get(kind), self.owner, item)}, before)
 
     def apply(self, changes: SliceChanges) -> None:
         """Change slices, all atomically, for the writer that `open` admitted.
@@ -540,40 +512,7 @@ class StateSlices:
         if not self._end_is_held:
             for kind, version in slices.items():
                 later = working.get(kind)
-                if later is not version and later is not None:
-                    version.cut_off(later)
+                # A version with another list was replaced or copied, so this list has no items of it.
+                if later is not None and later is not version and later.items is version.items:
+                    del version.items[version.length :]
         self.now = (writer, slices, before)
-
-
-class LogSlices:
-    """The LOG slices of one session; `append` is called with the session's lock held.
-
-    Attributes:
-        owner: stands for the session.
-        slices: the slices by their type.
-    """
-
-    __slots__ = ("owner", "slices")
-
-    def __init__(self, owner: SliceOwner, slices: Versions) -> None:
-        """Begin with what another session has logged, in versions of its own, because those of a LOG grow."""
-        self.owner: SliceOwner = owner
-        self.slices: dict[type[Any], Version[Any]] = {
-            kind: Version(each.owner, each.items, each.length) for kind, each in slices.items()
-        }
-
-    def cut_off_start(self, lengths: Iterable[tuple[type[Any], int]]) -> None:
-        """Remove so many of the oldest items of some slices; with the session's lock held."""
-        for kind, length in lengths:
-            version = self.slices[kind]
-            left = version.items[length : version.length]
-            # A new version: readers and forks may look at the one that there was.
-            self.slices[kind] = Version(self.owner, list(left), len(left))
-
-    def append(self, kind: type[Any], item: object) -> None:
-        """Add an item; the list is never copied, but for the first item that a fork adds."""
-        version = self.slices.get(kind)
-        if version is None:
-            self.slices[kind] = Version(self.owner, [item], 1)
-        elif not version.grow(self.owner, item):
-            self.slices[kind] = version.append(self.owner, item)

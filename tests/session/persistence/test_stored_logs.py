@@ -87,7 +87,7 @@ def test_session_that_another_holds_or_that_is_not_there_is_refused(store: Store
         written(store, Line("a"))
     with pytest.raises(SessionNotFoundError), held_session(store, "nobody", wait=NOW):
         pass
-    with pytest.raises(SessionNotFoundError):
+    with pytest.raises(SessionLostError):
         append_to_logs(store, SessionLock("nobody", "0" * 32, SessionRow("nobody", {}, None, store.now())), [Line("a")])
 
 

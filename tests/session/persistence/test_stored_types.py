@@ -94,7 +94,7 @@ def test_older_values_go_through_the_upgrades(data: bytes, version: int) -> None
 def test_a_newer_version_names_itself(wording: Wording) -> None:
     """And says how to read it."""
     with pytest.raises(UnknownTypeError) as caught:
-        stored_type(Letter).load(b"[]", 4)
+        stored_type(Letter).load(b"[{}]", 4)
     assert str(caught.value) == wording
     assert caught.value.type_name == "tests.letter"
 

@@ -25,7 +25,7 @@ def test_a_new_session_is_empty() -> None:
     assert session[Note].latest() is None
     assert session.session_id != Session().session_id
     assert other.session_id == "given"
-    assert Session(session_id="", new_id=lambda: "unused").session_id == ""
+    assert Session(session_id="named", new_id=lambda: "unused").session_id == "named"
     assert repr(other) == "Session('given')"
     assert isinstance(session, HasTurn)
 

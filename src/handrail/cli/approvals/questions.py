@@ -36,7 +36,6 @@ from handrail.session.open_calls import (
     RecordedAnswer,
     answer_in,
     answer_in_words,
-    call_answer,
     last_postponed,
     own_items,
 )
@@ -135,16 +134,11 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
             first_asked=item.at,
             record=item,
         )
-        question, answer = item.question, item.answer
+        question = item.question
         if question is None:
             yield asked
             continue
         shown = read_arguments(question.arguments.encode())
-        given = (
-            None
-            if answer is None
-            else GivenAnswer(approved=answer.approved, reason=answer.reason, by=answer.by, at=answer.at)
-        )
         yield replace(
             asked,
             effect=question.effect,
@@ -154,7 +148,7 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
             arguments=shown.arguments,
             written=shown.written,
             digest=question.digest,
-            answer=given,
+            answer=item.answer,
         )
 
 
@@ -183,7 +177,7 @@ def with_row(question: StoredQuestion, row: AnswerRow, last_attempt: datetime | 
 
 def answered_loop(item: PostponedCall, answer: RecordedAnswer) -> tuple[PostponedCall]:
     """What a session gets of an answer to a question of a program's own loop."""
-    return (replace(item, answer=call_answer(answer.given, answer.last_attempt)),)
+    return (item.answered(answer.given, answer.last_attempt),)
 
 
 def check_answerable(question: StoredQuestion, answer: GivenAnswer) -> None:

@@ -6,21 +6,19 @@ knows only its own classes: it acquires the session, reads what it needs (`known
 
 from __future__ import annotations
 
+import inspect
 import threading
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from handrail.errors import (
-    InvalidArgumentError,
-    SessionError,
-    SessionNotFoundError,
-    StoreCorruptError,
-)
+from handrail.errors import InvalidArgumentError, SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.errors.developer import check_argument
 from handrail.redaction import redacted_logger
 from handrail.session.calls import CallRecord, CallRecords, CallRef, shown_id
 from handrail.session.persistence.protocol import (
@@ -125,7 +123,7 @@ class ItemReader:
             for entry in entries[bisect_left(numbers, run.first) : bisect_left(numbers, run.last + 1)]:
                 # A change in the middle of an entry leaves two runs of it: it is decoded once.
                 if entry.number not in read:
-                    read[entry.number] = self._items(entry)
+                    read[entry.number] = decoded_items(self._stored, entry, self._session_id, self._store)
                 of_run.extend(read[entry.number])
             if len(of_run) != run.total:
                 fault = f"hold {len(of_run)} items where {run.total} are due"
@@ -148,7 +146,7 @@ class ItemReader:
                 fault = f"hold {read} items where {run.total} are due"
                 raise corrupt(fault, run.first, run.last, self._session_id, self._store)
             for entry in reversed(entries):
-                items = self._items(entry)
+                items = decoded_items(self._stored, entry, self._session_id, self._store)
                 if len(items) != entry.added or end not in {None, entry.start + entry.added}:
                     fault = "its items do not end where those of the next entry of its slice begin"
                     raise corrupt(fault, entry.number, entry.number, self._session_id, self._store)
@@ -160,9 +158,6 @@ class ItemReader:
         wanted = items[max(run.offset - left, 0) : len(items) - behind]
         rest = run._replace(last=last, size=run.size - len(wanted), total=left)
         return wanted, rest, None if end is None else ((rest.first, rest.last), end)
-
-    def _items(self, entry: SessionEntry) -> list[Any]:
-        return decoded_items(self._stored, entry, self._session_id, self._store)
 
 
 def decoded_items(stored: StoredType, entry: SessionEntry, session_id: str, store: SessionStore) -> list[Any]:
@@ -200,43 +195,35 @@ class LoadedSession(NamedTuple):
     """
 
     store: SessionStore
-    types: tuple[type[Any], ...]
+    types: Iterable[type[Any]]
     create: bool
     wait: timedelta
     checkpoint_every: int
-    evict: bool = False
+    evict: bool
 
-    @classmethod
-    def checked(  # noqa: PLR0913, PLR0917 - what `Session.open` was given
-        cls, store: object, types: object, create: object, wait: object, checkpoint_every: object, evict: object
-    ) -> LoadedSession:
-        """What `Session.open` was given.
+    def checked(self) -> LoadedSession:
+        """The same, once it is known to be of the right types: it is what `Session.open` was given.
 
         Raises:
             InvalidArgumentError: something is of another type.
         """
-        expected = "dataclasses: types=[Plan]"
+        name, dataclasses = "Session.open", "dataclasses: types=[Plan]"
+        check_argument(name, "wait", self.wait, timedelta, "a span with its unit: timedelta(seconds=5)")
+        check_argument(name, "create", self.create, bool, "True or False")
+        check_argument(name, "evict", self.evict, bool, "True or False")
+        check_argument(name, "types", self.types, Iterable, dataclasses)
+        kinds = tuple(self.types)
         # `type(...) is int`, because a bool is an int, and no number of entries.
-        is_number = type(checkpoint_every) is int and checkpoint_every >= 1
-        for argument, given, fits, cure in (
-            ("store", store, hasattr(store, "acquire"), "a store: handrail.store.open('sqlite:///desk.db')"),
-            ("wait", wait, isinstance(wait, timedelta), "a span with its unit: timedelta(seconds=5)"),
-            ("wait", wait, not isinstance(wait, timedelta) or wait >= timedelta(0), "zero or more"),
-            ("create", create, isinstance(create, bool), "True or False"),
-            ("evict", evict, isinstance(evict, bool), "True or False"),
-            ("checkpoint_every", checkpoint_every, is_number, "a whole number of entries, 1 or more: 1000"),
-            ("types", types, isinstance(types, Iterable), expected),
+        is_number = type(self.checkpoint_every) is int and self.checkpoint_every >= 1
+        for argument, given, fits, expected in (
+            ("store", self.store, hasattr(self.store, "acquire"), "a store: handrail.store.open('sqlite:///desk.db')"),
+            ("wait", self.wait, self.wait >= timedelta(0), "zero or more"),
+            ("checkpoint_every", self.checkpoint_every, is_number, "a whole number of entries, 1 or more: 1000"),
+            *(("one of types", kind, inspect.isclass(kind) and is_dataclass(kind), dataclasses) for kind in kinds),
         ):
             if not fits:
-                raise InvalidArgumentError(function="Session.open", argument=argument, given=given, expected=cure)
-        kinds = tuple(cast("Iterable[object]", types))
-        for kind in kinds:
-            if not isinstance(kind, type) or not hasattr(kind, "__dataclass_fields__"):
-                raise InvalidArgumentError(
-                    function="Session.open", argument="one of types", given=kind, expected=expected
-                )
-        checked: Any = (store, kinds, create, wait, checkpoint_every, evict)
-        return cls(*checked)
+                raise InvalidArgumentError(function=name, argument=argument, given=given, expected=expected)
+        return self._replace(types=kinds)
 
 
 def load_session(
@@ -308,32 +295,31 @@ def stored_slices(kept: SessionRecorder, owner: SliceOwner) -> tuple[Versions, V
 class StoredCallRecords(CallRecords):
     """The records of the calls of a session that had some when it was opened."""
 
-    __slots__ = ("_asked", "_head", "_is_complete", "_kept", "_numbers")
+    __slots__ = ("_head", "_is_complete", "_kept", "_numbers")
 
     def __init__(self, kept: SessionRecorder) -> None:
         """Begin with what was read with the session."""
         super().__init__(kept.session_lock.session_id, kept.lock)
         self._kept = kept
         self._head = kept.head  # when the session was opened
-        # The numbers of their entries, of which the newest counts; a record is read when it is first asked for.
-        self._numbers: dict[CallRef, int] = dict(reversed(kept.records or ()))
-        self._asked: set[CallRef] = set()
+        # The numbers of their entries, of which the newest counts; a record is read when it is first asked for. `None`
+        # for a call that the store was asked for, and that has none.
+        self._numbers: dict[CallRef, int | None] = dict(reversed(kept.records or ()))
         self._is_complete = kept.records is not None
 
     def is_at_hand(self, ref: CallRef, /) -> bool:
         """As of `CallRecords`; the store was asked for it, or all are known."""
         stored = ref.stored
-        return stored in self._known or (stored not in self._numbers and (self._is_complete or stored in self._asked))
+        number = self._numbers.get(stored, None if self._is_complete else 0)
+        return number is None or stored in self._known
 
     def find(self, ref: CallRef, *, own: bool = True) -> CallRecord | None:
         """As of `CallRecords`; what was recorded since the opening is newer than what is stored."""
         stored = ref.stored
         with self._lock:
-            if stored not in self._known:
-                number = self._number_of(stored)
-                if number is not None:
-                    kept, session_id = self._kept, self._session_id
-                    self._known[stored] = recorded_item(kept.store, session_id, number, kinds=kept.kinds)
+            if stored not in self._known and (number := self._number_of(stored)) is not None:
+                kept, session_id = self._kept, self._session_id
+                self._known[stored] = recorded_item(kept.store, session_id, number, kinds=kept.kinds)
         return super().find(stored, own=own)
 
     def _number_of(self, ref: CallRef) -> int | None:
@@ -345,11 +331,8 @@ class StoredCallRecords(CallRecords):
             self._numbers |= {call: number for call, number in reversed(newest) if number <= self._head}
             # Set last: if the store fails, the next call tries again.
             self._is_complete = True
-        if not (self._is_complete or ref in self._numbers or ref in self._asked):
-            number = kept.store.record_of_call(self._session_id, ref)
-            if number is not None:
-                self._numbers[ref] = number
-            self._asked.add(ref)
+        if not (self._is_complete or ref in self._numbers):
+            self._numbers[ref] = kept.store.record_of_call(self._session_id, ref)
         return self._numbers.get(ref)
 
 
@@ -372,8 +355,7 @@ def known_items(
     """
     found: dict[type[Any], list[Any]] = {}
     for name, layout in slice_indexes(store, row).items():
-        kind = find_type(name)
-        if kind is not None and wanted(kind):
+        if (kind := find_type(name)) is not None and wanted(kind):
             found[kind] = ItemReader(store, row.session_id, layout, StoredType(kind, name))(0, layout.length)
     return found
 
@@ -426,18 +408,11 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
         if entry.role != "event":
             layout = index_of(layouts, entry.type_name, entry.role)
             if layout.role != entry.role or entry.start + entry.removed > layout.length:
-                raise StoreCorruptError(
-                    f"entry {number} of session {row.session_id!r} in {store.url} does not fit the slice "
-                    f"{entry.type_name} as the entries before it have left it. Restore the store from a copy.",
-                    store=store.url,
-                )
+                fault = f"does not fit the slice {entry.type_name} as the entries before it have left it"
+                raise corrupt(fault, number, number, row.session_id, store)
             layouts[entry.type_name] = layout.after(entry)
     if number != row.head:
-        raise StoreCorruptError(
-            f"session {row.session_id!r} in {store.url} should have {row.head} entries, and entry {number + 1} is "
-            "missing. Restore the store from a copy.",
-            store=store.url,
-        )
+        raise corrupt(f"is missing; there should be {row.head} entries", number + 1, number + 1, row.session_id, store)
     return layouts, covered, uncovered_bytes
 
 
@@ -528,19 +503,16 @@ def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[objec
 
     Args:
         store: the store.
-        lock: the right to write to the session.
+        lock: the right to write to the session, with which nothing has been written yet.
         items: in order, each of a class whose slice is a LOG.
 
     Raises:
         SessionError: an item cannot be stored, or the session has passed to another process. Nothing was written.
         StoreUnavailableError: the store does not answer.
     """
-    row = store.find(lock.session_id)
-    if row is None:  # deleted by a holder before the lock was acquired
-        raise _not_found(store, lock.session_id)
-    draft = EntryDraft(row.head, slice_indexes(store, row))
+    draft = EntryDraft(lock.row.head, slice_indexes(store, lock.row))
     for item in items:
         stored = stored_type(type(item))
         # Without a call: an entry of a LOG that names one is its record.
         draft.append(stored, None, stored.dump((item,)))
-    store.apply(UnitOfWork((SessionAppend(lock, row.head, tuple(draft.entries)),)))
+    store.apply(UnitOfWork((SessionAppend(lock, lock.row.head, tuple(draft.entries)),)))

@@ -50,7 +50,7 @@ from handrail.session.persistence.protocol import (
     index_of,
 )
 from handrail.session.persistence.stored_types import StoredType, stored_type
-from handrail.session.slices import LogSlices, SliceView, StateSlices, StoredItems, Version
+from handrail.session.slices import SliceView, StateSlices, StoredItems, Version, appended, shorten_logs
 from handrail.transaction import Transaction, UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, commit_participants, prepare_in_turn
 from handrail.transaction.unit_of_work import Refusal, WriteQueue
@@ -108,14 +108,10 @@ class EntryDraft:
         self.noted: int = 0
         self.emptied: list[tuple[type[Any], int]] = []
 
-    def length(self, stored: StoredType) -> int:
-        """How many items a slice has."""
-        layout = self.layouts.get(stored.name)
-        return 0 if layout is None else layout.length
-
     def append(self, stored: StoredType, call: CallRef | None, data: bytes) -> None:
         """Add an item of a LOG, as a JSON array of one."""
-        self.add(stored, call, SliceDifference(self.length(stored), 0, (None,), "log"), data)
+        length = index_of(self.layouts, stored.name, "log").length
+        self.add(stored, call, SliceDifference(length, 0, (None,), "log"), data)
 
     def add(self, stored: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
         """Add an entry; `data` are the items of the change as JSON."""
@@ -146,16 +142,17 @@ class SessionRecorder:
         kinds: the types of the slices, by their names.
         types: how the values of each type are stored, determined at its first use. A type that the session has under
             another name than its own, because its project folder was moved, is in it from the beginning.
-        lock: the session's; guards everything here.
         queue: the unit that adds entries has its turn, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
         records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
             were read then.
-        state: the STATE slices of the session; set by it when it is opened, as `log` and `calls`.
+        lock: the session's; guards everything here. Set by the session when it is opened, as the four that follow.
+        state: its STATE slices.
         log: its LOG slices.
         calls: the records of its calls.
+        mask: makes of an item what is stored of it, without secrets.
         deferred: whether the next unit brings what must be stored before a handler starts: the reply that asks for it.
-        masks: makes of an item what is stored of it, without secrets; by its type.
+        noted: what LOGs have got and the store has not, in order.
     """
 
     store: SessionStore
@@ -167,16 +164,16 @@ class SessionRecorder:
     checkpoint_every: int
     kinds: dict[str, type[Any]]
     types: dict[type[Any], StoredType]
-    lock: threading.RLock = field(default_factory=threading.RLock)
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""
     deferred: bool = False
     records: list[tuple[CallRef, int]] | None = None
+    lock: threading.RLock = field(init=False)
     state: StateSlices = field(init=False)
-    log: LogSlices = field(init=False)
+    log: dict[type[Any], Version[Any]] = field(init=False)
     calls: CallRecords = field(init=False)
-    masks: Mapping[type[Any], Callable[[Any], object]] = field(default_factory=dict[type[Any], Callable[[Any], object]])
-    _noted: list[PendingItem] = field(default_factory=list[PendingItem])
+    mask: Callable[[object], object] = field(init=False)
+    noted: list[PendingItem] = field(default_factory=list[PendingItem])
 
     def claim_conditions(self, store: object) -> tuple[SessionHeld, ...]:
         """What a claim in a store compares, so that only the holder of the session claims; none outside of its store.
@@ -225,7 +222,7 @@ class SessionRecorder:
     def close(self) -> None:
         """Write what LOGs have got, refuse further writes, and release the session. Idempotent."""
         if not self.closed:
-            if self._noted:
+            if self.noted:
                 self.check_wait()  # if it may not wait here, nothing is lost, and the session stays open
             self.flush()
             # Set after the flush, which a closed session would refuse.
@@ -239,20 +236,19 @@ class SessionRecorder:
             SessionError: it cannot be stored.
         """
         named = ref.stored if ref is not None and ref.is_named else None
-        mask = self.masks.get(kind)
-        return PendingItem(kind, named, item, self.named(kind).dump((item if mask is None else mask(item),)))
+        return PendingItem(kind, named, item, self.named(kind).dump((self.mask(item),)))
 
     def note(self, kind: type[Any], item: object, ref: CallRef | None = None, *, deferred: bool = False) -> None:
         """Have the store get an item of a LOG with the next unit; raises as `noting`."""
-        self._noted.append(self.noting(kind, item, ref))
+        self.noted.append(self.noting(kind, item, ref))
         self.deferred |= deferred
 
     def mask_noted(self) -> None:
         """Mask anew what the store has not got yet: more is known of what is secret in it."""
         with self.lock:
-            for place, (kind, call, item, _) in enumerate(self._noted):
-                if kind in self.masks:
-                    self._noted[place] = self.noting(kind, item, call)
+            for place, (kind, call, item, _) in enumerate(self.noted):
+                if self.mask(item) is not item:
+                    self.noted[place] = self.noting(kind, item, call)
 
     def named(self, kind: type[Any]) -> StoredType:
         """How values of a type are stored.
@@ -274,18 +270,18 @@ class SessionRecorder:
 
     def part_of(self, root: Transaction) -> SessionCommit:
         """What is enlisted in an outermost transaction for this session; one for each."""
-        mine = (part for part in root.enlisted if isinstance(part, SessionCommit) and part.recorder is self)
-        part = next(mine, None)
-        if part is None:
-            part = SessionCommit(self, root)
-            root.enlist(part)
+        for part in root.enlisted:
+            if isinstance(part, SessionCommit) and part.recorder is self:
+                return part
+        part = SessionCommit(self, root)
+        root.enlist(part)
         return part
 
     def flush(self) -> Exception | None:
         """Write what LOGs have got; if the store fails, that is logged and returned, and it goes with the next unit."""
         # Read without the lock: an item that is added meanwhile is flushed by the thread that adds it, or goes with its
         # call.
-        if not self._noted:
+        if not self.noted:
             return None
         error: Exception
         try:
@@ -327,8 +323,7 @@ class SessionRecorder:
         """
         who, part = object(), SessionCommit(self, None)
         try:
-            turn = self.queue.enter(who)
-            if turn is not None:
+            if (turn := self.queue.enter(who)) is not None:
                 await Wait(turn)
             await prepare_in_turn(part, apply)
             appended = part.write()
@@ -353,12 +348,12 @@ class SessionRecorder:
     def plan(self, part: SessionCommit) -> EntryDraft:
         """What a part is to write now."""
         draft = EntryDraft(self.head, self.layouts)
-        for kind, call, _, data in self._noted:
+        for kind, call, _, data in self.noted:
             draft.append(self.named(kind), call, data)
-        draft.noted = len(self._noted)
+        draft.noted = len(self.noted)
         for kind in part.emptied:
             stored = self.named(kind)
-            length = draft.length(stored)
+            length = index_of(draft.layouts, stored.name, "log").length
             draft.emptied.append((kind, length))
             draft.add(stored, None, SliceDifference(0, length, (), "log"), stored.dump(()))
         record = part.record
@@ -376,11 +371,8 @@ class SessionRecorder:
         # The slices in `now` belong to another call, which is not committed yet, or are written already.
         if root is None or writer is not root:
             return
-        differences = {
-            kind: slice_difference(before.get(kind), working.get(kind))
-            for kind in {**working, **before}
-            if before.get(kind) is not working.get(kind)
-        }
+        changed = [kind for kind in {**working, **before} if before.get(kind) is not working.get(kind)]
+        differences = {kind: slice_difference(before.get(kind), working.get(kind)) for kind in changed}
         for kind, change in order_differences(self.state.taken, differences):
             stored = self.named(kind)
             layout = draft.layouts.get(stored.name)
@@ -390,49 +382,32 @@ class SessionRecorder:
                 change = SliceDifference(0, layout.length, SliceView(working.get(kind)).all())  # noqa: PLW2901
             draft.add(stored, call, change, stored.dump(change.items))
 
-    def advance(self, draft: EntryDraft) -> None:
-        """Take note of what has been committed."""
-        self.head = draft.number
-        self.layouts = draft.layouts
-        self.uncovered_bytes += draft.size
-        if draft.checkpoint is not None:
-            self.covered, self.uncovered_bytes = draft.number, 0
-        # Only what was planned: LOGs may have got others since, which go with the next unit.
-        del self._noted[: draft.noted]
-        self.deferred &= bool(self._noted)
-
 
 class SessionCommit:
     """What one outermost transaction writes of a session; see `handrail.transaction.CommitParticipant`.
 
     Attributes:
         recorder: of the session.
+        store: where the session is kept.
+        queue: the units of the session.
         root: the transaction; `None` for what is written outside of any.
         record: of the call that the changes belong to; its LOG gets it if and only if all is committed.
         emptied: the LOGs that lose all items that they have now.
     """
 
-    __slots__ = ("_draft", "emptied", "record", "recorder", "root")
+    __slots__ = ("_draft", "emptied", "queue", "record", "recorder", "root", "store")
 
     waits = False
 
     def __init__(self, kept: SessionRecorder, root: Transaction | None) -> None:
         """Made by `SessionRecorder`."""
         self.recorder: SessionRecorder = kept
+        self.store: SessionStore = kept.store
+        self.queue: WriteQueue = kept.queue
         self._draft = EntryDraft(kept.head, kept.layouts)
         self.root: Transaction | None = root
         self.record: PendingItem | None = None
         self.emptied: tuple[type[Any], ...] = ()
-
-    @property
-    def store(self) -> SessionStore:
-        """Where the session is kept."""
-        return self.recorder.store
-
-    @property
-    def queue(self) -> WriteQueue:
-        """The units of the session."""
-        return self.recorder.queue
 
     def prepare(self) -> None:
         """Put the entries together.
@@ -460,13 +435,19 @@ class SessionCommit:
 
     def after_commit(self) -> None:
         """Take note of how far the store has come, and let the LOGs have what closes the call."""
-        kept, record = self.recorder, self.record
+        kept, draft, record = self.recorder, self._draft, self.record
         kept.queue.unsure = False
         with kept.lock:
-            kept.advance(self._draft)
-            kept.log.cut_off_start(self._draft.emptied)
+            kept.head, kept.layouts = draft.number, draft.layouts
+            kept.uncovered_bytes += draft.size
+            if draft.checkpoint is not None:
+                kept.covered, kept.uncovered_bytes = draft.number, 0
+            # Only what was planned: LOGs may have got others since, which go with the next unit.
+            del kept.noted[: draft.noted]
+            kept.deferred &= bool(kept.noted)
+            shorten_logs(kept.log, kept.state.owner, draft.emptied)
             if record is not None:
-                kept.log.append(record.kind, record.item)
+                kept.log[record.kind] = appended(kept.log.get(record.kind), kept.state.owner, record.item)
                 if record.call is not None:
                     kept.calls.add(record.call, record.item)
 

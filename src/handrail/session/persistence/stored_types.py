@@ -205,12 +205,10 @@ class StoredType:
         """
         if version < 1:
             raise ValueError(f"its version is {version}, and versions count from 1")
-        self._check_version(version)
         try:
             # The fast path: one parse of the whole array. Upgrades and forms take the items one by one.
             if version == self.version and self._form is None:
-                if self._items is None:
-                    self._items = stored_codec(GenericAlias(list, (self.kind,)))
+                self._items = self._items or stored_codec(GenericAlias(list, (self.kind,)))
                 return self._items.parse_json(data)
             return [self.load_item(item, version) for item in _array(data)]
         except ParseError as error:
@@ -246,7 +244,13 @@ class StoredType:
         Raises:
             UnknownTypeError: the version is newer than the class, or an upgrade failed.
         """
-        self._check_version(version)
+        if version > self.version:
+            raise UnknownTypeError(
+                f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
+                f"{self.version}; run the newer program, or declare the new version with @stored_as({self.name!r}, "
+                f"version={version}, upgrades=...)",
+                type_name=self.name,
+            )
         for step in range(version, self.version):
             try:
                 item = self._upgrades[step](item)
@@ -258,15 +262,6 @@ class StoredType:
                     type_name=self.name,
                 ) from error
         return item
-
-    def _check_version(self, version: int) -> None:
-        if version > self.version:
-            raise UnknownTypeError(
-                f"the store holds values of {self.name} in version {version}, and this program knows it up to version "
-                f"{self.version}; run the newer program, or declare the new version with @stored_as({self.name!r}, "
-                f"version={version}, upgrades=...)",
-                type_name=self.name,
-            )
 
 
 def is_versioned(kind: object) -> bool:
