@@ -295,14 +295,14 @@ class SessionSlices:
 
     def dispatch(self, event: object) -> None:
         """Take an event in; see `Session.dispatch`."""
-        if self.rules.is_log(type(event)):
+        if is_log := self.rules.is_log(type(event)):
             self.log_item(type(event), event)
-        self.announce(event)
+        self.announce(event, is_log=is_log)
 
-    def announce(self, event: object) -> None:
+    def announce(self, event: object, *, is_log: bool = True) -> None:
         """The same for an event that is in its LOG already; see `dispatch`."""
         reducers, call = self.rules.reducers(type(event)), current()
-        if self.rules.is_log(type(event)) and not reducers:
+        if is_log and not reducers:
             self._dispatcher.dispatch(event)
         elif call is None:
             self._write_outside(f"dispatch {type(event).__name__}", partial(self._take_in, event, reducers))
