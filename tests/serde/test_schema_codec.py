@@ -82,19 +82,6 @@ def test_what_is_not_json_is_refused(text: str, wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
-def test_an_array_or_object_in_a_text_is_read() -> None:
-    """Of a field that takes no text, and only if the text says all of it."""
-    kinds: dict[str, Any] = {"list": {"type": "array", "items": {"type": "integer"}}, "text": {"type": "string"}}
-    kinds |= {"maybe": {"anyOf": [{"type": "object"}, {"type": "null"}]}, "either": {"type": ["array", "string"]}}
-    made = schema_codec({"type": "object", "properties": kinds})
-    sent = {"list": "[1, 2]", "text": "[1]", "maybe": '{"a": 1}', "either": "[1]"}
-    assert made.parse(sent) == sent | {"list": [1, 2], "maybe": {"a": 1}}
-    for wrong in ("[1", '["a"]', "{}", "null", "[0.12345678901234567890]"):
-        with pytest.raises(ParseError) as raised:
-            made.parse({"list": wrong})
-        assert {path.partition("[")[0] for path, _ in raised.value.faults} == {"$.list"}
-
-
 def test_numbers_are_those_that_were_written() -> None:
     """No cent is lost to a float, and no digit of an integer."""
     made = schema_codec({"type": "object", "additionalProperties": {"type": "number", "multipleOf": 0.01}})

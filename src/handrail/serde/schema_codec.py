@@ -1,7 +1,7 @@
 """The codec of arguments whose schema is data: decoded JSON, checked by the library `jsonschema`.
 
-It needs the extra `schemas`, so it is imported when the first tool is made of such a schema. What is wrong is said in
-the words that the faults of a dataclass have. The messages of the library repeat the value, which may be a secret.
+It needs the extra `schemas`, so it is imported when the first tool is made of such a schema. The library finds what is
+wrong and where; its messages repeat the value, which may be a secret, so a fault says what the keyword asks for.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from handrail.serde.faults import (
     describe_expected,
     fault_message,
     got_kind,
-    got_size,
     join_alternatives,
+    json_kind_name,
     unknown_field,
 )
 from handrail.serde.formatting import format_path, shorten
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import (
     Text,
-    decoded_text,
     json_of,
     json_syntax_fault,
     lone_surrogate,
@@ -59,7 +58,6 @@ class _SchemaCodec:
     """Parses and writes objects of a JSON Schema, as the codec of a dataclass does; immutable."""
 
     kind: Final = dict
-    differs_from_shown: Final = False
 
     def __init__(self, validator: Any, shown: Mapping[str, Any], max_bytes: int | None = None) -> None:  # noqa: ANN401 - as below
         self._validator = validator
@@ -105,10 +103,7 @@ class _SchemaCodec:
             raise _refusal((("$", json_syntax_fault(str(error), data)),)) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
             raise _refusal((("$", lone_surrogate(str(data))),)) from None
-        faults = _faults(self._validator, value)
-        if faults and _read_texts(self._validator, value):
-            faults = _faults(self._validator, value)
-        if faults := (*faults, *number_faults(data), *repeated_keys(data)):
+        if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):
             raise _refusal(faults)
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
@@ -134,7 +129,7 @@ def _refusal(faults: tuple[Fault, ...]) -> ParseError:
 
 # ---------------------------------------------------------------------------------------------------------- the schema
 
-_COMPONENTS: Final = "#/components/schemas/"
+_COMPONENTS: Final = b'"#/components/schemas/'
 """How parts of an OpenAPI document refer to its schemas."""
 
 _REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
@@ -153,8 +148,7 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
         _refuse("#", f"the schema is of type {type(schema).__name__}, and must be a dict", schema)
     if schema.get("type") != "object":
         _refuse("#/type", 'arguments are an object; write "type": "object"', schema)
-    # A copy, because the caller may change its own.
-    published = _of_openapi(from_json(json_of(schema)))
+    published = _of_openapi(schema)
     draft = _DRAFTS.get(str(published.get("$schema")).rstrip("#"), _LATEST)
     try:
         draft.check_schema(published)
@@ -169,28 +163,18 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
 
 
 def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with the `components` of an OpenAPI document as its `$defs`, where every reader looks for them."""
-    components = schema.get("components")
-    if not is_object(components) or not is_object(schemas := components.get("schemas")):
-        return cast("dict[str, Any]", _rewritten(schema))
-    rest: Any = _rewritten({name: value for name, value in schema.items() if name != "components"})
-    own = rest.get("$defs", {})
-    if twice := sorted(schemas.keys() & own.keys()):
+    """A copy of a schema, with the `components` of an OpenAPI document as its `$defs`, where every reader looks."""
+    copy: Any = json.loads(json_of(schema).replace(_COMPONENTS, b'"#/$defs/'), object_hook=_with_null)
+    components, own = copy.pop("components", {}).get("schemas", {}), copy.get("$defs", {})
+    if twice := sorted(components.keys() & own.keys()):
         _refuse(f"#/components/schemas/{twice[0]}", "$defs has this name too; rename one of them", schema)
-    return {**rest, "$defs": {**own, **_rewritten(dict(schemas))}}
+    return {**copy, "$defs": {**own, **components}} if components else copy
 
 
-def _rewritten(node: Any) -> Any:  # noqa: ANN401 - decoded JSON
-    """A part of a schema whose references to `components` lead to `$defs`, and with a type for `nullable`."""
-    if is_array(node):
-        return [_rewritten(each) for each in node]
-    if isinstance(node, str) and node.startswith(_COMPONENTS):
-        return f"#/$defs/{node.removeprefix(_COMPONENTS)}"
-    if not is_object(node):
-        return node
-    if node.get("nullable") is True and isinstance(kind := node.get("type"), str):
-        node = {**node, "type": [kind, "null"]}
-    return {name: _rewritten(value) for name, value in node.items()}
+def _with_null(node: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema whose `nullable` is a type, because models know no `nullable`."""
+    is_nullable = node.get("nullable") is True and isinstance(node.get("type"), str)
+    return {**node, "type": [node["type"], "null"]} if is_nullable else node
 
 
 def _check_references(validator: Any, node: object, pointer: str) -> None:  # noqa: ANN401 - of the library
@@ -200,11 +184,11 @@ def _check_references(validator: Any, node: object, pointer: str) -> None:  # no
         if name in _REFERENCES and isinstance(value, str):
             try:
                 # Any value meets what is wrong with the reference itself.
-                list(validator.evolve(schema={name: value}).iter_errors(None))
+                _errors(validator.evolve(schema={name: value}), None)
             except (Unresolvable, UnknownType, AttributeError, TypeError, RecursionError):
                 fault = "it leads to no schema in this document, or back to itself; copy what it means into $defs"
                 _refuse(here, fault, value)
-        # The library would read the part without what is said of keywords below.
+        # The library would read the part without what is said of `multipleOf` below.
         if name == "$schema" and isinstance(value, str):
             _refuse(here, "a draft is named by the whole schema alone; leave it out here", value)
         _check_references(validator, value, here)
@@ -221,35 +205,7 @@ def _escape(segment: str | int) -> str:
 # ----------------------------------------------------------------------------------------------------------- the check
 
 
-def _required(validator: Any, names: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
-    """`required`, with the place of the field that is missing."""
-    del schema
-    if validator.is_type(value, "object"):
-        yield from (ValidationError("missing", path=(name,)) for name in names if name not in value)
-
-
-def _additional(validator: Any, given: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
-    """`additionalProperties`, with the place of each field and in their order; the library has the order of a set."""
-    patterns: list[str] = list(schema.get("patternProperties", ()))
-    for name in value if validator.is_type(value, "object") else ():
-        if name not in schema.get("properties", ()) and not any(re.search(pattern, name) for pattern in patterns):
-            if given is False:
-                yield ValidationError("unknown", path=(name,))
-            else:
-                yield from validator.descend(value[name], given, path=name)
-
-
-def _alternatives(validator: Any, options: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
-    """`anyOf` and `oneOf`, with so many errors of each alternative as are reported; the library holds all of them."""
-    every: list[Any] = [validator.descend(value, option, schema_path=number) for number, option in enumerate(options)]
-    errors: list[list[Any]] = [list(islice(each, MOST_FAULTS)) for each in every]
-    if all(errors):
-        yield ValidationError("none fits", context=list(chain.from_iterable(errors)))
-    elif options is schema.get("oneOf") and errors.count([]) > 1:
-        yield ValidationError("several fit")
-
-
-def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
+def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[Any]:  # noqa: ANN401 - of the library
     """`multipleOf` for the decimal numbers that were written: 0.3 is a multiple of 0.1, though their floats are not."""
     del schema
     is_finite = validator.is_type(value, "number") and (isinstance(value, int) or math.isfinite(value))
@@ -257,125 +213,100 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterat
         yield ValidationError("not a multiple")
 
 
-_KEYWORDS: Final = {
-    "required": _required,
-    "additionalProperties": _additional,
-    "multipleOf": _multiple_of,
-    "anyOf": _alternatives,
-    "oneOf": _alternatives,
-}
 # The stub of `extend` has no types.
 _DRAFTS: Final[Mapping[str, Any]] = {
-    str(each.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(each, _KEYWORDS)
+    str(each.META_SCHEMA["$schema"]).rstrip("#"): cast("Any", validators).extend(each, {"multipleOf": _multiple_of})
     for each in (Draft7Validator, Draft201909Validator, Draft202012Validator)
 }
 _LATEST: Final = _DRAFTS["https://json-schema.org/draft/2020-12/schema"]
 
 
-def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - of the library, and decoded JSON
-    """All that is wrong with a value, with its path; nothing if it fits. Of very many faults the first hundred."""
+def _errors(validator: Any, value: Any, most: int | None = None) -> list[Any]:  # noqa: ANN401 - of the library
+    """What the library finds wrong with decoded JSON, and so much of it at most.
+
+    Raises:
+        RecursionError: the value, or the schema, is nested too deeply.
+    """
     try:
-        every = chain.from_iterable(map(_explain, validator.iter_errors(value)))
-        # Several keywords may find the same.
-        return tuple(dict.fromkeys((format_path(path), text) for path, text in islice(every, MOST_FAULTS)))
+        return list(islice(validator.iter_errors(value), most))
+    except BaseException as error:
+        # Where the stack ends within a map of the library, which is in Rust, it panics.
+        if type(error).__name__ == "PanicException":
+            raise RecursionError from None
+        raise
+
+
+def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - as above
+    """All that is wrong with a value, with its path; nothing if it fits."""
+    try:
+        every = chain.from_iterable(map(_explain, _errors(validator, value, MOST_FAULTS)))
     except RecursionError:
         return (("$", "nested too deeply for its schema; send a flatter value"),)
-
-
-def _read_texts(validator: Any, value: Any) -> bool:  # noqa: ANN401 - of the library, and decoded JSON
-    """Put an array or object in the place of each field that is a text which holds it, where no text is taken.
-
-    Returns:
-        Whether there was one.
-    """
-    fields: Mapping[str, object] = value if is_object(value) else {}
-    if not any(isinstance(each, str) and each.lstrip()[:1] in {"[", "{"} for each in fields.values()):
-        return False
-    values: dict[str, object] = {}
-    for error in islice(validator.iter_errors(value), MOST_FAULTS):
-        causes: list[Any] = error.context or [error]
-        # A choice of texts, or a rule for them, is not a fault of the type.
-        if len(error.absolute_path) == 1 and all(each.validator == "type" for each in causes):
-            kinds = {kind for each in causes for kind in _kinds(each.validator_value)}
-            text = error.instance
-            if isinstance(text, str) and (decoded := decoded_text(text, kinds)) is not None:
-                values[error.absolute_path[0]] = decoded
-    value.update(values)
-    return bool(values)
+    # Several keywords may find the same, and the library reports each field that is missing by itself.
+    faults = dict.fromkeys((format_path(path), text) for path, text in every)
+    return tuple(islice(faults, MOST_FAULTS))
 
 
 # ----------------------------------------------------------------------------------------------------------- the words
 
-_KIND: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "number"),
-    **dict.fromkeys(("minLength", "maxLength", "pattern"), "string"),
-    **dict.fromkeys(("minItems", "maxItems"), "array"),
-    **dict.fromkeys(("minProperties", "maxProperties"), "object"),
-}
-"""The type of the values that a keyword is of."""
-
-_RULES: Final = ("enum", "const", "type")
-_SIZES: Final = ("Length", "Items", "Properties")
-
 _LONGEST_RULE: Final = 200
+_RULES: Final = ("enum", "const", "type")
 
 
 def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the library
     """The faults that an error of the library stands for."""
     path: Path = tuple(error.absolute_path)
-    keyword, value, instance = error.validator, error.validator_value, error.instance
+    keyword, rule, value = error.validator, error.validator_value, error.instance
     if keyword is None:  # the schema `false`, of which the library does not say where it stands
         yield path, "a field or an item is here that the schema excludes; leave it out"
     elif keyword == "required":
-        field = error.schema.get("properties", {}).get(path[-1])
-        rules = [f"; expected {_expected(word, field[word])}" for word in _RULES if is_object(field) and word in field]
-        yield path, f"missing field {path[-1]}{''.join(rules[:1])}"
+        for name in rule:
+            if name not in value:
+                field = error.schema.get("properties", {}).get(name)
+                rules = [
+                    f"; expected {_expected(word, field[word])}"
+                    for word in _RULES
+                    if is_object(field) and word in field
+                ]
+                yield (*path, name), f"missing field {name}{''.join(rules[:1])}"
     elif keyword == "additionalProperties":
-        yield path, unknown_field(str(path[-1]), list(error.schema.get("properties", ())))
+        known, patterns = error.schema.get("properties", {}), error.schema.get("patternProperties", ())
+        for name in value:
+            if name not in known and not any(re.search(pattern, name) for pattern in patterns):
+                yield (*path, name), unknown_field(name, list(known))
     elif error.context:
         yield from _explain_union(error)
     elif "propertyNames" in error.absolute_schema_path and "propertyNames" not in path:
-        yield (*path, instance), f"wrong key: expected {_expected(keyword, value)}"
-    elif keyword == "type":
-        yield path, f"expected {_expected(keyword, value)}, {got_kind(instance, {*_kinds(value)})}"
+        yield (*path, value), f"wrong key: expected {_expected(keyword, rule)}"
     else:
-        got = got_size(instance) if keyword in _KIND and keyword.endswith(_SIZES) else "got another value"
-        yield path, f"expected {_expected(keyword, value)}, {got}"
+        got = got_kind(value, {*_kinds(rule)}) if keyword == "type" else "got another value"
+        yield path, f"expected {_expected(keyword, rule)}, {got}"
 
 
 def _explain_union(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - as above
-    """The faults of the alternatives that the value can have meant; else what the alternatives are."""
-    groups = groupby(error.context, lambda each: tuple(each.relative_schema_path)[:1])
+    """The faults of the alternatives that the value can have meant; of all, if it can have meant none."""
+    groups = groupby(error.context, lambda each: each.relative_schema_path[0])
     alternatives = [list(errors) for _, errors in groups]
-    meant = [errors for errors in alternatives if not any(map(_means_another, errors))]
+    meant = [errors for errors in alternatives if not any(map(_means_another, errors))] or alternatives
     for number, errors in enumerate(meant, start=1):
         for place, text in chain.from_iterable(map(_explain, errors)):
             yield place, text if len(meant) == 1 else f"{text} (in reading {number} of {len(meant)})"
-    if not meant:
-        others = [next(filter(_means_another, errors)) for errors in alternatives]
-        depth = max(len(each.relative_path) for each in others)
-        nearest = [each for each in others if len(each.relative_path) == depth]
-        expected = join_alternatives(_expected(each.validator, each.validator_value) for each in nearest)
-        got = f"{got_kind(nearest[0].instance, set())} that is none of these"
-        yield tuple(nearest[0].absolute_path), f"expected {expected}, {got}"
 
 
 def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
     """Whether the value is altogether another one, or has another mark than the alternative."""
     depth = len(error.relative_path)
-    return depth == 0 or (depth == 1 and error.validator in {"const", "enum"})
+    return (depth == 0 and error.validator == "type") or (depth == 1 and error.validator in {"const", "enum"})
 
 
-def _expected(keyword: str, value: Any) -> str:  # noqa: ANN401 - the value of a keyword
+def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a keyword
     """What a keyword expects, with its article."""
     if keyword == "type":
-        return describe_expected({"anyOf": [{"type": kind} for kind in _kinds(value)]}, {})
+        return join_alternatives(map(json_kind_name, _kinds(rule)))
     if keyword in {"enum", "const"}:
-        return describe_expected({keyword: value}, {})
-    if keyword in _KIND:
-        return describe_expected({"type": _KIND[keyword], keyword: value}, {})
-    return f"a value that fits {shorten(json.dumps({keyword: value}, ensure_ascii=False), _LONGEST_RULE)}"
+        return describe_expected({keyword: rule}, {})
+    return f"a value that fits {shorten(json.dumps({keyword: rule}, ensure_ascii=False), _LONGEST_RULE)}"
 
 
-def _kinds(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+def _kinds(rule: str | list[str]) -> list[str]:
+    return [rule] if isinstance(rule, str) else rule
