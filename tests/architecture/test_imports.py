@@ -28,7 +28,6 @@ EXTRAS: dict[str, frozenset[str]] = {
     "handrail.contrib.tools.python.monty": frozenset({"pydantic_monty"}),
     "handrail.serde.document": frozenset({"ruamel"}),
     "handrail.serde.schema_codec": frozenset({"jsonschema", "referencing"}),
-    "handrail.serde.yaml_tree": frozenset({"ruamel"}),
     "handrail.store.postgres": frozenset({"psycopg", "psycopg_pool"}),
     "handrail.view": frozenset({"rich"}),
     "handrail.testing": frozenset({"pydantic_ai", "ruamel"}),

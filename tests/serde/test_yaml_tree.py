@@ -1,4 +1,4 @@
-"""`handrail.serde.yaml_tree`: YAML as a tree with places, and what is refused."""
+"""`handrail.serde.document`: YAML as a tree with places, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from handrail.errors import AgentFileError, DocumentError
-from handrail.serde.yaml_tree import (
+from handrail.serde.document import (
     MAX_YAML_DEPTH,
     YamlMapping,
     YamlNode,
@@ -243,8 +243,8 @@ def test_no_text_raises_anything_else(text: str) -> None:
 
 def test_a_missing_ruamel_is_named(monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """The error says what to install."""
-    monkeypatch.delitem(sys.modules, "handrail.serde.yaml_tree")
+    monkeypatch.delitem(sys.modules, "handrail.serde.document")
     monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
     with pytest.raises(ImportError) as raised:
-        importlib.import_module("handrail.serde.yaml_tree")
+        importlib.import_module("handrail.serde.document")
     assert str(raised.value) == wording

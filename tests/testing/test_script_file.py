@@ -1,4 +1,4 @@
-"""`handrail.testing.script_file` and `yaml_tree`: scripts in files, and what is wrong with them."""
+"""`handrail.testing.script_file` and `document`: scripts in files, and what is wrong with them."""
 
 from __future__ import annotations
 

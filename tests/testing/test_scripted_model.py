@@ -139,7 +139,7 @@ async def test_a_model_plays_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", ["pydantic_ai.messages", "ruamel.yaml"])
 def test_a_missing_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch, wording: Wording) -> None:
     """The error says what to install."""
-    for module in ("serde.yaml_tree", "serde.document", "testing.script_file", "testing.scripted_model"):
+    for module in ("serde.document", "testing.script_file", "testing.scripted_model"):
         monkeypatch.delitem(sys.modules, f"handrail.{module}", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError) as raised:

@@ -21,7 +21,7 @@ The front matter as JSON Schema, for editors, is published as `docs/reference/ag
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
 differ only in the blanks around them, that `disclose` names toolsets of the file, and that a pattern must fit paths in
 a folder. What lies outside the values is
-for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.yaml_tree`), the lines
+for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.document`), the lines
 `---`, and the instructions.
 """
 
@@ -36,9 +36,18 @@ from typing import TypeVar
 
 from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.serde.document import DocumentReader, join_names, quote_value, read_document
+from handrail.serde.document import (
+    DocumentReader,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    YamlSequence,
+    join_names,
+    quote_value,
+    read_document,
+    read_tree,
+)
 from handrail.serde.formatting import shorten
-from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 T = TypeVar("T")
 

@@ -1,23 +1,50 @@
-"""Reading a document that people write: a regular file of no great size, in UTF-8, with YAML in it.
+r"""Reading a document that people write: a regular file of no great size, in UTF-8, with YAML in it.
 
 A folder, a pipe or a device in place of a document is refused at once; no read waits for it.
 
 The parts of a YAML document are read one by one; every fault has file, line and column, and known keys a near miss.
+YAML 1.2 is read as a tree in which every part knows its line and column. A date is text, as in JSON.
+
+What is read is what JSON can say, and aliases, so that nothing said twice need be written twice:
+
+- one document; no tags (`!!int`), no directives but `%YAML 1.2`;
+- a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
+- `on`, `yes` and dates are text; numbers may have underscores between their digits;
+- U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
+- values nest at most `MAX_YAML_DEPTH` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values:
+  a short text that stands for billions of values is refused when the first alias too many is met.
+
+The text is read event by event, and refused where it nests too deeply, so that it cannot exhaust the stack.
 """
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.loop_guard import check_blocking
-from handrail.serde import yaml_tree
 from handrail.serde.formatting import did_you_mean, files_in, nearest, shorten
-from handrail.serde.yaml_tree import ErrorFactory, YamlMapping, YamlNode, YamlScalar
+
+try:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.events import (
+        AliasEvent,
+        CollectionEndEvent,
+        DocumentStartEvent,
+        MappingStartEvent,
+        NodeEvent,
+        ScalarEvent,
+    )
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        f"reading YAML needs {_error.name}, which is not installed: pip install 'handrail[agents]'", name=_error.name
+    ) from _error
 
 LARGEST = 1_000_000
 """How many bytes a document may have."""
@@ -28,6 +55,68 @@ _LONGEST_SHOWN = 120
 T = TypeVar("T")
 
 _LONGEST_QUOTED = 60
+
+MAX_YAML_DEPTH = 64
+"""How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
+
+MOST_REPEATED = 10_000
+"""How many values aliases may repeat in one text."""
+
+_LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
+_LONGEST_NUMBER = 1_000
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
+_COLON = "mapping values are not allowed here"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?(?:0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+|[0-9]+)")
+_REAL = re.compile(r"[-+]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)")
+
+
+@dataclass(frozen=True, slots=True)
+class YamlScalar:
+    """A single value: `text` as it is written, `value` as JSON has it; `line` and `column` count from 1."""
+
+    text: str
+    value: str | int | float | bool | None
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class YamlSequence:
+    """A list."""
+
+    items: tuple[YamlNode, ...]
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class YamlMapping:
+    """A mapping; one that holds a key twice holds it twice here."""
+
+    entries: tuple[tuple[YamlNode, YamlNode], ...]
+    line: int
+    column: int
+
+
+YamlNode = YamlScalar | YamlSequence | YamlMapping
+"""A part of the text."""
+
+
+class ErrorFactory(Protocol):
+    """Makes the error for a fault of a document: the class `DocumentError`, or one of its subclasses."""
+
+    def __call__(
+        self, message: str, /, *, file: str, line: int | None = None, column: int | None = None
+    ) -> DocumentError:
+        """The error, to be raised."""
+        ...
+
+
+# ---------------------------------------------------------------------------------------------------------- the files
 
 
 def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = DocumentError, suffix: str = "") -> str:
@@ -155,15 +244,10 @@ class DocumentReader:
 
     def items(self, tree: YamlNode, what: str, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
         """What `read` makes of each item of a list; `what` is the key that the list stands under."""
-        if not isinstance(tree, yaml_tree.YamlSequence):
+        if not isinstance(tree, YamlSequence):
             self.fail(tree, f"{what} is a list; write {what}: [...]")
-        values: list[T] = []
-        for item in tree.items:
-            try:
-                values.append(read(item))
-            except DocumentError as fault:
-                self.note(fault)
-        return tuple(values)
+        values = [self.attempt(item, read) for item in tree.items]
+        return tuple(value for value in values if value is not None)
 
     def text(self, tree: YamlNode) -> str:
         """A single value as text, as it is written; nothing is the empty text."""
@@ -190,3 +274,206 @@ def _hint(key: str, known: Sequence[str]) -> str:
     near = nearest(key, known)
     hint = f" Did you mean {near!r}?" if near else ""
     return f"{hint} The keys are {', '.join(known)}."
+
+
+# ----------------------------------------------------------------------------------------------------------- the tree
+
+
+def read_tree(text: str, *, name: str, first_line: int = 1, refusal: ErrorFactory = DocumentError) -> YamlNode | None:
+    """The tree of a text that holds one document; `None` if it holds nothing.
+
+    Args:
+        text: the text, or a part of a file.
+        name: what errors call the file.
+        first_line: the line of the file that the text begins with.
+        refusal: makes the errors.
+
+    Raises:
+        DocumentError: it is not YAML, or more than is read here; made by `refusal`.
+    """
+    place = _Place(name, first_line, refusal)
+    # Before ruamel.yaml, whose error for such a character has a position, and neither a line nor a mark.
+    unprintable = first_unprintable(text)
+    if unprintable is not None:
+        line, column, words = unprintable
+        raise place.fault(f"{words}; remove it, or write it as an escape in double quotes", line, column)
+    return _Reader(place, _events(text, place)).tree()
+
+
+def first_unprintable(text: str) -> tuple[int, int, str] | None:
+    """Line, column, and in words the first character that YAML does not allow: NUL, other control characters."""
+    found = _UNPRINTABLE.search(text)
+    if found is None:
+        return None
+    lines = re.split("\r\n?|\n", text[: found.start()])
+    return len(lines), len(lines[-1]) + 1, f"the character U+{ord(found[0]):04X} is not allowed in YAML"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The part of a file that is read; lines and columns count from 1."""
+
+    file: str
+    first_line: int
+    refusal: ErrorFactory
+
+    def fault(self, message: str, line: int, column: int) -> DocumentError:
+        """The error at a line and column of the text."""
+        return self.refusal(message, file=self.file, line=line + self.first_line - 1, column=column)
+
+    def of(self, mark: Any) -> tuple[int, int]:  # noqa: ANN401 - ruamel.yaml declares no types for marks
+        """Line and column in the file."""
+        return mark.line + self.first_line, mark.column + 1
+
+    def fault_at(self, mark: Any, message: str) -> DocumentError:  # noqa: ANN401 - as above
+        """The error at a mark."""
+        return self.fault(message, mark.line + 1, mark.column + 1)
+
+
+def _events(text: str, place: _Place) -> Iterator[Any]:
+    """What ruamel.yaml meets in the text, one by one; its errors as ours."""
+    yaml: Any = YAML(typ="safe", pure=True)  # `parse` declares no types
+    events = yaml.parse(text)
+    mark: Any = None
+    try:
+        for event in events:
+            mark = event.start_mark
+            yield event
+    except MarkedYAMLError as error:
+        known: Any = error  # nor do the errors
+        at = known.problem_mark or known.context_mark or mark
+        raise place.fault_at(at, _problem(text, known, at)) from error
+    # These have no mark, so that the last event stands for the place.
+    except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of thousands of digits
+        raise place.fault_at(mark, "an escape or a directive from here on is out of range") from error
+
+
+def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `_events`
+    if text[mark.index : mark.index + 1] == "\t":
+        return "a tab stands where YAML takes only spaces; indent with spaces"
+    words = [str(error.problem or error.context)]
+    if words[0] == _COLON:
+        words.append("text that holds ': ' is put in quotes")
+    # ruamel.yaml does not say that the key is too long: to it the colon is then out of place.
+    if text[mark.index : mark.index + 1] == ":" and mark.column > _LONGEST_KEY:
+        words.append(f"a key has at most {_LONGEST_KEY} characters, unless it is written after '? '")
+    return "; ".join(words)
+
+
+class _Reader:
+    """Makes the tree of one document of its events. It owns what anchors name, and the count of values."""
+
+    def __init__(self, place: _Place, events: Iterator[Any]) -> None:
+        self._place = place
+        self._events = events
+        self._named: dict[str, tuple[YamlNode, int, int] | None] = {}
+        self._values = 0
+        self._repeated = 0
+
+    def tree(self) -> YamlNode | None:
+        root: YamlNode | None = None
+        for event in self._events:
+            if isinstance(event, DocumentStartEvent):
+                if root is not None:
+                    raise self._place.fault_at(event.start_mark, "but found another document; there can be only one")
+                if event.tags or event.version not in (None, (1, 2)):
+                    fault = "directives are not read here, and the text is YAML 1.2; remove the lines with %"
+                    raise self._place.fault_at(event.start_mark, fault)
+            elif isinstance(event, NodeEvent):
+                root, _ = self._node(event, 0, None)
+        return root
+
+    def _node(self, event: Any, above: int, key: YamlNode | None) -> tuple[YamlNode, int]:  # noqa: ANN401 - ruamel.yaml declares no types
+        """What begins with an event, and how many levels it has; `key` is what it stands behind."""
+        if isinstance(event, AliasEvent):
+            return self._repeat(event, above)
+        if event.tag is not None:
+            fault = f"the tag {shorten(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare"
+            raise self._place.fault_at(event.start_mark, fault)
+        before = self._values
+        self._values += 1
+        if event.anchor is not None:
+            self._named[event.anchor] = None  # until it has been read
+        tree, depth = (self._scalar(event, key), 0) if isinstance(event, ScalarEvent) else self._parts(event, above)
+        if event.anchor is not None:
+            # An anchor may be set again: an alias means the last one before it (YAML 1.2.2, 3.2.2.2).
+            self._named[event.anchor] = tree, self._values - before, depth
+        return tree, depth
+
+    def _parts(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above
+        self._refuse_deeper(event, above + 1)
+        is_mapping = isinstance(event, MappingStartEvent)
+        # Keys and values in turn, as the events come; the parser has put an empty value where none stands.
+        parts: list[YamlNode] = []
+        below = 0
+        while not isinstance(part := next(self._events), CollectionEndEvent):
+            tree, depth = self._node(part, above + 1, parts[-1] if is_mapping and len(parts) % 2 else None)
+            parts.append(tree)
+            below = max(below, depth)
+        at = self._place.of(event.start_mark)
+        if is_mapping:
+            return YamlMapping(tuple(zip(parts[::2], parts[1::2], strict=True)), *at), below + 1
+        return YamlSequence(tuple(parts), *at), below + 1
+
+    def _repeat(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above
+        named = self._named.get(event.anchor)
+        if named is None:
+            # A tree that holds itself would have no end for those who walk it.
+            fault = f"nothing before the alias *{event.anchor} has that anchor, or it is within what it stands for"
+            raise self._place.fault_at(event.start_mark, fault)
+        tree, values, depth = named
+        self._refuse_deeper(event, above + depth)
+        self._values += values
+        # All the values that the alias stands for, those of the aliases within included: nested aliases multiply.
+        self._repeated += values
+        if self._repeated > MOST_REPEATED:
+            fault = f"with this alias, more than {MOST_REPEATED} values are repeated; write less"
+            raise self._place.fault_at(event.start_mark, fault)
+        return tree, depth
+
+    def _scalar(self, event: Any, key: YamlNode | None) -> YamlScalar:  # noqa: ANN401 - as above
+        text = str(event.value)
+        try:
+            text = _joined(text)
+            value = _value(text) if event.implicit[0] else text  # implicit: neither in quotes nor a block of text
+        except ValueError as error:
+            raise self._place.fault_at(event.start_mark, str(error)) from None
+        if value is None and not text and key is not None:  # the mark is that of what comes next
+            return YamlScalar(text, value, key.line, key.column)
+        return YamlScalar(text, value, *self._place.of(event.start_mark))
+
+    def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above
+        if levels > MAX_YAML_DEPTH:
+            raise self._place.fault_at(event.start_mark, f"values nest more than {MAX_YAML_DEPTH} deep")
+
+
+def _joined(text: str) -> str:
+    """The text, with each pair of surrogates joined to the one character that JSON writes so."""
+    if not _SURROGATE.search(text):
+        return text
+    try:
+        # In UTF-16 a pair is one character, and a lone surrogate is the only thing that cannot be decoded.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("this text holds half a character, a lone surrogate; write the whole one") from None
+
+
+def _value(text: str) -> str | int | float | bool | None:
+    """What plain text means, by the core schema of YAML 1.2."""
+    if text in _NULL:
+        return None
+    # `yes` and `on` are text in YAML 1.2, so that they are not here.
+    if _BOOLEAN.fullmatch(text):
+        return text.lower() == "true"
+    # Only to look for a number: a text that is none stays as it is written.
+    plain = _BETWEEN_DIGITS.sub("", text)
+    integer = _INTEGER.fullmatch(plain)
+    if not integer and not _REAL.fullmatch(plain):
+        return text
+    # Before `int`, whose time grows with the square of the digits, and which refuses more than 4,300 of them.
+    if len(plain) > _LONGEST_NUMBER:
+        raise ValueError(f"a number has at most {_LONGEST_NUMBER} characters; put text in quotes")
+    if integer:
+        # Base 0 knows the prefixes, but refuses `010`, which is ten in YAML 1.2.
+        return int(plain, 0 if plain.lstrip("+-")[:2] in ("0x", "0o", "0b") else 10)
+    return float(plain.lower().replace(".inf", "inf").replace(".nan", "nan"))

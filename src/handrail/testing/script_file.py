@@ -28,8 +28,15 @@ from typing import Any
 
 from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
-from handrail.serde.document import DocumentReader, document_text
-from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, first_unprintable, read_tree
+from handrail.serde.document import (
+    DocumentReader,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    document_text,
+    first_unprintable,
+    read_tree,
+)
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 
 

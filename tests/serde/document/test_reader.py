@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import ApprovalRulesError, DocumentError
-from handrail.serde.document import DocumentReader, join_names, quote_value
-from handrail.serde.yaml_tree import YamlNode, read_tree
+from handrail.serde.document import DocumentReader, YamlNode, join_names, quote_value, read_tree
 from tests.wording import Wording
 
 KNOWN = ("allow", "ask", "deny")

@@ -51,9 +51,17 @@ from handrail.agents.approval.matching import (
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
-from handrail.serde.document import DocumentReader, quote_value, read_document
+from handrail.serde.document import (
+    DocumentReader,
+    YamlMapping,
+    YamlNode,
+    YamlScalar,
+    YamlSequence,
+    quote_value,
+    read_document,
+    read_tree,
+)
 from handrail.serde.formatting import nearest
-from handrail.serde.yaml_tree import YamlMapping, YamlNode, YamlScalar, YamlSequence, read_tree
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""
