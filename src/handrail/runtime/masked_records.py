@@ -74,7 +74,7 @@ def secrets_in(value: object, masking: Masking) -> Iterator[str]:
         masking: which parts of it are secret.
     """
     with suppress(DumpError, SchemaError, RecursionError):  # a value without a form in JSON has none there
-        yield from masking.secrets_in(from_json(json_with_secrets(value)))
+        yield from masking.texts_in(from_json(json_with_secrets(value)))
     with suppress(SchemaError, RecursionError):
         yield from masking.texts_in(value)
 

@@ -22,7 +22,7 @@ from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import cache, partial
+from functools import partial
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 from uuid import UUID
@@ -67,9 +67,8 @@ from handrail.serde.json_schema import (
     inlined,
     is_surely_simple,
     json_schema,
-    simple_facts,
 )
-from handrail.serde.secret_types import has_marks, masking_adapter
+from handrail.serde.secrets import has_marks, masking_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
@@ -111,7 +110,7 @@ class Built(NamedTuple):
         kind: the type.
         adapter: its validator and serializer.
         facts: what is known of its JSON Schema.
-        schemas: its JSON Schemas; those of a simple type are made when they are first asked for.
+        schemas: its JSON Schemas.
         hides: whether a place is secret by its type or by a mark.
         is_marked: whether a field is secret, and pydantic does not know it.
         shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
@@ -149,10 +148,6 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     found = accept_type(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
-        if mode == "validation" and (facts := simple_facts(adapter.core, adapter.kinds)):
-            is_marked = has_marks(adapter.core)
-            schemas_later = cache(partial(_simple_schemas, kind, adapter))
-            return Built(kind, adapter, facts, schemas_later, _shapes(kind, found), is_marked, is_marked)
         # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
         parsed = json_schema(adapter.core, kind, mode="validation")
         shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
@@ -173,11 +168,6 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     return Built(
         kind, held, facts_of(parsed), lambda: schemas, _shapes(kind, found), hides, hides and has_marks(adapter.core)
     )
-
-
-def _simple_schemas(kind: object, adapter: Adapter) -> Schemas:
-    parsed = json_schema(adapter.core, kind, mode="validation")
-    return Schemas({**parsed, MEMBERS: {}}, to_json(parsed))
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:

@@ -38,7 +38,7 @@ from handrail.serde.annotations import field_values
 from handrail.serde.formatting import format_path, quote
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.json_values import json_of
-from handrail.serde.secret_types import is_secret_value
+from handrail.serde.secrets import is_secret_value
 
 _DEEPEST: Final = 200
 _TOO_DEEP: Final = f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"

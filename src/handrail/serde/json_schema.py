@@ -5,11 +5,9 @@ patterns are regular expressions of the dialect that JSON Schema recommends. Tho
 published as `pattern`; those of the others are what their `format` stands for.
 
 Making a JSON Schema takes as long as making a validator, and most programs declare more tools than a run shows to a
-model. Of a simple type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, no part
-of the schema can be at fault. So it is made when it is asked for, and what is known of it is in the core schema.
-
-Of most simple types the annotations show that they are, once `accept_type` has found no fault in them. Then neither can
-the validator be at fault, and is made when it is first used.
+model. Of a simple type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the
+annotations show that no part of either can be at fault, once `accept_type` has found no fault in them. So they are made
+when they are first used.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union
-from handrail.serde.core_schemas import Core, makes_secret, parts_of
+from handrail.serde.core_schemas import Core, makes_secret
 from handrail.serde.formatting import type_name
 
 SchemaMode = Literal["validation", "serialization"]
@@ -345,59 +343,6 @@ def facts_of(schema: Node) -> SchemaFacts:
     """What is known of a JSON Schema."""
     return SchemaFacts(
         len(schema.get("required", ())), leaves_untyped(schema), holds_numbers(schema), flat_names(schema)
-    )
-
-
-def simple_facts(core: Core, kinds: frozenset[str]) -> SchemaFacts | None:
-    """What is known of the JSON Schema of a simple type before it is made; `None` if the type is not simple.
-
-    Args:
-        core: the core schema of the type, which is closed.
-        kinds: the types of its parts.
-    """
-    if core["type"] != "dataclass" or "metadata" in core or core["schema"]["computed_fields"]:
-        return None
-    fields: list[Core] = core["schema"]["fields"]
-    if not all(map(_is_simple, fields)):
-        return None
-    return SchemaFacts(
-        sum(each["schema"]["type"] != "default" for each in fields),
-        untyped=False,
-        numbers="float" in kinds,
-        flat=() if "list" in kinds else tuple(each["name"] for each in fields),
-    )
-
-
-_BOUNDS: Final = frozenset({"gt", "ge", "lt", "le", "min_length", "max_length"})
-
-_WORDS: Final = {
-    "dataclass-field": frozenset({"name", "schema", "init", "kw_only"}),
-    "default": frozenset({"schema", "default", "default_factory", "default_factory_takes_data"}),
-    "nullable": frozenset({"schema"}),
-    "list": frozenset({"items_schema", *_BOUNDS}),
-    **dict.fromkeys(("str", "int", "float"), _BOUNDS),
-    **dict.fromkeys(("bool", "none"), frozenset[str]()),
-}
-"""The types of the parts of simple types, each with what it may say; of anything else the schema may be at fault."""
-
-
-def _is_simple(part: Core) -> bool:
-    words = _WORDS.get(part["type"])
-    if words is None or not part.keys() - {"type", "metadata"} <= words:
-        return False
-    if not all(type(part[word]) is int for word in _BOUNDS & part.keys()):
-        return False
-    if "default" in part and type(part["default"]) not in JSON_SCALARS:
-        return False
-    return _is_described(part.get("metadata", {})) and all(map(_is_simple, parts_of(part)))
-
-
-def _is_described(metadata: object) -> bool:
-    """Whether what a part says beside the type is nothing, or a text that describes it."""
-    said = cast("dict[str, Any]", metadata)
-    updates: dict[str, Any] = said.get("pydantic_js_updates", {})
-    return said.keys() <= {"pydantic_js_updates"} and all(
-        word == "description" and isinstance(text, str) for word, text in updates.items()
     )
 
 

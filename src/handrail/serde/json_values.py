@@ -19,7 +19,6 @@ import json
 import math
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -355,12 +354,13 @@ def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
     """What a value holds directly, with the key, position or name of each; nothing for a scalar."""
     if isinstance(value, Mapping):
         yield from ((_key_text(key), child) for key, child in cast("Mapping[object, object]", value).items())
-    elif isinstance(value, list | tuple | set | frozenset | deque):
-        yield from enumerate(cast("Iterable[object]", value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+        yield from ((name, getattr(value, name)) for name in names)
     elif isinstance(value, BaseModel):
         yield from field_values(value)
+    elif isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | memoryview):
+        yield from enumerate(cast("Collection[object]", value))
 
 
 def _key_text(key: object) -> str:

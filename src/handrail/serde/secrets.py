@@ -1,11 +1,19 @@
-"""Which parts of a value are secret, and the JSON of a value without them, for people to read.
+"""Which places of a type are secret, how they are written and read, and values without them, for people to read.
 
-The JSON Schema of a type says which of its places are secret: `"writeOnly"` and the format `password` mark them.
-pydantic writes both for its secrets, and `handrail.serde.json_schema` the first for fields that are marked by
-`field(metadata={"secret": True})`; a `Redaction` lists names of fields. A place is worked out once for each schema.
+| a place is secret | by |
+|---|---|
+| if its type is or contains `SecretStr`, `SecretBytes` or another `Secret` of pydantic's | the type |
+| if its field is declared with `field(metadata={"secret": True})` | a mark |
+| if its type is `Annotated[T, Field(json_schema_extra={"writeOnly": True})]`, or says `"format": "password"` | a mark |
+| if `handrail.redaction` lists the name of its field | the operator |
 
-A secret place is replaced by `MASK` whole, a list of secrets too; only null stays null. What is beside secrets and
-does not fit the type is masked as well: a field of another name may be a secret whose name was misspelled.
+The JSON Schema of a type says all of it by `"writeOnly"` and `"format": "password"`: pydantic writes both for its
+secrets, and `handrail.serde.json_schema` the first for marked fields. A place is worked out once for each schema.
+
+What is shown, stored and returned has `MASK` in a secret place, whole, and so has what is read of it, whatever the type
+of the place: an `int` that is marked is read as asterisks. Only null stays null. Parameters of a tool are read as they
+are. What is beside secrets and does not fit the type is masked as well: a field of another name may be a secret whose
+name was misspelled.
 
 A handler has values, not JSON: what it raises shows `repr(b"...")`, `datetime.date(1947, 11, 8)` or `ident.hex`. So the
 texts of a secret are looked for beside its JSON:
@@ -22,32 +30,64 @@ Of a secret that is shorter than what is looked for, no longer form is.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, is_dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Final, NamedTuple, cast, get_origin
+from typing import Any, Final, NamedTuple, Protocol, TypeGuard, cast, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel
-from pydantic_core import from_json
+from pydantic_core import core_schema, from_json
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.annotations import field_values, is_model, is_record
+from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
+from handrail.serde.annotations import is_model, is_record
 from handrail.serde.bounded_cache import BoundedCache
+from handrail.serde.core_schemas import (
+    OF_FIELDS,
+    Core,
+    fields_of,
+    is_bound,
+    makes_secret,
+    parts_of,
+    rebuilt,
+    serializer_of,
+    validator_of,
+)
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
 from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value
-from handrail.serde.secret_types import is_secret_schema, is_secret_value
 from handrail.serde.supported_types import accept_type
-from handrail.serde.typed import codec, dump, result_codec
+
+_SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
+_MODULE = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
+
+
+def is_secret_schema(node: Mapping[str, Any]) -> bool:
+    """Whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
+    return node.get("writeOnly") is True or node.get("format") == "password"
+
+
+class SecretValue(Protocol):
+    """One of pydantic's secrets: an object that holds the secret and does not show it."""
+
+    def get_secret_value(self) -> object:
+        """What it holds."""
+        ...
+
+
+def is_secret_value(value: object) -> TypeGuard[SecretValue]:
+    """Whether a value is one of pydantic's secrets."""
+    cls: type[Any] = type(value)
+    return _is_secret_class(cls)
 
 
 class _Place:
@@ -65,11 +105,12 @@ class _Place:
         # By identity: the nodes are parts of one schema, and have no hash.
         self._nodes = list({id(each): each for node in nodes for each in _options(root, node, set())}.values())
         self._below: dict[str | None, _Place | None] = {}
-        self.is_secret: bool = any(_is_secret_node(root, node, set()) for node in self._nodes)
-        self.reaches: bool = self.is_secret or any(_reaches(root, node, set()) for node in self._nodes)
+        self.is_secret: bool = any(_leads_to_secret(root, node, _collected, set()) for node in self._nodes)
+        self.reaches: bool = any(_leads_to_secret(root, node, _below, set()) for node in self._nodes)
 
-    def below(self, name: str | None) -> _Place | None:
-        """The place of an item of that name; `None` is for the items of an array. `None` if it is not declared."""
+    def below(self, at: str | int) -> _Place | None:
+        """The place of an item of that name, or of the items of an array; `None` if it is not declared."""
+        name = at if isinstance(at, str) else None
         if name not in self._below:
             if len(self._below) > _MOST_NAMES:
                 self._below.clear()  # of a mapping, whose keys come from outside
@@ -78,26 +119,22 @@ class _Place:
         return self._below[name]
 
 
-def _is_secret_node(root: Node, node: object, seen: set[int]) -> bool:
-    for option in _options(root, node, seen):
-        if is_secret_schema(option):
-            return True
-        # Beside declared properties the others are fields of their own; without them the object is a collection, and
-        # one secret in it makes all of it secret.
-        inner = _items(option) if "properties" in option else (*_items(option), *_others(option))
-        if any(_is_secret_node(root, child, seen) for child in inner):
-            return True
-    return False
-
-
-def _reaches(root: Node, node: object, seen: set[int]) -> bool:
+def _leads_to_secret(root: Node, node: object, inside: Callable[[Node], Sequence[object]], seen: set[int]) -> bool:
+    """Whether a node, or what is inside of it, is secret."""
     return any(
-        is_secret_schema(option)
-        or any(
-            _reaches(root, child, seen) for child in (*_properties(option).values(), *_others(option), *_items(option))
-        )
+        is_secret_schema(option) or any(_leads_to_secret(root, child, inside, seen) for child in inside(option))
         for option in _options(root, node, seen)
     )
+
+
+def _collected(node: Node) -> Sequence[object]:
+    # Beside declared properties the others are fields of their own; without them the object is a collection, and one
+    # secret in it makes all of it secret.
+    return _items(node) if "properties" in node else (*_items(node), *_others(node))
+
+
+def _below(node: Node) -> Sequence[object]:
+    return (*_properties(node).values(), *_others(node), *_items(node))
 
 
 def _options(root: Node, place: object, seen: set[int]) -> Iterator[Node]:
@@ -178,7 +215,7 @@ def _walk(value: object, place: _Place | None, path: Path, secrets: list[tuple[P
     if place is None or place.is_secret or is_secret_value(value) or not _is_composed(value):
         secrets.append((path, value))
         return MASK
-    items = [(name, _walk(item, place.below(name), (*path, at), secrets)) for name, at, item in _parts(value)]
+    items = [(at, _walk(item, place.below(at), (*path, at), secrets)) for at, item in parts_of_value(value)]
     is_array_of_them = isinstance(value, Collection) and not isinstance(value, Mapping | BaseModel)
     return [item for _, item in items] if is_array_of_them else dict(items)
 
@@ -187,19 +224,6 @@ def _is_composed(value: object) -> bool:
     if isinstance(value, str | bytes | bytearray | memoryview):
         return False
     return isinstance(value, BaseModel | Collection) or is_dataclass(value)
-
-
-def _parts(value: object) -> Iterator[tuple[str | None, str | int, object]]:
-    """The items of a record or a collection, with their names and places; those of an array have no name."""
-    if isinstance(value, Mapping):
-        yield from ((str(name), str(name), item) for name, item in cast("Mapping[object, object]", value).items())
-    elif isinstance(value, BaseModel):
-        yield from ((name, name, item) for name, item in field_values(value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        named = [each.name for each in fields(value) if hasattr(value, each.name)]
-        yield from ((name, name, getattr(value, name)) for name in named)
-    elif isinstance(value, Collection):
-        yield from ((None, at, item) for at, item in enumerate(cast("Collection[object]", value)))
 
 
 def _texts_in(value: object) -> Iterator[str]:
@@ -214,7 +238,7 @@ def _texts_in(value: object) -> Iterator[str]:
     elif isinstance(value, str):
         yield str.__str__(value)  # a subclass may show another text
     elif _is_composed(value):
-        for _, _, item in _parts(value):
+        for _, item in parts_of_value(value):
             yield from _texts_in(item)
     elif value is not None and not isinstance(value, bool):
         yield from _shown(value)
@@ -254,27 +278,7 @@ def _said(show: Callable[[object], str], value: object) -> str:
         return ""
 
 
-def _words(plain: object) -> Iterator[str]:
-    if isinstance(plain, str | int | float) and not isinstance(plain, bool):
-        yield str(plain)
-    elif is_object(plain) or is_array(plain):
-        for _, _, item in _parts(plain):
-            yield from _words(item)
-
-
 # --------------------------------------------------------------------------------------------------------------- types
-
-
-class MaskedJson(NamedTuple):
-    """JSON without secrets.
-
-    Attributes:
-        data: the JSON in UTF-8.
-        masked: whether anything in it has been replaced by `MASK`.
-    """
-
-    data: bytes
-    masked: bool
 
 
 class Masking:
@@ -298,7 +302,7 @@ class Masking:
         self.hides_plain: bool = self.hides and plain
         self.json: Callable[[Any], bytes] = to_json
         if self.hides:
-            self.json = lambda parsed: self.masked(to_json(parsed)).data
+            self.json = lambda parsed: _encode(self.mask(json.loads(to_json(parsed)))).encode()
 
     def mask(self, plain: object) -> object:
         """Decoded JSON without the secrets that it holds if it is of the type, and without what does not fit."""
@@ -317,15 +321,6 @@ class Masking:
         """
         return tuple(format_path(path) for path, secret in self._secrets(plain) if holds_mask(secret))
 
-    def secrets_in(self, plain: object) -> Iterator[str]:
-        """The texts and numbers that `mask` replaces.
-
-        Args:
-            plain: decoded JSON.
-        """
-        for _, secret in self._secrets(plain):
-            yield from _words(secret)
-
     def texts_in(self, value: object) -> Iterator[str]:
         """The texts that a program may show of the secrets in a value: `str`, `repr` and more.
 
@@ -338,33 +333,19 @@ class Masking:
         for _, secret in self._secrets(value):
             yield from _texts_in(secret)
 
-    def masked(self, data: bytes) -> MaskedJson:
-        """The same for JSON that is not decoded."""
-        if not self.hides:
-            return MaskedJson(data, masked=False)
-        secrets: list[tuple[Path, object]] = []
-        plain = _walk(json.loads(data), self._place, (), secrets)
-        return MaskedJson(_encode(plain).encode(), masked=bool(secrets))
-
 
 def is_secret(kind: object) -> bool:
     """Whether the values of a place must not be shown.
 
     Args:
         kind: the annotation of the place, or the dataclass field. A secret in a field of a nested dataclass makes that
-            field secret, not this place.
-
-    Raises:
-        TypeError: the annotation of the field is text, as below `from __future__ import annotations`, so that its type
-            is not known. Give the annotation that `typing.get_type_hints` has found, or use `masking_of` on the class.
+            field secret, not this place. An annotation that cannot be resolved, as a text, may be of a secret, and
+            counts as one.
     """
     if isinstance(kind, Field):
         field = cast("Any", kind)
-        if field.metadata.get("secret") or current_redaction().hides_name(field.name):
-            return True
-        if isinstance(field.type, str):
-            raise TypeError(f"the annotation of the field {field.name} is text: {field.type}; resolve it first")
-        return is_secret(field.type)
+        is_marked = field.metadata.get("secret") or current_redaction().hides_name(field.name)
+        return bool(is_marked) or is_secret(field.type)
     try:
         schema = core_json_schema(closed_adapter(kind).core, mode="validation")
     except BUILD_ERRORS:  # a name in it cannot be resolved: it may hold a secret
@@ -374,12 +355,16 @@ def is_secret(kind: object) -> bool:
 
 def masking_of(kind: object) -> Masking:
     """How values of a type are shown. It is made once for a type."""
-    return _maskings.get(kind, lambda: _masking(kind, of_results=not is_record(get_origin(kind) or kind)))
+    return _masking_of(kind, of_results=not is_record(get_origin(kind) or kind))
 
 
 def result_masking(kind: object) -> Masking:
     """How values of a type of results are shown; JSON need not distinguish the members of its unions."""
-    return _result_maskings.get(kind, lambda: _masking(kind, of_results=True))
+    return _masking_of(kind, of_results=True)
+
+
+def _masking_of(kind: object, *, of_results: bool) -> Masking:
+    return _maskings.get((kind, of_results), lambda: _masking(kind, of_results=of_results))
 
 
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
@@ -387,17 +372,9 @@ def schema_masking(schema: Mapping[str, Any]) -> Masking:
     return Masking(schema)
 
 
-def masked_json(value: object) -> MaskedJson:
-    """The JSON of any value without its secrets.
-
-    Raises:
-        DumpError: a part of it is not of its declared type, not finite, not Unicode, endless, or has no form in JSON.
-        SchemaError: it is of a dataclass that Handrail does not take.
-    """
-    return masking_of(type(value)).masked(_encode(dump(value)).encode())
-
-
 def _masking(kind: object, *, of_results: bool) -> Masking:
+    from handrail.serde.typed import codec, result_codec  # noqa: PLC0415 - which masks what is stored by this module
+
     try:
         found = accept_type(kind)
         made = result_codec(kind) if of_results else codec(cast("type[Any]", kind))
@@ -455,36 +432,29 @@ class _Sayable:
     def plain(self, value: object, path: Path, above: tuple[int, ...]) -> object:
         """The value as decoded JSON; `above` has the ids of what holds it."""
         self._parts += 1
-        inner = (*above, id(value))
-        if reason := self._reason(value, above):
-            self.gaps.append(f"{format_path(path)} {reason}")
+        if isinstance(value, str):
+            return self._escaped(value)
+        gap = ""
+        if isinstance(value, float) and not math.isfinite(value):
+            gap = f"is {json.dumps(value)}"
+        elif id(value) in above or len(above) > _MOST_LEVELS or self._parts > _MOST_PARTS:
+            gap = "is left out, because it contains itself, or there is too much"
+        try:
+            if is_record(type(value)):
+                accept_type(type(value))  # of any other class it is not known what is secret
+            elif not gap and not isinstance(value, _COMPOSED):
+                return from_json(json_of(value), allow_inf_nan=False)
+        except Exception:  # noqa: BLE001 - code of the program may run
+            gap = f"is of type {type(value).__name__}"
+        if gap:
+            self.gaps.append(f"{format_path(path)} {gap}")
             return None
-        if not isinstance(value, _COMPOSED) and not is_record(type(value)):
-            return self._escaped(value) if isinstance(value, str) else from_json(json_of(value))
-        members = parts_of_value(cast("Any", value))
-        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in members]
+        inner = (*above, id(value))
+        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
         if isinstance(value, _LISTS):
             return [part for _, part in parts]
         named = {self._escaped(str(name)): part for name, part in parts}
         return named if isinstance(value, Mapping) else result_masking(type(value)).mask(named)
-
-    def _reason(self, value: object, above: tuple[int, ...]) -> str:
-        """Why JSON cannot say a value, or it is not shown; empty if it is."""
-        kind = type(value)
-        if isinstance(value, float) and not math.isfinite(value):
-            return f"is {json.dumps(value)}"
-        if id(value) in above:
-            return "contains itself"
-        if len(above) > _MOST_LEVELS or self._parts > _MOST_PARTS:
-            return "is left out, because there is too much"
-        try:
-            if is_record(type(value)):
-                accept_type(type(value))  # of any other class it is not known what is secret
-            elif not isinstance(value, (str, *_COMPOSED)):
-                from_json(json_of(value), allow_inf_nan=False)
-        except Exception:  # noqa: BLE001 - code of the program may run
-            return f"is of type {kind.__name__}"
-        return ""
 
     def _escaped(self, text: str) -> str:
         escaped = escape_surrogates(text)
@@ -499,7 +469,6 @@ _MOST_PARTS: Final = 10_000
 _MOST_NAMES: Final = 1_000
 _SECRET_SCHEMA: Final = {"writeOnly": True}
 _maskings: Final[BoundedCache[Masking]] = BoundedCache()
-_result_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -508,18 +477,121 @@ def mask_places(plain: object) -> tuple[str, ...]:
     return tuple(map(format_path, _mask_paths(plain, ())))
 
 
+def holds_mask(plain: object) -> bool:
+    """Whether a value is the mask of a secret, or has one in it."""
+    return any(True for _ in _mask_paths(plain, ()))
+
+
 def _mask_paths(plain: object, path: Path) -> Iterator[Path]:
     if is_object(plain) or is_array(plain):
-        for _, at, item in _parts(plain):
+        for at, item in parts_of_value(plain):
             yield from _mask_paths(item, (*path, at))
-    elif plain == MASK:
+    elif (plain.get_secret_value() if is_secret_value(plain) else plain) in {MASK, MASK.encode()}:
         yield path
 
 
-def holds_mask(plain: object) -> bool:
-    """Whether a value is the mask of a secret, or has one in it."""
-    if is_secret_value(plain):
-        return plain.get_secret_value() in {MASK, MASK.encode()}
-    if is_object(plain) or is_array(plain):
-        return any(holds_mask(item) for _, _, item in _parts(plain))
-    return plain == MASK
+# --------------------------------------------------------------------------------------------------------------- marks
+
+
+def has_marks(core: Core) -> bool:
+    """Whether a field in a type is secret, and pydantic does not know it."""
+    return bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
+
+
+def _marked_fields(part: Core) -> frozenset[str]:
+    """The fields of a class or a TypedDict that are secret, and of which pydantic does not know it."""
+    if part["type"] not in OF_FIELDS:
+        return frozenset()
+    hides, cls = current_redaction().hides_name, part.get("cls")
+    own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
+    marked = {field.name for field in own if field.metadata.get("secret")}
+    return frozenset(
+        name for name, field in fields_of(part).items() if name in marked or hides(name) or _has_mark(field)
+    )
+
+
+def _has_mark(core: Core) -> bool:
+    extra: object = core.get("metadata", {}).get("pydantic_js_extra")
+    if is_object(extra) and is_secret_schema(extra):
+        return True
+    return core["type"] not in OF_FIELDS and any(map(_has_mark, parts_of(core)))
+
+
+def _is_secret_class(cls: type[Any]) -> bool:
+    # A subclass that the program defines is a secret too.
+    return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)
+
+
+def masking_adapter(adapter: Adapter) -> Adapter:
+    """The adapter of a type that writes the mask for what is marked, and reads it back.
+
+    Args:
+        adapter: that of the type.
+
+    Returns:
+        The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
+    """
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del made
+        if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
+            return {**part, "schema": _mask_or(part["schema"])}
+        if was["type"] == "function-after" and _bounds_secret(was):
+            # The mask may be shorter than the least length that the secret is held to.
+            return {"type": "union", "choices": [_mask_through(part["schema"]), part], "mode": "left_to_right"}
+        if names := _marked_fields(was):
+            _mask_fields(part, names)
+        return part
+
+    if "function-after" not in adapter.kinds and not has_marks(adapter.core):
+        return adapter
+    core, config = rebuilt(adapter.core, change), core_config()
+    if core == adapter.core:
+        return adapter
+    agreed = agreeing(core, config)
+    return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
+
+
+def _mask_fields(part: Core, names: Collection[str]) -> None:
+    """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
+    for name, field in fields_of(part).items():
+        # A default is that of the field, so it stays outside.
+        holder = field["schema"] if field["schema"]["type"] == "default" else field
+        if name in names:
+            holder["schema"] = _or_mask(holder["schema"])
+
+
+def _or_mask(held: Core) -> Core:
+    written = core_schema.plain_serializer_function_ser_schema(_mask_for, when_used="unless-none")
+    return cast("Core", core_schema.no_info_wrap_validator_function(_read, cast("Any", held), serialization=written))
+
+
+def _mask_for(value: object) -> str:
+    del value
+    return MASK
+
+
+def _bounds_secret(core: Core) -> bool:
+    """Whether it holds a secret to a bound, such as a length, which the mask may not keep to."""
+    while core["type"] == "function-after" and is_bound(core["function"]):
+        core = core["schema"]
+    if core["type"] != "lax-or-strict":
+        return False
+    parts = [part for part in parts_of(core["strict_schema"]) if part["type"] == "function-after"]
+    return any(_is_secret_class(made) for part in parts if isinstance(made := part["function"]["function"], type))
+
+
+def _mask_through(held: Core) -> core_schema.CoreSchema:
+    """Reads the mask as what is held reads it."""
+    return core_schema.chain_schema([core_schema.literal_schema([MASK]), cast("Any", held)])
+
+
+def _mask_or(held: Core) -> core_schema.CoreSchema:
+    """Reads the mask too, because nothing else is stored of a secret."""
+    made: object = MASK.encode() if held["type"] == "bytes" else MASK
+    mask = core_schema.no_info_after_validator_function(lambda _: made, core_schema.literal_schema([MASK]))
+    return core_schema.union_schema([mask, cast("Any", held)], mode="left_to_right")
+
+
+def _read(value: object, read: Callable[[Any], object]) -> object:
+    return MASK if value == MASK else read(value)

@@ -418,7 +418,7 @@ class CallMasking:
         if masked is not words:
             plain = _decoded(words)
             for masking in self.of(tool):
-                secrets.update((words,) if plain is _NOT_JSON else masking.secrets_in(plain))
+                secrets.update((words,) if plain is _NOT_JSON else masking.texts_in(plain))
             if isinstance(words, str | bytes | bytearray):
                 secrets.update(_replaced_values(words))
         return masked
