@@ -1,9 +1,8 @@
 """From what pydantic found to what a model reads: every fault of one input, each with its path and its cure.
 
-Of a union's branches only those are reported that the data can have meant. Nothing that was sent is repeated, except
-the names of fields, cut to a bounded length: a value may be a secret, and the sender has it.
-
-What a JSON Schema asks for, and what a value is, is said in words that a model can act on.
+pydantic says what is wrong and what would be right, in its own words; those of a table are better known here. Of a
+union's branches only those are reported that the data can have meant. Nothing that was sent is repeated, except the
+names of fields, cut to a bounded length: a value may be a secret, and the sender has it.
 
 The place of a fault is pydantic's location, followed through the JSON Schema and the data at once. A path leads through
 the data only. pydantic puts the name of the branch it tried into the location of a fault inside a
@@ -14,14 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, takewhile
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import ErrorDetails
 
-from handrail.serde.formatting import count_noun, format_path, nearest, quote, shorten
-from handrail.serde.json_schema import DECIMAL, FRACTION, Node, is_array, is_object, leaves_of, options_of, resolve_ref
+from handrail.serde.formatting import format_path, nearest, quote, shorten
+from handrail.serde.json_schema import Node, is_array, is_object, leaves_of, options_of, resolve_ref
 
 Fault = tuple[str, str]
 """A path, and what is wrong there."""
@@ -38,12 +37,13 @@ _LONGEST_LINE = 900
 _LONGEST_MESSAGE = 1_900
 _MORE = "more faults, not listed"
 _LONGEST_NAME = 60
+_MOST_CHOICES = 20
+_LONGEST_CHOICE = 60
 _UNKNOWN_FIELD = {"unexpected_keyword_argument", "extra_forbidden"}
 _UNTAGGED = {"union_tag_invalid", "union_tag_not_found"}
 _REFUSED_BY_CODE = {"value_error", "assertion_error"}
-_SIZE = r"(string_)?too_(short|long)"
-_RANGE = r"(greater|less)_than(_equal)?"
-_PARTS = {"string": "character", "array": "item", "object": "entry"}
+_CHOICES = {"literal_error", "enum"}
+_SHOULD_BE = "input should be "
 
 _KINDS = {
     "null": "null",
@@ -65,33 +65,13 @@ _TYPES: tuple[tuple[type[Any], str], ...] = (
     (dict, "object"),
 )
 
-_FORMATS = {
-    "date-time": 'a date-time string such as "2026-01-31T12:00:00Z"',
-    "date": 'a date string such as "2026-01-31"',
-    "time": 'a time string such as "12:00:00"',
-    "duration": 'an ISO 8601 duration string such as "PT1H30M"',
-    "uuid": "a UUID string",
-    "base64url": "a base64url string",
+_EXAMPLES = {
+    "date-time": "2026-01-31T12:00:00Z",
+    "date": "2026-01-31",
+    "time": "12:00:00",
+    "duration": "PT1H30M",
 }
-
-_PATTERNS = {
-    DECIMAL: 'a decimal string such as "12.50"',
-    FRACTION: 'a fraction string such as "1/3"',
-}
-
-_BOUNDS = {
-    "exclusiveMinimum": ">",
-    "minimum": ">=",
-    "exclusiveMaximum": "<",
-    "maximum": "<=",
-    "multipleOf": "divisible by",
-}
-
-_MOST_CHOICES = 20
-
-_LONGEST_PATTERN = 100
-
-_LONGEST_CHOICE = 60
+"""Texts of a format, of which pydantic says no more than its name."""
 
 
 class _Found(NamedTuple):
@@ -112,20 +92,16 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     return (*text, ("$", f"{rest} {_MORE}")) if rest else text
 
 
-def foreign_fault(path: Path, schema: Node, name: str) -> Fault:
+def foreign_fault(path: Path, name: str) -> Fault:
     """That a value of a type that JSON does not have is at `path` in data that should be decoded JSON.
 
     Args:
         path: the path.
-        schema: the schema of the data.
         name: the name of the type, behind "key " for a key of the mapping there.
     """
     kind = name.removeprefix("key ")
     got = f"got {kind if kind == 'bytes' else f'a {kind}'}, which JSON does not have"
-    if name != kind:
-        return format_path(path), f"wrong key: expected a string, {got}"
-    nodes = asked_at(path, schema)
-    return format_path(path), f"expected {_expected(nodes, schema)}, {got}" if nodes else got
+    return format_path(path), got if name == kind else f"wrong key: expected a string, {got}"
 
 
 def fault_message(faults: Sequence[Fault]) -> str:
@@ -169,9 +145,11 @@ def _union(found: Sequence[_Found], level: int, root: Node) -> Iterator[Fault]:
         if _is_inside(item, level):
             entered.setdefault(item.spot.branches[level].label, []).append(item)
     if not entered:
-        branch = found[0].spot.branches[level]
         # No member was entered: one fault that names all of them says more than one fault for each.
-        yield format_path(branch.at), _mismatch((branch.union,), branch.value, root, None)
+        reasons = [reason_of(item.line) for item in found]
+        if all(reason.startswith(_SHOULD_BE) for reason in reasons):
+            reasons = [_SHOULD_BE + join_alternatives(reason.removeprefix(_SHOULD_BE) for reason in reasons)]
+        yield format_path(found[0].spot.path), f"{join_alternatives(reasons)}{_got(found[0], root)}"
         return
     # A member whose mark is another one is not meant; if all say so, all are reported.
     meant = {label: items for label, items in entered.items() if not any(_is_other(i, level) for i in items)} or entered
@@ -196,14 +174,15 @@ def _fault(item: _Found, root: Node) -> Fault:
     spot, line = item.spot, item.line
     if line["type"] in _UNTAGGED:
         return _untagged(spot, line, root)
-    return format_path(spot.path), _text(spot, line, root)
+    return format_path(spot.path), _text(item, root)
 
 
-def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
+def _text(item: _Found, root: Node) -> str:
+    spot, line = item.spot, item.line
     kind = line["type"]
     if kind == "missing":
         what = "item" if isinstance(spot.path[-1], int) else f"field {spot.path[-1]}"
-        return f"missing {what}; expected {_expected(spot.nodes, root)}"
+        return f"missing {what}; expected {join_alternatives(_asked(node, root) for node in spot.nodes)}"
     if kind in _UNKNOWN_FIELD:
         known = dict.fromkeys(field for node in spot.around for field in node.get("properties", {}))
         return unknown_field(str(spot.path[-1]), list(known))
@@ -212,7 +191,15 @@ def _text(spot: FaultLocation, line: ErrorDetails, root: Node) -> str:
         return shorten(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
         return NOT_FINITE
-    return f"wrong key: {reason_of(line)}" if spot.is_key else _mismatch(spot.nodes, spot.value, root, line)
+    return f"wrong key: {reason_of(line)}" if spot.is_key else f"{reason_of(line)}{_got(item, root)}"
+
+
+def _asked(node: Node, root: Node) -> str:
+    if choices := _choices(node):
+        return join_choices(choices)
+    kinds = kinds_asked(node, root)
+    # A number may be an integer.
+    return join_alternatives(_KINDS[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True))
 
 
 def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
@@ -220,7 +207,9 @@ def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
     # pydantic reports the tag, and the schema the field that holds it.
     discriminators = [union["discriminator"] for union in unions if "discriminator" in union]
     if not discriminators:
-        return format_path(spot.path), _mismatch(spot.nodes, spot.value, root, None)
+        return format_path(
+            spot.path
+        ), f"input should be of one of the kinds {line.get('ctx', {}).get('expected_tags', '')}"
     discriminator: dict[str, Any] = discriminators[0]
     name = discriminator["propertyName"]
     missing = f"missing field {name}; " if line["type"] == "union_tag_not_found" else ""
@@ -237,62 +226,35 @@ def unknown_field(name: str, known: Sequence[str]) -> str:
     return f"unknown field {written}{guess} known fields: {', '.join(known) or 'none'}"
 
 
-def _expected(nodes: Sequence[Node], root: Node) -> str:
-    return join_alternatives(describe_expected(node, root) for node in nodes) or "something else"
-
-
-def _mismatch(nodes: Sequence[Node], value: object, root: Node, line: ErrorDetails | None) -> str:
-    expected = f"expected {_expected(nodes, root)}"
+def _got(item: _Found, root: Node) -> str:
+    """What stands where something else should, and what is like that; pydantic says neither."""
+    value, kind = item.spot.value, item.line["type"]
     if value is NO_VALUE_THERE:
-        return expected
-    kind = json_kind(value)
-    # Two sets of words: of a value of another kind only the kind is said, of one of the right kind what is wrong with
-    # it.
-    asked = {kind for node in nodes for kind in kinds_asked(node, root)}
-    # Of another kind altogether: what pydantic says of it in detail would mislead.
-    if kind not in asked:
-        return f"{expected}, {got_kind(value, asked)}"
-    if line is None:
-        return f"{expected}, got {json_kind_name(kind)} that is none of these"
-    return f"{expected}{_flaw(value, kind, nodes, line)}"
+        return ""
+    nodes = [unwrapped(node, root) for node in item.spot.nodes]
+    if kind in _CHOICES and isinstance(value, str):
+        near = nearest(value, [str(choice) for node in nodes for choice in _choices(node)])
+        return f"; did you mean {quote(near)}?" if near else ""
+    example = next((_EXAMPLES[each] for node in nodes if (each := node.get("format")) in _EXAMPLES), None)
+    such_as = f'; write it as in "{example}"' if example else ""
+    is_other_kind = kind.endswith("_type") or kind in {"none_required", "number", *_CHOICES}
+    return (f", {got_kind(value, kind)}" if is_other_kind else "") + such_as
 
 
-def got_kind(value: object, asked: set[str]) -> str:
-    """A value of another kind than is asked for, as text that follows what is expected."""
-    return f"got {json_kind_name(json_kind(value))}{_hint(value, asked)}"
+def got_kind(value: object, asked: str) -> str:
+    """A value of another kind than is asked for, as text that follows what is expected.
 
-
-def got_size(value: str | Sequence[object] | Mapping[str, object]) -> str:
-    """A value of a size that is not asked for, as text that follows what is expected."""
-    return f"got one of {count_noun(len(value), _PARTS[json_kind(value)])}"
-
-
-def _hint(value: object, asked: set[str]) -> str:
-    if isinstance(value, float) and "integer" in asked:
-        return " with a decimal point or an exponent"
+    Args:
+        value: the value.
+        asked: the type of pydantic's error, or the name of a JSON type.
+    """
+    hint = ""
+    if isinstance(value, float) and asked.startswith("int"):
+        hint = " with a decimal point or an exponent"
     # The commonest slip of models: the JSON of the argument once more in a string.
-    if isinstance(value, str) and asked & {"array", "object"} and value.lstrip()[:1] in {"[", "{"}:
-        return "; send the JSON itself, not a string that holds it"
-    return ""
-
-
-def _flaw(value: object, kind: str, nodes: Sequence[Node], line: ErrorDetails) -> str:
-    """What is wrong with a value of the right kind, without repeating the value."""
-    if re.fullmatch(_SIZE, line["type"]) and (isinstance(value, str) or is_array(value) or is_object(value)):
-        return f", {got_size(value)}"
-    if re.fullmatch(_RANGE, line["type"]) and kind in {"integer", "number"}:
-        return ", got one out of range"
-    if line["type"] == "multiple_of":
-        return ", got one that is not"
-    if line["type"] == "string_pattern_mismatch":
-        return ", got one that does not match"
-    if line["type"] in {"literal_error", "enum"}:
-        choices = [
-            choice for node in nodes for choice in node.get("enum", [node.get("const")]) if isinstance(choice, str)
-        ]
-        near = nearest(str(value), choices)
-        return f", got another {kind}{f'; did you mean {quote(near)}?' if near else ''}"
-    return f": {reason_of(line)}"
+    if isinstance(value, str) and not asked.startswith("str") and value.lstrip()[:1] in {"[", "{"}:
+        hint = "; send the JSON itself, not a string that holds it"
+    return f"got {_KINDS[json_kind(value)]}{hint}"
 
 
 def json_kind(value: object) -> str:
@@ -308,30 +270,15 @@ def json_kind_name(kind: str) -> str:
 def kinds_asked(node: Node, root: Node) -> set[str]:
     """The JSON types that `node` takes; empty when it takes any."""
     node = resolve_ref(node, root)
-    choices = node.get("enum", [node["const"]] if "const" in node else [])
-    if choices:
+    if choices := _choices(node):
         return {json_kind(choice) for choice in choices}
     if "type" in node:
         return {"integer", "number"} if node["type"] == "number" else {str(node["type"])}
     return {kind for option in options_of(node) for kind in kinds_asked(option, root)}
 
 
-def describe_expected(node: Node, root: Node, *, depth: int = 0) -> str:
-    """What `node` asks for, with its article: `an integer > 0`, `"a" or "b"`.
-
-    Items and values of containers are described at the first level only.
-    """
-    node = resolve_ref(node, root)
-    if options_of(node):
-        return join_alternatives(describe_expected(option, root, depth=depth) for option in leaves_of(node, root))
-    if "const" in node or "enum" in node:
-        return join_alternatives(_choice(choice) for choice in node.get("enum", [node.get("const")]))
-    kind = node.get("type", "")
-    if kind == "array":
-        return _array(node, root, depth)
-    if kind == "object":
-        return _object(node, root, depth)
-    return _string(node) if kind == "string" else _scalar(node, kind)
+def _choices(node: Node) -> list[object]:
+    return [*node.get("enum", [node["const"]] if "const" in node else [])]
 
 
 def join_alternatives(choices: Iterable[str]) -> str:
@@ -343,55 +290,9 @@ def join_alternatives(choices: Iterable[str]) -> str:
     return " or ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
-def _choice(value: object) -> str:
-    return shorten(json.dumps(value, ensure_ascii=False), _LONGEST_CHOICE)
-
-
-def _scalar(node: Node, kind: str) -> str:
-    bounds = [f"{words} {node[key]}" for key, words in _BOUNDS.items() if key in node]
-    return " ".join(part for part in (_KINDS.get(kind, "any value"), " and ".join(bounds)) if part)
-
-
-def _string(node: Node) -> str:
-    if known := _PATTERNS.get(node.get("pattern", "")):
-        return known
-    text = _FORMATS.get(node.get("format", ""), "a string")
-    size = _size(node.get("minLength"), node.get("maxLength"), "character")
-    pattern = f"matching {shorten(node['pattern'], _LONGEST_PATTERN)}" if "pattern" in node else ""
-    return " ".join(part for part in (text, size, pattern) if part)
-
-
-def _array(node: Node, root: Node, depth: int) -> str:
-    text = " ".join(part for part in ("an array", _size(node.get("minItems"), node.get("maxItems"), "item")) if part)
-    if depth:
-        return text
-    if "prefixItems" in node:
-        parts = ", ".join(describe_expected(item, root, depth=depth + 1) for item in node["prefixItems"])
-        return f"{text} ({parts})"
-    return f"{text}{_each('item', node.get('items'), root, depth)}"
-
-
-def _object(node: Node, root: Node, depth: int) -> str:
-    if "properties" in node:
-        names = list(node["properties"])
-        return f"an object with the fields ({', '.join(names)})" if names else "an object without fields"
-    size = _size(node.get("minProperties"), node.get("maxProperties"), "entry")
-    text = " ".join(part for part in ("an object", size) if part)
-    return text if depth else f"{text}{_each('value', node.get('additionalProperties'), root, depth)}"
-
-
-def _each(what: str, node: object, root: Node, depth: int) -> str:
-    return f" (each {what}: {describe_expected(node, root, depth=depth + 1)})" if is_object(node) and node else ""
-
-
-def _size(least: int | None, most: int | None, what: str) -> str:
-    if least is None and most is None:
-        return ""
-    if most is None:
-        return f"of at least {count_noun(least or 0, what)}"
-    if least == most:
-        return f"of {count_noun(most, what)}"
-    return f"of {least} to {count_noun(most, what)}" if least else f"of at most {count_noun(most, what)}"
+def join_choices(choices: Iterable[object]) -> str:
+    """Values of JSON as alternatives, each cut to a bounded length."""
+    return join_alternatives(shorten(json.dumps(each, ensure_ascii=False), _LONGEST_CHOICE) for each in choices)
 
 
 # ------------------------------------------------------------------------------------------------------------ locations
@@ -420,14 +321,10 @@ class SchemaBranch(NamedTuple):
     Attributes:
         at: the path of the union.
         label: pydantic's name of the branch that was tried.
-        union: the schema of the whole union.
-        value: what stands there.
     """
 
     at: Path
     label: str
-    union: Node
-    value: object
 
 
 class FaultLocation(NamedTuple):
@@ -494,7 +391,7 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     union = next((node for node in around if options_of(node)), None)
     # pydantic puts the name of a member behind that of its union, so that this segment is not in the data.
     if union is not None and segment != _KEY:
-        branch = SchemaBranch(spot.path, str(segment), union, spot.value)
+        branch = SchemaBranch(spot.path, str(segment))
         return spot._replace(nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
     if segment == _KEY:
         return spot._replace(nodes=(), is_key=True)

@@ -21,10 +21,10 @@ from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
     Path,
-    describe_expected,
     fault_message,
     got_kind,
     join_alternatives,
+    join_choices,
     json_kind_name,
     unknown_field,
 )
@@ -279,7 +279,7 @@ def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the
     elif "propertyNames" in error.absolute_schema_path and "propertyNames" not in path:
         yield (*path, value), f"wrong key: expected {_expected(keyword, rule)}"
     else:
-        got = got_kind(value, {*_kinds(rule)}) if keyword == "type" else "got another value"
+        got = got_kind(value, _kinds(rule)[0]) if keyword == "type" else "got another value"
         yield path, f"expected {_expected(keyword, rule)}, {got}"
 
 
@@ -304,7 +304,7 @@ def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a 
     if keyword == "type":
         return join_alternatives(map(json_kind_name, _kinds(rule)))
     if keyword in {"enum", "const"}:
-        return describe_expected({keyword: rule}, {})
+        return join_choices(rule if keyword == "enum" else [rule])
     return f"a value that fits {shorten(json.dumps({keyword: rule}, ensure_ascii=False), _LONGEST_RULE)}"
 
 

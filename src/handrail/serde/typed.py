@@ -206,7 +206,7 @@ class Codec(Generic[T]):
             raise _refusal(error.faults) from None
         # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
         if not is_decoded(data) and (found := tuple(islice(foreign_values(data), MOST_FAULTS))):
-            raise _refusal(foreign_fault(path, self._built.schemas().parsed, name) for path, name in found)
+            raise _refusal(foreign_fault(path, name) for path, name in found)
         return self.parse_json(encoded)
 
     def dump_json(self, value: T) -> bytes:
