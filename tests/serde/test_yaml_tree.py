@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from handrail.errors import AgentFileError, DocumentError
 from handrail.serde.document import (
     MAX_YAML_DEPTH,
+    YamlList,
     YamlMapping,
     YamlNode,
     YamlScalar,
-    YamlSequence,
     first_unprintable,
     read_tree,
 )
@@ -29,7 +29,7 @@ def value(tree: YamlNode | None) -> object:
     """What a tree says, as JSON has it."""
     if isinstance(tree, YamlMapping):
         return {str(value(key)): value(found) for key, found in tree.entries}
-    if isinstance(tree, YamlSequence):
+    if isinstance(tree, YamlList):
         return [value(item) for item in tree.items]
     return None if tree is None else tree.value
 
@@ -56,7 +56,7 @@ def test_every_part_knows_its_line_and_column() -> None:
     """Both count from 1; a list begins with its bracket or dash."""
     assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMapping(
         (
-            (YamlScalar("a", "a", 1, 1), YamlSequence((YamlScalar("1", 1, 2, 5),), 2, 3)),
+            (YamlScalar("a", "a", 1, 1), YamlList((YamlScalar("1", 1, 2, 5),), 2, 3)),
             (
                 YamlScalar("b", "b", 3, 1),
                 YamlMapping(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),

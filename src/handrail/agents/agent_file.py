@@ -38,16 +38,14 @@ from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, P
 from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde.document import (
     DocumentReader,
+    YamlList,
     YamlMapping,
     YamlNode,
     YamlScalar,
-    YamlSequence,
-    join_names,
-    quote_value,
     read_document,
     read_tree,
 )
-from handrail.serde.formatting import shorten
+from handrail.serde.formatting import join_names, quote_value, shorten
 
 T = TypeVar("T")
 
@@ -284,7 +282,7 @@ def _model(reader: DocumentReader, tree: YamlNode, field: str) -> str:
 
 def _names(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The names in a list of names, each once."""
-    if not isinstance(tree, YamlSequence):
+    if not isinstance(tree, YamlList):
         reader.fail(tree, f"{field} is a list of names, {_instead(tree, field)}")
     first: dict[str, int] = {}
 
@@ -321,7 +319,7 @@ def _disclosed(
 
 def _patterns(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
     """The patterns in a list of patterns of paths."""
-    if not isinstance(tree, YamlSequence):
+    if not isinstance(tree, YamlList):
         reader.fail(tree, f"{field} is a list of patterns of paths; write {field}: ['.env', 'secrets/**']")
 
     def pattern(item: YamlNode) -> str:
@@ -365,7 +363,7 @@ def _instead(tree: YamlNode, field: str) -> str:
 def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
     if isinstance(tree, YamlMapping):
         reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
-    if isinstance(tree, YamlSequence):
+    if isinstance(tree, YamlList):
         reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
     if not tree.text.strip():
         reader.fail(tree, f"{field} has names only, and this is blank; write a name, or remove the item")
@@ -379,7 +377,7 @@ def _kind(tree: YamlNode) -> str:
     if isinstance(tree, YamlMapping):
         keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, YamlScalar))
         return f"a mapping of {shorten(keys, 120) or 'nothing'}"
-    if isinstance(tree, YamlSequence):
+    if isinstance(tree, YamlList):
         return "a list"
     if tree.value is None:
         return "nothing"

@@ -32,8 +32,7 @@ from handrail.prompt.disclosure import SECTION_REQUESTS
 from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
-from handrail.serde.document import join_names
-from handrail.serde.formatting import enumerated, nearest, shorten
+from handrail.serde.formatting import enumerated, join_names, nearest, shorten
 
 Listings = Mapping[str, Listing]
 """The tools of toolsets that have been made and entered, by the labels of their entries."""

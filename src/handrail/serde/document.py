@@ -28,7 +28,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.loop_guard import check_blocking
-from handrail.serde.formatting import did_you_mean, files_in, nearest, shorten
+from handrail.serde.formatting import did_you_mean, files_in, nearest, quote_value, shorten
 
 try:
     from ruamel.yaml import YAML
@@ -54,7 +54,6 @@ _LONGEST_SHOWN = 120
 
 T = TypeVar("T")
 
-_LONGEST_QUOTED = 60
 
 MAX_YAML_DEPTH = 64
 """How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
@@ -85,7 +84,7 @@ class YamlScalar:
 
 
 @dataclass(frozen=True, slots=True)
-class YamlSequence:
+class YamlList:
     """A list."""
 
     items: tuple[YamlNode, ...]
@@ -102,7 +101,7 @@ class YamlMapping:
     column: int
 
 
-YamlNode = YamlScalar | YamlSequence | YamlMapping
+YamlNode = YamlScalar | YamlList | YamlMapping
 """A part of the text."""
 
 
@@ -244,7 +243,7 @@ class DocumentReader:
 
     def items(self, tree: YamlNode, what: str, read: Callable[[YamlNode], T]) -> tuple[T, ...]:
         """What `read` makes of each item of a list; `what` is the key that the list stands under."""
-        if not isinstance(tree, YamlSequence):
+        if not isinstance(tree, YamlList):
             self.fail(tree, f"{what} is a list; write {what}: [...]")
         values = [self.attempt(item, read) for item in tree.items]
         return tuple(value for value in values if value is not None)
@@ -258,16 +257,6 @@ class DocumentReader:
     def read(self, keys: dict[str, YamlNode], name: str, read: Callable[[YamlNode], T]) -> T | None:
         """What `read` makes of what stands under a key, if it is there, and is not at fault."""
         return self.attempt(keys[name], read) if name in keys else None
-
-
-def join_names(faults: Sequence[DocumentError]) -> str:
-    """Several faults of one document as one message, a line each."""
-    return f"{len(faults)} faults" + "".join(f"\n  {fault}" for fault in faults)
-
-
-def quote_value(text: str) -> str:
-    """A text of the document as messages show it: quoted, and cut if it is long."""
-    return repr(shorten(text, _LONGEST_QUOTED))
 
 
 def _hint(key: str, known: Sequence[str]) -> str:
@@ -413,7 +402,7 @@ class _Reader:
         at = self._place.of(event.start_mark)
         if is_mapping:
             return YamlMapping(tuple(zip(parts[::2], parts[1::2], strict=True)), *at), below + 1
-        return YamlSequence(tuple(parts), *at), below + 1
+        return YamlList(tuple(parts), *at), below + 1
 
     def _repeat(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above
         named = self._named.get(event.anchor)

@@ -55,6 +55,16 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def quote_value(text: str) -> str:
+    """A text of a document as messages show it: quoted, and cut if it is long."""
+    return repr(shorten(text, _LONGEST_KEY))
+
+
+def join_names(faults: Sequence[Exception]) -> str:
+    """Several faults of one document as one message, a line each."""
+    return f"{len(faults)} faults" + "".join(f"\n  {fault}" for fault in faults)
+
+
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
     """The name that is most like another one, whatever the case of their letters; `None` if none is like it."""
     from difflib import get_close_matches  # noqa: PLC0415

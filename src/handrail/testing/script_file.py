@@ -28,15 +28,7 @@ from typing import Any
 
 from handrail.errors import DocumentError, ScriptError
 from handrail.limits import TokenUsage
-from handrail.serde.document import (
-    DocumentReader,
-    YamlMapping,
-    YamlNode,
-    YamlScalar,
-    document_text,
-    first_unprintable,
-    read_tree,
-)
+from handrail.serde import document
 from handrail.testing.script import Call, Expect, Outcome, Reply, Script
 
 
@@ -49,7 +41,7 @@ def read_script(path: Path) -> Script:
         OSError: it cannot be opened.
     """
     try:
-        text = document_text(path, file=path.name, what="a script is a text file", suffix=".yaml")
+        text = document.document_text(path, file=path.name, what="a script is a text file", suffix=".yaml")
     except DocumentError as error:
         raise ScriptError(str(error)) from error
     return parse_script(text, name=path.name)
@@ -61,7 +53,7 @@ def parse_script(text: str, *, name: str = "the script") -> Script:
     Raises:
         ScriptError: as for `read_script`.
     """
-    unprintable = first_unprintable(text)
+    unprintable = document.first_unprintable(text)
     if unprintable is not None:
         line, column, words = unprintable
         raise ScriptError(f"{name}: {words}; line {line}, column {column}")
@@ -72,7 +64,7 @@ def parse_script(text: str, *, name: str = "the script") -> Script:
 
 
 def _script(text: str, name: str) -> Script:
-    root = read_tree(text, name=name)
+    root = document.read_tree(text, name=name)
     if root is None:
         raise ScriptError(f"{name} is empty; a script has the key 'replies', with a list of replies")
     reader = _ScriptReader(name)
@@ -82,10 +74,10 @@ def _script(text: str, name: str) -> Script:
     return Script(reader.items(keys["replies"], "replies", reader.reply), name=name)
 
 
-class _ScriptReader(DocumentReader):
+class _ScriptReader(document.DocumentReader):
     """Builds a script from the tree of one file."""
 
-    def reply(self, tree: YamlNode) -> Reply:
+    def reply(self, tree: document.YamlNode) -> Reply:
         keys = self.mapping(tree, "a reply", _names(Reply))
         return Reply(
             text=self.read(keys, "text", self.text) or "",
@@ -96,13 +88,13 @@ class _ScriptReader(DocumentReader):
             within=self.read(keys, "within", self.text) or "",
         )
 
-    def call(self, tree: YamlNode) -> Call:
+    def call(self, tree: document.YamlNode) -> Call:
         keys = self.mapping(tree, "a call", _names(Call))
         if "name" not in keys:
             self.fail(tree, "a call has the key 'name', with the name of the tool")
         arguments: dict[str, Any] | str = {}
         given = keys.get("arguments")
-        if isinstance(given, YamlScalar):
+        if isinstance(given, document.YamlScalar):
             # A key without a value is null, which stands for no arguments. Other scalars are played as their text, so
             # `5` stays `5`.
             arguments = arguments if given.value is None else given.text
@@ -110,18 +102,18 @@ class _ScriptReader(DocumentReader):
             arguments = self.json_object(given)
         return Call(self.text(keys["name"]), arguments, self.read(keys, "id", self.text) or "")
 
-    def expect(self, tree: YamlNode) -> Expect:
+    def expect(self, tree: document.YamlNode) -> Expect:
         keys = self.mapping(tree, "expect", _names(Expect))
         texts = {
             name: self.items(keys[name], name, self.text) for name in ("instructions", "tools", "texts") if name in keys
         }
         return Expect(**texts, messages=self.read(keys, "messages", self.outcomes) or {})
 
-    def outcomes(self, tree: YamlNode) -> dict[str, Outcome]:
+    def outcomes(self, tree: document.YamlNode) -> dict[str, Outcome]:
         return {call_id: self.outcome(found) for call_id, found in self.mapping(tree, "messages").items()}
 
-    def outcome(self, tree: YamlNode) -> Outcome:
-        if isinstance(tree, YamlMapping):
+    def outcome(self, tree: document.YamlNode) -> Outcome:
+        if isinstance(tree, document.YamlMapping):
             keys = self.mapping(tree, "an outcome", ("ok", "failed"))
             if len(keys) != 1:
                 self.fail(tree, "an outcome is either ok or failed")
@@ -132,24 +124,24 @@ class _ScriptReader(DocumentReader):
             self.fail(tree, f"{verdict!r} is not an outcome; write ok, failed, {{ok: [text]}} or {{failed: [text]}}")
         return Outcome(verdict == "ok")
 
-    def usage(self, tree: YamlNode) -> TokenUsage:
+    def usage(self, tree: document.YamlNode) -> TokenUsage:
         keys = self.mapping(tree, "usage", _names(TokenUsage))
         return TokenUsage(**{name: self.count(found, name) for name, found in keys.items()})
 
-    def count(self, tree: YamlNode, name: str) -> int:
-        value = tree.value if isinstance(tree, YamlScalar) else None
+    def count(self, tree: document.YamlNode, name: str) -> int:
+        value = tree.value if isinstance(tree, document.YamlScalar) else None
         # In YAML `true` is a boolean, which Python counts among the integers.
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             self.fail(tree, f"{name} is a number of tokens, 0 or more")
         return value
 
-    def json_object(self, tree: YamlNode) -> dict[str, Any]:
+    def json_object(self, tree: document.YamlNode) -> dict[str, Any]:
         return {key: self.json(found) for key, found in self.mapping(tree, "this value").items()}
 
-    def json(self, tree: YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
-        if isinstance(tree, YamlMapping):
+    def json(self, tree: document.YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
+        if isinstance(tree, document.YamlMapping):
             return self.json_object(tree)
-        return tree.value if isinstance(tree, YamlScalar) else [self.json(item) for item in tree.items]
+        return tree.value if isinstance(tree, document.YamlScalar) else [self.json(item) for item in tree.items]
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:

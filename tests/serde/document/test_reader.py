@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from handrail.errors import ApprovalRulesError, DocumentError
-from handrail.serde.document import DocumentReader, YamlNode, join_names, quote_value, read_tree
+from handrail.serde.document import DocumentReader, YamlNode, read_tree
+from handrail.serde.formatting import join_names, quote_value
 from tests.wording import Wording
 
 KNOWN = ("allow", "ask", "deny")

@@ -53,15 +53,14 @@ from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
 from handrail.serde.document import (
     DocumentReader,
+    YamlList,
     YamlMapping,
     YamlNode,
     YamlScalar,
-    YamlSequence,
-    quote_value,
     read_document,
     read_tree,
 )
-from handrail.serde.formatting import nearest
+from handrail.serde.formatting import nearest, quote_value
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""
@@ -466,7 +465,7 @@ class _RulesReader(DocumentReader):
         )
 
     def exit_codes(self, tree: YamlNode) -> tuple[int, ...]:
-        items = tree.items if isinstance(tree, YamlSequence) else (tree,)
+        items = tree.items if isinstance(tree, YamlList) else (tree,)
         codes = tuple(item.value if isinstance(item, YamlScalar) else item for item in items)
         try:
             return check_exit_codes(codes)
@@ -496,7 +495,7 @@ class _RulesReader(DocumentReader):
 
     def name(self, tree: YamlNode, what: str) -> str:
         if not isinstance(tree, YamlScalar):
-            kind = "a list" if isinstance(tree, YamlSequence) else "a mapping"
+            kind = "a list" if isinstance(tree, YamlList) else "a mapping"
             self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
         if not isinstance(tree.value, str):
             given = f"{quote_value(tree.text)} is none" if tree.text else "nothing stands here"
