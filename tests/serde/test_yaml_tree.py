@@ -16,7 +16,7 @@ from handrail.errors import AgentFileError, DocumentError
 from handrail.serde.document import (
     MAX_YAML_DEPTH,
     YamlList,
-    YamlMapping,
+    YamlMap,
     YamlNode,
     YamlScalar,
     first_unprintable,
@@ -27,7 +27,7 @@ from tests.wording import Wording
 
 def value(tree: YamlNode | None) -> object:
     """What a tree says, as JSON has it."""
-    if isinstance(tree, YamlMapping):
+    if isinstance(tree, YamlMap):
         return {str(value(key)): value(found) for key, found in tree.entries}
     if isinstance(tree, YamlList):
         return [value(item) for item in tree.items]
@@ -54,12 +54,12 @@ def refused(text: str) -> str:
 
 def test_every_part_knows_its_line_and_column() -> None:
     """Both count from 1; a list begins with its bracket or dash."""
-    assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMapping(
+    assert read_tree("a:\n  - 1\nb: {c: x}", name="desk") == YamlMap(
         (
             (YamlScalar("a", "a", 1, 1), YamlList((YamlScalar("1", 1, 2, 5),), 2, 3)),
             (
                 YamlScalar("b", "b", 3, 1),
-                YamlMapping(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),
+                YamlMap(((YamlScalar("c", "c", 3, 5), YamlScalar("x", "x", 3, 8)),), 3, 4),
             ),
         ),
         1,
@@ -70,7 +70,7 @@ def test_every_part_knows_its_line_and_column() -> None:
 def test_nothing_behind_a_key_stands_where_the_key_stands() -> None:
     """And not in the line of whatever comes next."""
     tree = read_tree("a: 1\ntools:   # none\n\nb: 1", name="desk")
-    assert isinstance(tree, YamlMapping)
+    assert isinstance(tree, YamlMap)
     assert tree.entries[1][1] == YamlScalar("", None, 2, 1)
 
 

@@ -36,15 +36,7 @@ from typing import TypeVar
 
 from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.serde.document import (
-    DocumentReader,
-    YamlList,
-    YamlMapping,
-    YamlNode,
-    YamlScalar,
-    read_document,
-    read_tree,
-)
+from handrail.serde.document import DocumentReader, YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
 from handrail.serde.formatting import join_names, quote_value, shorten
 
 T = TypeVar("T")
@@ -193,8 +185,8 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFil
         root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
         if root is None:
             # An empty front matter is not a fault of its own: it lacks the name, as any mapping without one.
-            root = YamlMapping((), line=1, column=1)
-        if not isinstance(root, YamlMapping):
+            root = YamlMap((), line=1, column=1)
+        if not isinstance(root, YamlMap):
             words = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
             raise AgentFileError(words, file=file, line=root.line, column=root.column)
         keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(
@@ -301,7 +293,7 @@ def _disclosed(
     reader: DocumentReader, tree: YamlNode, field: str, *, toolsets: tuple[str, ...] | None
 ) -> tuple[DisclosedEntry, ...]:
     """The toolsets that are closed at the beginning; `toolsets` is `None` if the list of toolsets is at fault."""
-    if not isinstance(tree, YamlMapping):
+    if not isinstance(tree, YamlMap):
         reader.fail(tree, f"{field} is a mapping of names of toolsets to summaries; write {field}: {{NAME: summary}}")
     # Stripped, as in the list of toolsets.
     places = {key.text.strip(): key for key, _ in tree.entries if isinstance(key, YamlScalar)}
@@ -361,7 +353,7 @@ def _instead(tree: YamlNode, field: str) -> str:
 
 
 def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    if isinstance(tree, YamlMapping):
+    if isinstance(tree, YamlMap):
         reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
     if isinstance(tree, YamlList):
         reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
@@ -374,7 +366,7 @@ def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
 
 
 def _kind(tree: YamlNode) -> str:
-    if isinstance(tree, YamlMapping):
+    if isinstance(tree, YamlMap):
         keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, YamlScalar))
         return f"a mapping of {shorten(keys, 120) or 'nothing'}"
     if isinstance(tree, YamlList):

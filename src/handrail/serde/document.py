@@ -93,7 +93,7 @@ class YamlList:
 
 
 @dataclass(frozen=True, slots=True)
-class YamlMapping:
+class YamlMap:
     """A mapping; one that holds a key twice holds it twice here."""
 
     entries: tuple[tuple[YamlNode, YamlNode], ...]
@@ -101,7 +101,7 @@ class YamlMapping:
     column: int
 
 
-YamlNode = YamlScalar | YamlList | YamlMapping
+YamlNode = YamlScalar | YamlList | YamlMap
 """A part of the text."""
 
 
@@ -225,7 +225,7 @@ class DocumentReader:
 
     def mapping(self, tree: YamlNode, what: str, known: Sequence[str] = ()) -> dict[str, YamlNode]:
         """The entries of a mapping, each key once, and among those known if there are such."""
-        if not isinstance(tree, YamlMapping):
+        if not isinstance(tree, YamlMap):
             self.fail(tree, f"{what} is a mapping, 'key: value'")
         entries: dict[str, YamlNode] = {}
         for key_tree, value in tree.entries:
@@ -401,7 +401,7 @@ class _Reader:
             below = max(below, depth)
         at = self._place.of(event.start_mark)
         if is_mapping:
-            return YamlMapping(tuple(zip(parts[::2], parts[1::2], strict=True)), *at), below + 1
+            return YamlMap(tuple(zip(parts[::2], parts[1::2], strict=True)), *at), below + 1
         return YamlList(tuple(parts), *at), below + 1
 
     def _repeat(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above

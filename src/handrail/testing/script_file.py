@@ -113,7 +113,7 @@ class _ScriptReader(document.DocumentReader):
         return {call_id: self.outcome(found) for call_id, found in self.mapping(tree, "messages").items()}
 
     def outcome(self, tree: document.YamlNode) -> Outcome:
-        if isinstance(tree, document.YamlMapping):
+        if isinstance(tree, document.YamlMap):
             keys = self.mapping(tree, "an outcome", ("ok", "failed"))
             if len(keys) != 1:
                 self.fail(tree, "an outcome is either ok or failed")
@@ -139,7 +139,7 @@ class _ScriptReader(document.DocumentReader):
         return {key: self.json(found) for key, found in self.mapping(tree, "this value").items()}
 
     def json(self, tree: document.YamlNode) -> Any:  # noqa: ANN401 - any value of JSON
-        if isinstance(tree, document.YamlMapping):
+        if isinstance(tree, document.YamlMap):
             return self.json_object(tree)
         return tree.value if isinstance(tree, document.YamlScalar) else [self.json(item) for item in tree.items]
 

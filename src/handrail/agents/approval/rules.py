@@ -51,15 +51,7 @@ from handrail.agents.approval.matching import (
 from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
 from handrail.prompt.effect import Effect
 from handrail.serde import canonical_json
-from handrail.serde.document import (
-    DocumentReader,
-    YamlList,
-    YamlMapping,
-    YamlNode,
-    YamlScalar,
-    read_document,
-    read_tree,
-)
+from handrail.serde.document import DocumentReader, YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
 from handrail.serde.formatting import nearest, quote_value
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
@@ -447,7 +439,7 @@ class _RulesReader(DocumentReader):
     def rule(self, tree: YamlNode) -> Rule:
         """A tool, or a mapping that says more."""
         source, place = f"{PurePath(self.file).name}:{tree.line}", RuleLocation(self.file, tree.line, tree.column)
-        if not isinstance(tree, YamlMapping):
+        if not isinstance(tree, YamlMap):
             return Rule(self.name(tree, "tool"), source=source, place=place)
         keys = self.mapping(tree, "a rule", RULE_KEYS)
         if "tool" not in keys:
