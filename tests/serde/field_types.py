@@ -161,7 +161,7 @@ UNIONS: Final[list[Any]] = [
     *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
     *(PurePosixPath | State, State | str, float | Literal[0], Decimal | Literal[1, 2], Literal[0] | float | None),
     *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[bool, int] | dict[int, int]),
-    *(list[Circle | Square], list[Circle] | list[Square], dict[str, Circle | int], SectionOrNotes),
+    *(list[Circle | Square], dict[str, Circle | int], SectionOrNotes),
     *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
 ]
 DATACLASSES: Final[list[Any]] = [

@@ -133,7 +133,7 @@ APART: list[tuple[Any, list[Any]]] = [
     (_MOMENTS, [NOON, NOON.date(), dt.time(12), dt.timedelta(1), UUID(int=1), 1]),
     (Decimal | int | float, [Decimal("1.5"), 1, 1.5]),
     (Decimal | dt.date, [Decimal("1.5"), NOON.date()]),
-    (list[int] | list[str] | dict[str, int] | str, [[1], ["a"], [], {"a": 1}, "a"]),
+    (list[int | str] | dict[str, int] | str, [[1], ["a"], [], {"a": 1}, "a"]),
     (Literal["a", "b"] | int, ["a", "b", 1]),
     (Word | Digit | State, [Word.A, Digit.ONE, State.DONE]),
     (float | Literal[0], [0.5, 0]),
@@ -141,8 +141,8 @@ APART: list[tuple[Any, list[Any]]] = [
     (Circle | Square, [Circle("circle", 1.0), Square("square", 1.0)]),
     (Disc | Tile, [Disc("a"), Tile("a")]),
     (Count | Name, [Count(1), Name("a")]),
-    (list[Disc] | list[Tile], [[Disc()], [Tile()]]),
-    (Page[int] | Page[str], [Page([1]), Page(["a"], Page([]))]),
+    (list[Disc | Tile], [[Disc()], [Tile()]]),
+    (Page[int | str], [Page([1]), Page(["a"], Page([]))]),
     (Approve | list[Reject], [Approve("a"), [Reject("a")]]),
     (PurePosixPath | int, [PurePosixPath("a"), 1]),
     (Annotated[str, BeforeValidator(copy)] | int, ["a", 1]),
@@ -152,13 +152,22 @@ APART: list[tuple[Any, list[Any]]] = [
 
 ALIKE_CLASSES: list[Any] = [
     *(Approve | Reject, Approve | Defer, Approve | Disc, MaybeCount | MaybeName, list[Approve] | list[Reject]),
-    *(Page[Approve] | Page[Reject], tuple[int, Approve] | tuple[int, Reject]),
+    *(Page[Approve] | Page[Reject], tuple[int, Approve] | tuple[int, Reject], Page[int] | Page[str]),
 ]
 """Types that hold two classes that JSON does not distinguish."""
 
 ALIKE: list[Any] = [
     *(Approve | dict[str, str], Count | Row, tuple[int, ...] | list[int], set[int] | frozenset[int]),
-    *(dt.datetime | str, Decimal | str, UUID | str, bytes | str, Word | str, Word | Other, Digit | int),
+    *(
+        list[int] | list[str],
+        dt.datetime | str,
+        Decimal | str,
+        UUID | str,
+        bytes | str,
+        Word | str,
+        Word | Other,
+        Digit | int,
+    ),
     *(dict[int, str] | dict[str, str], PurePosixPath | Path, Any | dt.date),
 ]
 """Other types whose members JSON does not distinguish."""

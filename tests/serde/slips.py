@@ -95,7 +95,7 @@ class Wide:
     limited: Annotated[int, Field(gt=5)] | Annotated[str, Field(max_length=2)] = "a"
     ranged: Range | str = ""
     lists: list[list[int] | list[str]] = field(default_factory=list[list[int] | list[str]])
-    pages: Page[int] | Page[str] | None = None
+    pages: Page[int | str] | None = None
     tagged: Annotated[Annotated[Circle, Tag("c")] | Annotated[Square, Tag("s")], Discriminator(_kind_of)] | None = None
 
 

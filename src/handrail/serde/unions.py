@@ -8,12 +8,12 @@
 | the length of a tuple, or an item | `tuple[int, str]`, `tuple[int, int]` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
-Members that give equal values need not be distinguished: `list[int] | list[str]`, `str | Literal["a"]`. All others are
-taken to be alike; bounds and patterns are not looked at.
+All others are taken to be alike; bounds and patterns are not looked at, and the same JSON may be an empty collection.
 
-A store and a ledger refuse a union of members that are alike: `datetime | str`, `tuple | list`. What is written has all
-fields of a class, also those with a default. A model may leave these out, so two classes of
-parameters are distinguished by the others alone; which of other members a model means, it need not say.
+A store and a ledger refuse a union of members that are alike, `datetime | str`, `list[int] | list[str]`, unless JSON
+restores the value of both without a type: `str | Literal["a"]`. What is written has all fields of a class, also those
+with a default. A model may leave these out, so two members of parameters that hold classes are distinguished by the
+others alone; which of other members a model means, it need not say.
 
 pydantic tries each member of a union, and each member tries what it holds. Where two members hold the union itself, the
 number of attempts doubles with every level of the input, unless a discriminator selects the member. So a recursive
@@ -22,7 +22,7 @@ union needs one, in parameters as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations, product
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
@@ -86,11 +86,21 @@ class _Comparison:
     def __init__(self, definitions: Mapping[str, Core], *, stored: bool) -> None:
         self.stored = stored
         self._definitions = definitions
-        self._pairs: set[tuple[object, ...]] = set()
+        self._pairs: set[tuple[int, int]] = set()
 
-    def differ(self, one: Core, other: Core) -> bool:
-        """Whether the same JSON may be read as two values that are not equal."""
-        return self._any(self._differ, one, other, known=False)
+    def are_alike(self, one: Core, other: Core) -> bool:
+        """Whether the same JSON may be read as two values, of which something depends on which it is."""
+        return any(
+            self._overlap(*pair) and self._matters(*pair) for pair in product(self._leaves(one), [*self._leaves(other)])
+        )
+
+    def _matters(self, one: Core, other: Core) -> bool:
+        if self.stored:
+            return not {one["type"], other["type"]} <= _RESTORED
+        return self._holds_class(one) and self._holds_class(other)
+
+    def _holds_class(self, core: Core) -> bool:
+        return any(part["type"] in OF_CLASSES for _, part in places_of(core, self._definitions))
 
     def meet(self, one: Core, other: Core) -> bool:
         """Whether both may read an array, or an object."""
@@ -99,16 +109,13 @@ class _Comparison:
 
     def _common(self, one: Core, other: Core) -> bool:
         """Whether both may read the same JSON."""
-        return self._any(self._overlap, one, other, known=True)
-
-    def _any(self, compare: Callable[[Core, Core], bool], one: Core, other: Core, *, known: bool) -> bool:
         # By identity: the core schema holds its parts as long as the comparison takes.
-        pair = (known, id(referred(one, self._definitions)), id(referred(other, self._definitions)))
+        pair = id(referred(one, self._definitions)), id(referred(other, self._definitions))
         if pair in self._pairs:
-            return known
+            return True
         self._pairs.add(pair)
         try:
-            return any(compare(*each) for each in product(self._leaves(one), [*self._leaves(other)]))
+            return any(self._overlap(*each) for each in product(self._leaves(one), [*self._leaves(other)]))
         finally:
             self._pairs.discard(pair)
 
@@ -164,18 +171,6 @@ class _Comparison:
             self._common(one.types[name], other.types[name]) for name in names
         )
 
-    def _differ(self, one: Core, other: Core) -> bool:
-        if not self._overlap(one, other):
-            return False
-        types = {one["type"], other["type"]}
-        if _class_of_values(one) != _class_of_values(other):
-            if types <= OF_CLASSES:
-                return True
-            if self.stored:
-                return not types <= _RESTORED
-        # Of one class, they differ where what they hold does.
-        return any(self.differ(*pair) for pair in _pairs(one, other))
-
 
 def _inside(core: Core) -> Core | None:
     """What a part only checks, converts or names; `None` if it is a type itself."""
@@ -201,32 +196,6 @@ def _choices(leaf: Core) -> list[object] | None:
 
 def _is_fixed(leaf: Core) -> bool:
     return leaf["type"] == "tuple" and "variadic_item_index" not in leaf
-
-
-def _class_of_values(leaf: Core) -> object:
-    kind = leaf["type"]
-    if kind == "typed-dict":
-        return ("dict", "str")
-    return (kind, leaf["keys_schema"]["type"]) if "keys_schema" in leaf else leaf.get("cls", kind)
-
-
-def _pairs(one: Core, other: Core) -> Iterator[tuple[Core, Core]]:
-    """What two values may hold in the same place."""
-    if {one["type"], other["type"]} <= OF_FIELDS:
-        first, second = _fields(one).types, _fields(other).types
-        yield from ((first[name], second[name]) for name in first.keys() & second.keys())
-    elif _is_fixed(one) and _is_fixed(other):
-        yield from zip(one["items_schema"], other["items_schema"], strict=True)
-    else:
-        yield from product(_held(one), _held(other))
-
-
-def _held(leaf: Core) -> list[Core]:
-    """The items of a collection, or the values of an object."""
-    if leaf["type"] in OF_FIELDS:
-        return [*_fields(leaf).types.values()]
-    items: Any = leaf.get("items_schema", leaf.get("values_schema", []))
-    return cast("list[Core]", items if isinstance(items, list) else [items])
 
 
 def _fields(leaf: Core) -> _Fields:
@@ -291,7 +260,8 @@ _CURE: Final = (
     "default"
 )
 _CURE_OF_STORED: Final = (
-    "declare one of the two, or a class for each, with a field that distinguishes it, such as kind: Literal['first']"
+    "declare one of the two, one collection of both, such as list[int | str], or a class for each, with a field that "
+    "distinguishes it, such as kind: Literal['first']"
 )
 
 
@@ -311,7 +281,7 @@ def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, 
 def _alike(union: Core, definitions: Mapping[str, Core], *, stored: bool) -> tuple[Core, Core] | None:
     """Two members of a union that the same JSON may be read as."""
     comparison = _Comparison(definitions, stored=stored)
-    return next((pair for pair in combinations(choices_of(union), 2) if comparison.differ(*pair)), None)
+    return next((pair for pair in combinations(choices_of(union), 2) if comparison.are_alike(*pair)), None)
 
 
 def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core, Core] | None:
