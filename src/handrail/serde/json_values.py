@@ -257,46 +257,46 @@ def json_of(value: object) -> bytes:
     raise DumpError(fault_message(faults), faults=faults)
 
 
-def find_unserializable(value: object, path: Path = ()) -> Fault | None:
+def find_unserializable(value: object) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
+    # Before the walk, which would not end in a cycle.
+    return endless(value) or innermost_fault(value, _written, _explained)
+
+
+def innermost_fault(
+    value: object, write: Callable[[object], object], explain: Callable[[ValueError], str], path: Path = ()
+) -> Fault | None:
+    """The innermost part of a value that cannot be written, if there is one.
+
+    Args:
+        value: the value, which has an end.
+        write: writes a value, or raises a `ValueError`.
+        explain: says what the error means.
+        path: the path of the value.
+    """
     try:
-        _written(value)
-    except PydanticSerializationError as error:
-        reason = str(error).removeprefix("Error serializing to JSON: ")
-    else:
-        return None
-    # Before the walk below, which would not end in a cycle. Once is enough: all parts are within this value.
-    if not path and (fault := endless(value)) is not None:
-        return fault
-    inner = (find_unserializable(child, (*path, segment)) for segment, child in parts_of_value(value))
-    return next((fault for fault in inner if fault), (format_path(path), _explained(reason)))
+        write(value)
+    except ValueError as error:
+        parts = parts_of_value(value)
+        inner = (innermost_fault(child, write, explain, (*path, segment)) for segment, child in parts)
+        return next((fault for fault in inner if fault), (format_path(path), explain(error)))
+    return None
 
 
 def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
     """That a value contains itself, or nests more than so many levels deep, at its place; `None` if it does not."""
-    path: list[str | int] = []
-    above = [id(value)]
-    way = [parts_of_value(value)]
-    done: dict[int, int] = {}
-    while way:
-        # A loop with a stack of its own: recursion would meet Python's limit before it finds a cycle.
-        segment, child = next(way[-1], (None, None))
-        if segment is None:
-            way.pop()
-            # A part that is shared is walked again only where it is deeper than before. Otherwise lists that each hold
-            # the next one twice would take 2 ** depth steps.
-            done[above.pop()] = len(way)
-            # A slice, because the root has no segment in the path.
-            del path[-1:]
-        elif type(child) not in _PLAIN and done.get(id(child), -1) < len(way):
-            path.append(segment)
-            if id(child) in above:
-                return format_path(path), "contains itself, and JSON has no form for a cycle"
-            if len(way) >= levels and not isinstance(child, str) and any(True for _ in parts_of_value(child)):
-                return format_path(path), TOO_DEEPLY.format(levels=levels)
-            above.append(id(child))
-            way.append(parts_of_value(child))
-    return None
+    # Level by level, each part once: lists that each hold the next one twice would take 2 ** depth steps.
+    level: dict[int, tuple[Path, object, frozenset[int]]] = {id(value): ((), value, frozenset({id(value)}))}
+    for _ in range(levels + 1):
+        below: dict[int, tuple[Path, object, frozenset[int]]] = {}
+        for path, part, above in level.values():
+            for segment, child in parts_of_value(part):
+                if id(child) in above:
+                    return format_path((*path, segment)), "contains itself, and JSON has no form for a cycle"
+                if type(child) not in _PLAIN:
+                    below[id(child)] = (*path, segment), child, above | {id(child)}
+        level = below
+    return next(((format_path(path), TOO_DEEPLY.format(levels=levels)) for path, _, _ in level.values()), None)
 
 
 def is_decoded(value: object) -> bool:
@@ -344,7 +344,8 @@ def _known(value: object) -> object:
     raise TypeError(f"a value of type {type_name(type(value))} has no form in JSON")
 
 
-def _explained(reason: str) -> str:
+def _explained(error: ValueError) -> str:
+    reason = str(error).removeprefix("Error serializing to JSON: ")
     if reason.startswith("UnicodeEncodeError"):
         return "a string with one half of a surrogate pair is not Unicode"
     return shorten(reason.removeprefix("TypeError: "), _LONGEST_REASON)
