@@ -72,7 +72,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),
-    *("handrail.runtime.ledger.ledger", "handrail.serde.unions"),
+    "handrail.runtime.ledger.ledger",
     *(
         "handrail.session.conversation",
         "handrail.session.export",

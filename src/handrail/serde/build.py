@@ -45,6 +45,7 @@ from handrail.serde.constraints import (
 )
 from handrail.serde.core_schemas import (
     Core,
+    check_read_unions,
     choices_of,
     core_definitions,
     is_labelled,
@@ -219,8 +220,6 @@ def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
     """Refuses what JSON cannot say, and unions as `check_read_unions` does."""
     if adapter.kinds.isdisjoint({"complex", "json", "union"}):
         return
-    from handrail.serde.unions import check_read_unions  # noqa: PLC0415
-
     definitions = core_definitions(adapter.core)
     for path, part in places_of(adapter.core, definitions):
         if part["type"] == "complex":

@@ -136,9 +136,7 @@ _LONGEST_SHOWN = 200
 
 
 def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path | None:
-    """The existing path that is most like one that does not exist; `None` if none is similar.
-
-    Each part that is not there is compared with the names in its folder. `path` itself is not looked at again.
+    """The path in the same folder that is most like one that does not exist; `None` if none is similar.
 
     Args:
         path: the path, in the form in which it was typed.
@@ -148,38 +146,16 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
     try:
         if suffix and path.with_name(path.name + suffix).is_file():
             return path.with_name(path.name + suffix)
-        place = Path(path.anchor)
-        for number, part in enumerate(path.parts[1:] if path.anchor else path.parts, start=1 + bool(path.anchor)):
-            last = number == len(path.parts)
-            # Part by part from the left, so that a folder which is misspelled is found even with a right name below it.
-            if not last and (place / part).is_dir():
-                place /= part
-                continue
-            near = _nearest(place, part, suffix if last else "", folder=folder or not last)
-            if near is None:
-                return None
-            place /= near
-    except (OSError, ValueError):  # a folder that may not be listed, a NUL
+        # Of a large folder only so many names are read, in no order.
+        with os.scandir(path.parent) as entries:
+            fitting = [each for each in islice(entries, _MOST_NAMES) if each.is_dir() is folder]
+    except (OSError, ValueError):  # a folder that is not there or may not be listed, a NUL
         return None
-    return place
-
-
-def _nearest(place: Path, name: str, suffix: str, *, folder: bool) -> str | None:
-    """The name in a folder that is most like another one; of those that fit the kind."""
-    from difflib import get_close_matches  # noqa: PLC0415
-
-    # Of a large folder only so many names are read, in no order.
-    with os.scandir(place) as entries:
-        names = [
-            entry.name
-            for entry in islice(entries, _MOST_NAMES)
-            if entry.name.endswith(suffix) and entry.is_dir() is folder
-        ]
     # All of them end alike, so a typed ending that is right says nothing about the rest.
-    ending = suffix if name.endswith(suffix) else ""
-    stems = {each.removesuffix(ending): each for each in sorted(names)}
-    near = get_close_matches(name.removesuffix(ending)[:_LONGEST_COMPARED], stems, n=1)
-    return stems[near[0]] if near else None
+    ending = suffix if path.name.endswith(suffix) else ""
+    stems = {each.name.removesuffix(ending): each.name for each in fitting if each.name.endswith(suffix)}
+    near = nearest(path.name.removesuffix(ending), sorted(stems))
+    return None if near is None else path.with_name(stems[near])
 
 
 def did_you_mean(path: Path, *, suffix: str = "", folder: bool = False) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, groupby, islice
 from typing import Any, Final, NoReturn, cast
@@ -54,24 +55,23 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 
+@dataclass(frozen=True, slots=True)
 class _SchemaCodec:
-    """Parses and writes objects of a JSON Schema, as the codec of a dataclass does; immutable."""
+    """Parses and writes objects of a JSON Schema, as the codec of a dataclass does."""
 
-    kind: Final = dict
-
-    def __init__(self, validator: Any, shown: Mapping[str, Any], max_bytes: int | None = None) -> None:  # noqa: ANN401 - as below
-        self._validator = validator
-        self._shown = shown
-        self._max_bytes = max_bytes
-        self.parsed_json = json_of
+    validator: Any  # of the library
+    shown: Mapping[str, Any]
+    max_bytes: int | None = None
+    kind: type[Any] = dict
+    parsed_json: Callable[[object], bytes] = json_of
 
     def within(self, max_bytes: int | None) -> _SchemaCodec:
         """The codec of the same arguments that parses so much at most."""
-        return _SchemaCodec(self._validator, self._shown, max_bytes)
+        return replace(self, max_bytes=max_bytes)
 
     def with_schema(self, schema: Mapping[str, Any]) -> _SchemaCodec:
         """The codec of the same arguments that shows another schema: this one with other descriptions."""
-        return _SchemaCodec(self._validator, schema, self._max_bytes)
+        return replace(self, shown=schema)
 
     def for_keys(self) -> None:
         """No other codec: no default is filled in."""
@@ -79,7 +79,7 @@ class _SchemaCodec:
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema; a new one each time."""
-        return cast("dict[str, Any]", from_json(json_of(self._shown)))
+        return cast("dict[str, Any]", from_json(json_of(self.shown)))
 
     def parse(self, data: Text | Mapping[str, object]) -> dict[str, Any]:
         """The object that `data` says, as JSON or decoded already.
@@ -95,7 +95,7 @@ class _SchemaCodec:
         Raises:
             ParseError: it does not fit; `faults` has all that is wrong with it.
         """
-        if self._max_bytes is not None and (faults := size_faults(data, self._max_bytes)):
+        if self.max_bytes is not None and (faults := size_faults(data, self.max_bytes)):
             raise _refusal(faults)
         try:
             value: object = from_json(data)
@@ -103,7 +103,7 @@ class _SchemaCodec:
             raise _refusal((("$", json_syntax_fault(str(error), data)),)) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
             raise _refusal((("$", lone_surrogate(str(data))),)) from None
-        if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):
+        if faults := (*_faults(self.validator, value), *number_faults(data), *repeated_keys(data)):
             raise _refusal(faults)
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
@@ -114,7 +114,7 @@ class _SchemaCodec:
             DumpError: JSON cannot say it, or it does not fit the schema.
         """
         data = json_of(value)
-        if faults := number_faults(data) or _faults(self._validator, from_json(data)):
+        if faults := number_faults(data) or _faults(self.validator, from_json(data)):
             raise DumpError(fault_message(faults), faults=faults)
         return data
 

@@ -29,7 +29,7 @@ from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
 from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import Built, Schemas, build, can_be_deferred, reader_for_keys
-from handrail.serde.core_schemas import Core
+from handrail.serde.core_schemas import Core, check_stored_unions
 from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
@@ -529,8 +529,6 @@ def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) 
 def _made_stored(kind: object, *, unambiguous: bool) -> Codec[Any]:
     built = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
     if unambiguous and "union" in built.adapter.kinds:
-        from handrail.serde.unions import check_stored_unions  # noqa: PLC0415
-
         check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
     return Codec(built, extra="forbid", max_bytes=None, once=False, stored=True)
 
