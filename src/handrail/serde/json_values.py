@@ -97,7 +97,8 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
         decoded = from_json(data)
     except (ValueError, TypeError):  # the latter for a string with a lone surrogate
         return ()
-    return tuple((format_path(path), NOT_FINITE) for path in islice(_not_finite(decoded, ()), MOST_FAULTS))
+    numbers = (path for path, part in walk_value(decoded) if isinstance(part, float) and not math.isfinite(part))
+    return tuple((format_path(path), NOT_FINITE) for path in islice(numbers, MOST_FAULTS))
 
 
 class FlatKeys:
@@ -207,19 +208,6 @@ def _repeated(value: object, path: Path) -> Iterator[Fault]:
             yield from _repeated(child, (*path, position))
 
 
-def _not_finite(value: object, path: Path) -> Iterator[Path]:
-    """Where the numbers stand that are not finite; the parser bounds the depth."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            yield path
-    elif is_object(value):
-        for key, child in value.items():
-            yield from _not_finite(child, (*path, key))
-    elif is_array(value):
-        for position, child in enumerate(value):
-            yield from _not_finite(child, (*path, position))
-
-
 def json_of(value: object) -> bytes:
     """`value` as JSON; a float that is not finite is written as Python does, for the reader to refuse.
 
@@ -290,22 +278,18 @@ def is_decoded(value: object) -> bool:
     return type(value) is list and all(map(is_decoded, cast("list[object]", value)))
 
 
-def foreign_values(value: object, path: Path = ()) -> Iterator[tuple[Path, str]]:
+def foreign_values(value: object) -> Iterator[tuple[Path, str]]:
     """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path.
 
     Yields:
         The path and the name of the type; the name of what is a key of the mapping there begins with "key ".
     """
-    plain: object = value.value if isinstance(value, Enum) else value
-    if isinstance(plain, _FOREIGN):
-        yield path, "bytes" if isinstance(plain, bytearray) else type(plain).__name__
-        return
-    if isinstance(value, Mapping):
-        value = cast("Mapping[object, object]", value)
-        if any(isinstance(key, bytes) for key in value):
+    for path, part in walk_value(value):
+        plain: object = part.value if isinstance(part, Enum) else part
+        if isinstance(plain, _FOREIGN):
+            yield path, "bytes" if isinstance(plain, bytearray) else type(plain).__name__
+        if isinstance(part, Mapping) and any(isinstance(key, bytes) for key in cast("Mapping[object, object]", part)):
             yield path, "key bytes"
-    for segment, child in parts_of_value(value):
-        yield from foreign_values(child, (*path, segment))
 
 
 def _written(value: object) -> bytes:
@@ -338,6 +322,13 @@ def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
         yield from field_values(value)
     elif isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | memoryview):
         yield from enumerate(cast("Collection[object]", value))
+
+
+def walk_value(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
+    """A value that has an end, and all that it holds, each with its path."""
+    yield path, value
+    for segment, child in parts_of_value(value):
+        yield from walk_value(child, (*path, segment))
 
 
 def _key_text(key: object) -> str:
@@ -437,13 +428,13 @@ def _checks(part: Core) -> bool:
 def unreadable(value: object, data: bytes) -> Fault | None:
     """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
     # pydantic replaces a lone surrogate in a key without a word; a text that holds the characters as such is rare.
-    if data.find(_REPLACED) >= 0 and (path := _first(value, _has_lone_key, ())) is not None:
+    if data.find(_REPLACED) >= 0 and (path := _first(value, _has_lone_key)) is not None:
         return format_path(path), "a key holds a lone surrogate, so that it would come back as another key"
     if len(data) <= MOST_LEVELS:
         return None
     # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
     if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
-        path = _first(value, _is_too_long, ()) or ()
+        path = _first(value, _is_too_long) or ()
         return format_path(path), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
     # The number of brackets is an upper bound of the depth, and takes no walk through the value.
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS:
@@ -464,12 +455,8 @@ def _fault_of(data: bytes) -> str:
     return ""
 
 
-def _first(value: object, is_at_fault: Callable[[object], bool], path: Path) -> Path | None:
-    """The path of the first part of a value that is at fault."""
-    if is_at_fault(value):
-        return path
-    inner = (_first(child, is_at_fault, (*path, segment)) for segment, child in parts_of_value(value))
-    return next((each for each in inner if each is not None), None)
+def _first(value: object, is_at_fault: Callable[[object], bool]) -> Path | None:
+    return next((path for path, part in walk_value(value) if is_at_fault(part)), None)
 
 
 def _is_too_long(value: object) -> bool:

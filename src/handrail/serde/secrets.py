@@ -64,7 +64,7 @@ from handrail.serde.core_schemas import (
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
-from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value
+from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value, walk_value
 from handrail.serde.supported_types import accept_type
 
 _SECRETS = frozenset({"SecretStr", "SecretBytes", "Secret"})
@@ -474,20 +474,16 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 def mask_places(plain: object) -> tuple[str, ...]:
     """The places in JSON of unknown types that are masks, as paths: `$.password`."""
-    return tuple(map(format_path, _mask_paths(plain, ())))
+    return tuple(format_path(path) for path, part in walk_value(plain) if _is_mask(part))
 
 
 def holds_mask(plain: object) -> bool:
     """Whether a value is the mask of a secret, or has one in it."""
-    return any(True for _ in _mask_paths(plain, ()))
+    return any(_is_mask(part) for _, part in walk_value(plain))
 
 
-def _mask_paths(plain: object, path: Path) -> Iterator[Path]:
-    if is_object(plain) or is_array(plain):
-        for at, item in parts_of_value(plain):
-            yield from _mask_paths(item, (*path, at))
-    elif (plain.get_secret_value() if is_secret_value(plain) else plain) in {MASK, MASK.encode()}:
-        yield path
+def _is_mask(part: object) -> bool:
+    return (part.get_secret_value() if is_secret_value(part) else part) in (MASK, MASK.encode())
 
 
 # --------------------------------------------------------------------------------------------------------------- marks
