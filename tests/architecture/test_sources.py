@@ -23,7 +23,6 @@ SHORT_MODULES = {
     "lazy_exports.py": "one function, below everything",
     "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
     "process_state.py": "one rule, below everything",
-    "serde/bounded_cache.py": "one cache, below all that has one",
     "testing/clock.py": "the fake of one protocol",
 }
 """Modules of the library under 60 lines, with the reason why each is one."""

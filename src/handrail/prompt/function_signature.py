@@ -40,7 +40,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
 from handrail.serde.annotations import is_union, known_type, options_around
-from handrail.serde.bounded_cache import BoundedCache
+from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.formatting import type_name
 from handrail.serde.supported_types import default_fault, is_mutable
 

@@ -69,7 +69,7 @@ from handrail.serde.json_schema import (
     is_surely_simple,
     json_schema,
 )
-from handrail.serde.secrets import has_marks, masking_adapter
+from handrail.serde.secret_types import has_marks, masking_adapter
 from handrail.serde.supported_types import AcceptedType, accept_type
 
 _SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)

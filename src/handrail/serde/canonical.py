@@ -37,7 +37,7 @@ from handrail.errors import DumpError
 from handrail.serde.annotations import field_values
 from handrail.serde.formatting import quote
 from handrail.serde.json_values import innermost_fault, json_of
-from handrail.serde.secrets import is_secret_value
+from handrail.serde.secret_types import is_secret_value
 
 _DEEPEST: Final = 200
 _MOST_DIGITS: Final = 4300

@@ -36,10 +36,10 @@ from handrail.serde.core_schemas import (
     Core,
     choices_of,
     core_definitions,
+    innermost,
     is_bound,
     is_of_the_program,
     places_of,
-    python_view,
 )
 from handrail.serde.formatting import type_name
 from handrail.serde.json_values import escape_surrogates
@@ -527,7 +527,7 @@ def _samples(core: Core, definitions: Mapping[str, Core]) -> Iterator[object]:
         yield from _samples(core["schema"], definitions)
     elif kind == "json-or-python" and core["json_schema"]["type"] in {"list", "dict"}:  # as Sequence is read
         yield from _samples(core["json_schema"], definitions)
-    elif (viewed := python_view(core, definitions)) is not core and viewed["type"] not in _AROUND:
+    elif (viewed := innermost(core, definitions)) is not core and viewed["type"] not in _AROUND:
         yield from _samples(viewed, definitions)
 
 

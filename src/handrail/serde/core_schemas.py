@@ -27,9 +27,10 @@ union needs one, in parameters as well.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, product
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator
 
@@ -59,10 +60,8 @@ _ALL_PARTS: Final = (*_PARTS, "steps")
 _CALLING: Final = frozenset({"function-before", "function-wrap"})
 """What calls a function, and hands what it returns to the part inside."""
 
-
 OF_CLASSES: Final = frozenset({"dataclass", "model"})
 """What is of one class, and has the fields of that in another part."""
-
 
 OF_FIELDS: Final = OF_CLASSES | {"typed-dict"}
 """What is written as an object of named fields."""
@@ -80,10 +79,6 @@ class SchemaEdit(Protocol):
             made: whether the program's own code may have made the value that it is given, where JSON would be.
         """
         ...
-
-
-_WRAPPERS: Final = ("schema", "json_schema", "strict_schema")
-"""Where the schema stands that a schema adds something to."""
 
 
 def parts_of(core: Core) -> Iterator[Core]:
@@ -202,34 +197,23 @@ def choices_of(union: Core) -> list[Core]:
 def innermost(core: Core, definitions: Mapping[str, Core]) -> Core:
     """The part that says what a core schema is of, without what checks, converts or names it."""
     while True:
-        if core["type"] == "definition-ref" and core["schema_ref"] in definitions:
-            core = definitions[core["schema_ref"]]
-            continue
-        inner = next((core[name] for name in _WRAPPERS if isinstance(core.get(name), dict)), None)
-        # A dataclass has a `schema` too, that of its arguments, and so has a model; each is what it is itself.
-        if inner is None or core["type"] in OF_CLASSES:
+        core = referred(core, definitions)
+        # pydantic's own secrets and paths are unions: a value of the class, or what makes one.
+        inner = choices_of(core)[0] if "custom_error_type" in core and core["type"] == "union" else _inside(core)
+        if inner is None:
             return core
         core = inner
 
 
-def python_view(core: Core, definitions: Mapping[str, Core]) -> Core:
-    """The part that says which values of Python a core schema is of; like `innermost`, but not of the JSON."""
-    while True:
-        kind = core["type"]
-        if kind == "definition-ref" and core["schema_ref"] in definitions:
-            core = definitions[core["schema_ref"]]
-        elif kind == "lax-or-strict":
-            core = core["strict_schema"]
-        elif kind == "json-or-python":
-            core = core["python_schema"]
-        elif kind == "chain":
-            core = core["steps"][0]
-        elif kind == "union" and "custom_error_type" in core:  # a class, or what it is made of
-            core = core["choices"][0]
-        elif kind not in OF_CLASSES and isinstance(core.get("schema"), dict):
-            core = core["schema"]
-        else:
-            return core
+def _inside(core: Core) -> Core | None:
+    """What a part only checks, converts or names; `None` if it is a type itself."""
+    kind = core["type"]
+    if kind == "json-or-python":
+        # A `Sequence` is read as a list, and a path as a value of its class.
+        return cast("Core", core["json_schema" if core["json_schema"]["type"] in {"list", "dict"} else "python_schema"])
+    if kind in {"lax-or-strict", "chain"}:
+        return cast("Core", core["strict_schema"] if kind == "lax-or-strict" else core["steps"][0])
+    return None if kind in OF_CLASSES or not isinstance(core.get("schema"), dict) else cast("Core", core["schema"])
 
 
 _NAMED_BY_PYDANTIC: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass", "model"})
@@ -253,15 +237,13 @@ def fields_of(part: Core) -> dict[str, Core]:
 
 def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
     """Whether a member of a union is called by its label in the location of a fault."""
-    # Not `python_view`: pydantic makes its own label of the outermost part, such as the function that checks a value.
+    # Not `innermost`: pydantic makes its own label of the outermost part, such as the function that checks a value.
     return referred(core, definitions)["type"] not in _NAMED_BY_PYDANTIC
 
 
 def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:
     """A type as a message names it, with what it holds; a `Sequence` is named by the list that it is read as."""
-    if core["type"] == "json-or-python" and core["json_schema"]["type"] in {"list", "dict"}:
-        core = core["json_schema"]
-    view = python_view(core, definitions)
+    view = innermost(core, definitions)
     if view["type"] == "literal":
         return f"Literal[{', '.join(map(repr, view['expected']))}]"
     cls = view.get("cls")
@@ -426,8 +408,7 @@ class _Comparison:
             yield from self._leaves(core["schema"])
         elif kind == "union":
             # pydantic's own secrets and paths: a value of the class, or what makes one.
-            choices = choices_of(core)[:1] if "custom_error_type" in core else choices_of(core)
-            for choice in choices:
+            for choice in choices_of(core)[:1] if "custom_error_type" in core else choices_of(core):
                 yield from self._leaves(choice)
         elif kind == "tagged-union":
             for choice in core["choices"].values():
@@ -465,17 +446,6 @@ class _Comparison:
         return names <= one.types.keys() & other.types.keys() and all(
             self._common(one.types[name], other.types[name]) for name in names
         )
-
-
-def _inside(core: Core) -> Core | None:
-    """What a part only checks, converts or names; `None` if it is a type itself."""
-    kind = core["type"]
-    if kind == "json-or-python":
-        # A `Sequence` is read as a list, and a path as a value of its class.
-        return cast("Core", core["json_schema" if core["json_schema"]["type"] in {"list", "dict"} else "python_schema"])
-    if kind in {"lax-or-strict", "chain"}:
-        return cast("Core", core["strict_schema"] if kind == "lax-or-strict" else core["steps"][0])
-    return None if kind in OF_CLASSES or "schema" not in core else cast("Core", core["schema"])
 
 
 def _is_written_by_program(core: Core) -> bool:
@@ -520,17 +490,9 @@ def check_read_unions(kind: object, core: Core, *, parameters: bool) -> None:
     """
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
-        if (pair := _recursive_pair(union, definitions)) is not None:
-            one, other = (label_of(each, definitions) for each in pair)
-            _refuse(
-                kind,
-                path,
-                f"{one} and {other} both hold this union again, so that each level of the input would be read twice",
-                f"{_CURE}; and declare the union as Annotated[... | ..., Field(discriminator='kind')]",
-            )
-        if parameters and (pair := _alike(union, definitions, stored=False)) is not None:
-            one, other = (label_of(each, definitions) for each in pair)
-            _refuse(kind, path, f"a model cannot say whether it means {one} or {other}", _CURE)
+        _refuse(kind, path, _recursive_pair(union, definitions), definitions, _RECURSIVE)
+        if parameters:
+            _refuse(kind, path, _alike(union, definitions, stored=False), definitions, _UNSAID)
 
 
 def check_stored_unions(kind: object, core: Core) -> None:
@@ -545,23 +507,30 @@ def check_stored_unions(kind: object, core: Core) -> None:
     """
     definitions = core_definitions(core)
     for path, union in _unions(core, definitions):
-        if (pair := _alike(union, definitions, stored=True)) is not None:
-            one, other = (label_of(each, definitions) for each in pair)
-            _refuse(kind, path, f"what is stored does not say whether it is {one} or {other}", _CURE_OF_STORED)
+        _refuse(kind, path, _alike(union, definitions, stored=True), definitions, _UNSTORED)
 
 
 _CURE: Final = (
     "give each class a field that distinguishes it, with another text in each, such as kind: Literal['first'], and no "
     "default"
 )
-_CURE_OF_STORED: Final = (
-    "declare one of the two, one collection of both, such as list[int | str], or a class for each, with a field that "
-    "distinguishes it, such as kind: Literal['first']"
+_RECURSIVE: Final = (
+    "{} and {} both hold this union again, so that each level of the input would be read twice; "
+    f"{_CURE}; and declare the union as Annotated[... | ..., Field(discriminator='kind')]"
+)
+_UNSAID: Final = "a model cannot say whether it means {} or {}; " + _CURE
+_UNSTORED: Final = (
+    "what is stored does not say whether it is {} or {}; declare one of the two, one collection of both, such as "
+    "list[int | str], or a class for each, with a field that distinguishes it, such as kind: Literal['first']"
 )
 
 
-def _refuse(kind: object, path: str, fault: str, cure: str) -> NoReturn:
-    raise SchemaError(f"{path}: {fault}; {cure}", type=kind, path=path)
+def _refuse(
+    kind: object, path: str, pair: tuple[Core, Core] | None, definitions: Mapping[str, Core], fault: str
+) -> None:
+    if pair is not None:
+        text = fault.format(*(label_of(each, definitions) for each in pair))
+        raise SchemaError(f"{path}: {text}", type=kind, path=path)
 
 
 def _unions(core: Core, definitions: Mapping[str, Core]) -> Iterator[tuple[str, Core]]:
@@ -582,16 +551,50 @@ def _alike(union: Core, definitions: Mapping[str, Core], *, stored: bool) -> tup
 def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core, Core] | None:
     """Two members of a union that may read the same kind of JSON, arrays or objects, and hold the union again."""
     comparison = _Comparison(definitions, stored=True)
-    recursive = [each for each in choices_of(union) if _holds(each, union, definitions, set())]
+    recursive = [each for each in choices_of(union) if any(part is union for _, part in places_of(each, definitions))]
     return next((pair for pair in combinations(recursive, 2) if comparison.meet(*pair)), None)
 
 
-def _holds(core: Core, union: Core, definitions: Mapping[str, Core], seen: set[str]) -> bool:
-    """Whether a part holds a union, at any depth."""
-    if core["type"] == "definition-ref":
-        name = core["schema_ref"]
-        if name in seen or name not in definitions:
-            return False
-        seen.add(name)
-        return _holds(definitions[name], union, definitions, seen)
-    return core is union or any(_holds(part, union, definitions, seen) for part in parts_of(core))
+# ------------------------------------------------------------------------------------------------------- what is kept
+
+
+V = TypeVar("V")
+
+MAX_CACHED: Final = 1024
+"""So many values are kept. What is beyond that has come from types that are made at run time."""
+
+
+class BoundedCache(Generic[V]):
+    """What is made once for a type, by the type; the oldest goes when there are too many. Safe to use from any thread.
+
+    A type that is made at run time, as that of the arguments of a function, would stay for ever otherwise. Two types
+    that are equal share what was made of one of them.
+
+    Threads that ask for a new key at once may each make its value; all of them get the first that was made. A value
+    that could not be made is not cached: what raised is asked again the next time, when a name may be defined.
+    """
+
+    __slots__ = ("_lock", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[object, V] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: object, make: Callable[[], V]) -> V:
+        """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
+        try:
+            value = self._values.get(key)
+        # Read without the lock: a `get` of a dict is atomic, and only a key that is new waits for another one.
+        except TypeError:  # a part of the type cannot be hashed
+            return make()
+        if value is not None:
+            return value
+        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for
+        # a thread that does.
+        value = make()
+        with self._lock:
+            value = self._values.setdefault(key, value)
+            # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
+            while len(self._values) > MAX_CACHED:
+                self._values.pop(next(iter(self._values)))
+        return value

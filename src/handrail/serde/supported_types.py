@@ -50,7 +50,6 @@ from handrail.serde.annotations import (
     substitute_variables,
     typed_dict_hints,
 )
-from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.constraints import (
     ConstraintFault,
     joint_fault,
@@ -58,6 +57,7 @@ from handrail.serde.constraints import (
     option_fault,
     unsupported_field,
 )
+from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 

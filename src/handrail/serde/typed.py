@@ -27,9 +27,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 from handrail.errors import DumpError, ParseError
 from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
-from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import Built, Schemas, build, can_be_deferred, reader_for_keys
-from handrail.serde.core_schemas import Core, check_stored_unions
+from handrail.serde.core_schemas import BoundedCache, Core, check_stored_unions
 from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,

@@ -12,7 +12,7 @@ import pytest
 
 from handrail.errors import SchemaError
 from handrail.serde import Codec, codec
-from handrail.serde.bounded_cache import MAX_CACHED, BoundedCache
+from handrail.serde.core_schemas import MAX_CACHED, BoundedCache
 from tests.wording import Wording
 
 

@@ -21,9 +21,8 @@ from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to
 from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
 from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers, with_digits
-from handrail.serde.bounded_cache import BoundedCache
 from handrail.serde.build import check_sayable
-from handrail.serde.core_schemas import Core, rebuilt
+from handrail.serde.core_schemas import BoundedCache, Core, rebuilt
 from handrail.serde.json_values import is_decoded, stated_arguments
 from handrail.serde.typed import repair
 
