@@ -363,14 +363,17 @@ class _Reader:
         root: YamlNode | None = None
         for event in self._events:
             if isinstance(event, DocumentStartEvent):
-                if root is not None:
-                    raise self._place.fault_at(event.start_mark, "but found another document; there can be only one")
-                if event.tags or event.version not in (None, (1, 2)):
-                    fault = "directives are not read here, and the text is YAML 1.2; remove the lines with %"
-                    raise self._place.fault_at(event.start_mark, fault)
+                self._begin(event, root)
             elif isinstance(event, NodeEvent):
                 root, _ = self._node(event, 0, None)
         return root
+
+    def _begin(self, event: Any, root: YamlNode | None) -> None:  # noqa: ANN401 - ruamel.yaml declares no types
+        if root is not None:
+            raise self._place.fault_at(event.start_mark, "but found another document; there can be only one")
+        if event.tags or event.version not in (None, (1, 2)):
+            fault = "directives are not read here, and the text is YAML 1.2; remove the lines with %"
+            raise self._place.fault_at(event.start_mark, fault)
 
     def _node(self, event: Any, above: int, key: YamlNode | None) -> tuple[YamlNode, int]:  # noqa: ANN401 - ruamel.yaml declares no types
         """What begins with an event, and how many levels it has; `key` is what it stands behind."""
@@ -379,14 +382,14 @@ class _Reader:
         if event.tag is not None:
             fault = f"the tag {shorten(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare"
             raise self._place.fault_at(event.start_mark, fault)
-        before = self._values
+        before, anchor = self._values, event.anchor
         self._values += 1
-        if event.anchor is not None:
-            self._named[event.anchor] = None  # until it has been read
+        if anchor is not None:
+            self._named[anchor] = None  # until it has been read
         tree, depth = (self._scalar(event, key), 0) if isinstance(event, ScalarEvent) else self._parts(event, above)
-        if event.anchor is not None:
+        if anchor is not None:
             # An anchor may be set again: an alias means the last one before it (YAML 1.2.2, 3.2.2.2).
-            self._named[event.anchor] = tree, self._values - before, depth
+            self._named[anchor] = tree, self._values - before, depth
         return tree, depth
 
     def _parts(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above

@@ -263,17 +263,15 @@ def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the
         for name in rule:
             if name not in value:
                 field = error.schema.get("properties", {}).get(name)
-                rules = [
-                    f"; expected {_expected(word, field[word])}"
-                    for word in _RULES
-                    if is_object(field) and word in field
-                ]
-                yield (*path, name), f"missing field {name}{''.join(rules[:1])}"
+                word = next((word for word in _RULES if is_object(field) and word in field), None)
+                expected = f"; expected {_expected(word, field[word])}" if word else ""
+                yield (*path, name), f"missing field {name}{expected}"
     elif keyword == "additionalProperties":
-        known, patterns = error.schema.get("properties", {}), error.schema.get("patternProperties", ())
+        known: list[str] = list(error.schema.get("properties", ()))
+        patterns: list[str] = list(error.schema.get("patternProperties", ()))
         for name in value:
             if name not in known and not any(re.search(pattern, name) for pattern in patterns):
-                yield (*path, name), unknown_field(name, list(known))
+                yield (*path, name), unknown_field(name, known)
     elif error.context:
         yield from _explain_union(error)
     elif "propertyNames" in error.absolute_schema_path and "propertyNames" not in path:

@@ -391,6 +391,7 @@ class _Sayable:
     def plain(self, value: object, path: Path, above: tuple[int, ...]) -> object:
         """The value as decoded JSON; `above` has the ids of what holds it."""
         self._parts += 1
+        kind: type[Any] = type(value)
         if isinstance(value, str):
             return self._escaped(value)
         gap = ""
@@ -399,21 +400,21 @@ class _Sayable:
         elif id(value) in above or len(above) > _MOST_LEVELS or self._parts > _MOST_PARTS:
             gap = "is left out, because it contains itself, or there is too much"
         try:
-            if is_record(type(value)):
-                accept_type(type(value))  # of any other class it is not known what is secret
-            elif not gap and not isinstance(value, _COMPOSED):
+            if is_record(kind):
+                accept_type(kind)  # of any other class it is not known what is secret
+            elif not gap and not issubclass(kind, _COMPOSED):
                 return from_json(json_of(value), allow_inf_nan=False)
         except Exception:  # noqa: BLE001 - code of the program may run
-            gap = f"is of type {type(value).__name__}"
+            gap = f"is of type {kind.__name__}"
         if gap:
             self.gaps.append(f"{format_path(path)} {gap}")
             return None
         inner = (*above, id(value))
         parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
-        if isinstance(value, _LISTS):
+        if issubclass(kind, _LISTS):
             return [part for _, part in parts]
         named = {self._escaped(str(name)): part for name, part in parts}
-        return named if isinstance(value, Mapping) else result_masking(type(value)).mask(named)
+        return named if issubclass(kind, Mapping) else result_masking(kind).mask(named)
 
     def _escaped(self, text: str) -> str:
         escaped = escape_surrogates(text)
