@@ -184,3 +184,10 @@ def test_the_text_of_an_error_is_bounded(wording: Wording) -> None:
     assert "…" in path
     assert path.endswith(".inside[0].name")
     assert len(path) <= 121
+
+
+def test_a_range_is_no_array_and_none_of_it_is_looked_at() -> None:
+    """It may have more items than are ever counted."""
+    with pytest.raises(DumpError) as caught:
+        dump({"a": range(10**15)})
+    assert [path for path, _ in caught.value.faults] == ["$.a"]

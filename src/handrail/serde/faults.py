@@ -199,7 +199,8 @@ def _asked(node: Node, root: Node) -> str:
         return join_choices(choices)
     kinds = kinds_asked(node, root)
     # A number may be an integer.
-    return join_alternatives(_KINDS[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True))
+    words = [_KINDS[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True)]
+    return join_alternatives(words) or "any value"
 
 
 def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:

@@ -18,6 +18,7 @@ import dataclasses
 import json
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -53,6 +54,9 @@ _LONGEST_REASON = 200
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 _FOREIGN: Final = (bytes, bytearray, date, time, timedelta, Decimal, Fraction, UUID, PurePath)
 """Types of values that JSON writes in a string or as a number, and does not have."""
+
+COLLECTIONS: Final = (list, tuple, set, frozenset, deque)
+"""Types that JSON writes as arrays."""
 
 MAX_JSON_DEPTH: Final = 200
 """So many levels of JSON are read."""
@@ -320,7 +324,7 @@ def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
         yield from ((name, getattr(value, name)) for name in names)
     elif isinstance(value, BaseModel):
         yield from field_values(value)
-    elif isinstance(value, Collection) and not isinstance(value, str | bytes | bytearray | memoryview):
+    elif isinstance(value, COLLECTIONS):  # not any: a `range` may have no end that is ever reached
         yield from enumerate(cast("Collection[object]", value))
 
 

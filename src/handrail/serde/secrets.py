@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, is_dataclass
 from datetime import datetime
@@ -45,7 +44,7 @@ from handrail.serde.core_schemas import (
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
-from handrail.serde.json_values import escape_surrogates, json_of, parts_of_value, walk_value
+from handrail.serde.json_values import COLLECTIONS, escape_surrogates, json_of, parts_of_value, walk_value
 from handrail.serde.secret_types import is_secret_schema, is_secret_value
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, result_codec
@@ -177,14 +176,11 @@ def _walk(value: object, place: _Place | None, path: Path, secrets: list[tuple[P
         secrets.append((path, value))
         return MASK
     items = [(at, _walk(item, place.below(at), (*path, at), secrets)) for at, item in parts_of_value(value)]
-    is_array_of_them = isinstance(value, Collection) and not isinstance(value, Mapping | BaseModel)
-    return [item for _, item in items] if is_array_of_them else dict(items)
+    return [item for _, item in items] if isinstance(value, COLLECTIONS) else dict(items)
 
 
 def _is_composed(value: object) -> bool:
-    if isinstance(value, str | bytes | bytearray | memoryview):
-        return False
-    return isinstance(value, BaseModel | Collection) or is_dataclass(value)
+    return isinstance(value, (BaseModel, *_COMPOSED)) or is_dataclass(value)
 
 
 def _texts_in(value: object) -> Iterator[str]:
@@ -411,7 +407,7 @@ class _Sayable:
             return None
         inner = (*above, id(value))
         parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
-        if issubclass(kind, _LISTS):
+        if issubclass(kind, COLLECTIONS):
             return [part for _, part in parts]
         named = {self._escaped(str(name)): part for name, part in parts}
         return named if issubclass(kind, Mapping) else result_masking(kind).mask(named)
@@ -422,8 +418,7 @@ class _Sayable:
         return escaped
 
 
-_LISTS: Final = (list, tuple, set, frozenset, deque)
-_COMPOSED: Final = (Mapping, *_LISTS)
+_COMPOSED: Final = (Mapping, *COLLECTIONS)
 _MOST_LEVELS: Final = 100
 _MOST_PARTS: Final = 10_000
 _MOST_NAMES: Final = 1_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from handrail.errors import ParseError
@@ -76,3 +78,8 @@ def test_unknown_fields_may_be_ignored(wording: Wording) -> None:
     with pytest.raises(ParseError) as raised:
         ignoring.parse('{"objective": "a", "more": 1, "limit": "1"}')
     assert str(raised.value) == wording
+
+
+def test_a_missing_field_that_takes_anything_is_told_so(wording: Wording) -> None:
+    """There is no type to name."""
+    assert told(dataclasses.make_dataclass("Held", [("value", object)]), {}) == wording
