@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NewType, get_type_hints
 import pytest
 from typing_extensions import TypeAliasType
 
-from handrail.serde.annotations import known_type, quoted_alias
+from handrail.serde.annotations import known_type, strip_annotated
 
 OUTER = {"Thing": int, "str": bytes, "Many": list[int], "nothing": None}
 INNER = {"Thing": bool}
@@ -48,8 +48,9 @@ _alias: Any = TypeAliasType
 _new: Any = NewType
 
 
-def test_an_alias_that_is_written_as_text_is_found_inside_of_what_stands_around_it() -> None:
-    """Other aliases, annotations and new types."""
+def test_an_alias_that_is_written_as_text_is_what_the_text_means() -> None:
+    """Inside of what stands around it: other aliases, annotations and new types."""
     quoted = _alias("Quoted", "list[int]")
-    assert quoted_alias(_new("Named", Annotated[_alias("Around", quoted), "a note"])) is quoted
-    assert quoted_alias(_alias("Plain", int)) is None
+    assert strip_annotated(_new("Named", Annotated[_alias("Around", quoted), "a note"])) == list[int]
+    assert strip_annotated(_alias("Plain", int)) is int
+    assert strip_annotated(_alias("Unknown", "Nowhere")) == "Nowhere"

@@ -13,15 +13,16 @@ from functools import partial
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 import annotated_types
 import pytest
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints, WithJsonSchema
 
-from handrail.errors import ParseError, SchemaError
+from handrail.errors import ParseError, PromptValidationError, SchemaError
+from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec
-from handrail.serde.constraints import ACTING
+from handrail.serde.supported_types import ACTING
 from tests.serde.members import held
 from tests.serde.shapes import Json
 from tests.wording import Wording
@@ -33,6 +34,18 @@ class Meta:
     def __init__(self, **words: object) -> None:
         """Hold the words as attributes."""
         self.__dict__.update(words)
+
+
+# Untyped, because type checkers want to see the type written out.
+_named: Any = NewType
+_field: Any = Field
+Misspelled: Any = _named("Misspelled", Annotated[int, {"minimum": 1}])
+
+
+class Limited(BaseModel):
+    """Its schema would say what no check enforces."""
+
+    cents: int = Field(json_schema_extra={"minimum": 1})
 
 
 BROKEN: dict[str, tuple[Any, Json, str]] = {
@@ -74,16 +87,26 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "format": held(str, format="email"),
     "length": held(str, length=3),
     "choices": held(str, choices=["a"]),
-    "two values of gt": held(Annotated[int, Field(gt=1)], gt=5),
     "Timezone": held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]),
     "ge of text or None": held(float | None, ge="1"),
     "ge of text around a number": held(str | Annotated[int, Field(le=5)], ge="1"),
-    "multiple_of of a complex number": held(Annotated[float, Field(multiple_of=1j)]),  # type: ignore[call-overload]
+    "multiple_of of a complex number": held(Annotated[float, _field(multiple_of=1j)]),
     "le that is not comparable": held(Annotated[Decimal, Field(ge=1, le="x")]),
     "description": held(int, description=5),
     "unknown fields": held(Annotated[dict[str, int], WithJsonSchema({"properties": {}})]),
-    "title": held(str, title=5),
-    "examples": held(str, examples="x"),
+    "text as a bound": held(Annotated[int, _field(ge="1")]),
+    "negative min_length": held(Annotated[str, Field(min_length=-1)]),
+    "fractional min_length": held(Annotated[str, _field(min_length=1.5)]),
+    "max_length of text": held(str, max_length="2"),
+    "multiple of zero": held(Annotated[int, Field(multiple_of=0)]),
+    "multiple of zero in an item": held(list[Annotated[Decimal, Field(multiple_of=Decimal(0))]]),
+    "ge of NaN": held(Annotated[float, Field(ge=float("nan"))]),
+    "pattern that does not compile": held(Annotated[str, Field(pattern="(")]),
+    "look-around": held(list[Annotated[str, Field(pattern="(?=a)a")]]),
+    "backreferences": held(str, pattern=r"(a)\1"),
+    "flags": held(Annotated[str, Field(pattern=re.compile("a", re.IGNORECASE))]),
+    "minimum of a NewType": held(Misspelled),
+    "minimum of a field of a model": held(Limited),
 }
 
 
@@ -95,6 +118,7 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> Non
     assert caught.value.path
     assert caught.value.path.startswith("$.x")
     assert str(caught.value) == wording
+    assert "FieldInfo" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +137,7 @@ def test_a_word_that_would_not_act_is_refused(cls: Any, wording: Wording) -> Non
         held(Annotated[str, Field(json_schema_extra={"format": "email"})]),
         held(Annotated[int, annotated_types.Unit("m"), Meta(length=3, format="x", choices=[1])]),
         held(str, title="A title", examples=["x"], deprecated=True),
+        held(Annotated[str, Field(pattern=re.compile("^a$"))]),
     ],
     ids=count(),
 )
@@ -205,3 +230,23 @@ def test_a_validator_of_the_program_is_not_called_when_the_type_is_built(validat
     kind: Any = Annotated[Path, AfterValidator(validator), Field(max_length=2)]
     with pytest.raises(ParseError):
         codec(held(kind)).parse_json('{"x":"abc"}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Parameters whose schema would say what nothing enforces."""
+
+    cents: Annotated[int, {"maximum": 500}]
+
+
+def test_a_tool_is_refused_when_it_is_made(wording: Wording) -> None:
+    """With the error of the type as the cause."""
+
+    def handler(params: Order, *, context: ToolContext) -> ToolResult[Order]:
+        del context
+        return ToolResult.ok(params)
+
+    with pytest.raises(PromptValidationError) as caught:
+        Tool[Order, Order](name="charge", description="Charges.", handler=handler)
+    assert str(caught.value) == wording
+    assert isinstance(caught.value.__cause__, SchemaError)

@@ -47,8 +47,7 @@ from handrail.errors import (
 from handrail.prompt.effect import DAY, MINUTE, ApplyEffect, Effect, Reconcile
 from handrail.prompt.signature import calling_fault
 from handrail.serde import digest, masking_of
-from handrail.serde.annotations import is_record
-from handrail.serde.supported_types import record_types
+from handrail.serde.annotations import is_record, record_types
 from handrail.session.calls import CallRef
 
 Strategy = Literal["auto", "params", "custom", "none"]

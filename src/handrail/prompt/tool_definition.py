@@ -337,7 +337,7 @@ class Tool(Generic[P, R]):
         if self.params_type is None:
             # Others are parsed as arguments of an empty dataclass, which reports each argument as unexpected.
             if arguments not in ("{}", {}):
-                codec(NoParams, max_bytes=max_bytes).parse(arguments)
+                codec(NoParams).within(max_bytes).parse(arguments)
             return cast("P", None)  # P is None here
         # The fast path: a text this short is within the limit in any encoding of its characters, so its bytes are not
         # counted.

@@ -15,7 +15,7 @@ from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
 from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
-from handrail.serde.annotations import is_union, quoted_alias, strip_annotated, subscriptable, unquoted
+from handrail.serde.annotations import is_union, strip_annotated, subscriptable
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
 
@@ -161,8 +161,6 @@ def shown_schema(expected: object) -> dict[str, Any] | None:
 
 def _members(expected: object) -> tuple[object, ...]:
     inner = strip_annotated(expected)
-    if isinstance(inner, str) and (quoted := quoted_alias(expected)) is not None:
-        return _members(unquoted(quoted))  # the text of a type alias
     return tuple(member for kind in get_args(inner) for member in _members(kind)) if is_union(inner) else (inner,)
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from handrail.redaction import MASK
 from handrail.serde.canonical import canonical_json, digest
 from handrail.serde.secrets import Masking, is_secret, masking_of, result_masking, schema_masking
-from handrail.serde.typed import Codec, Extra, codec, dump, parse, result_codec, schema, stored_codec
+from handrail.serde.typed import Codec, codec, dump, parse, result_codec, schema, stored_codec
 
 __all__ = [
     "MASK",
     "Codec",
-    "Extra",
     "Masking",
     "canonical_json",
     "codec",

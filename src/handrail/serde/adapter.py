@@ -31,14 +31,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from enum import Enum
+from itertools import compress
+from operator import not_
 from typing import Any, Final, LiteralString, NamedTuple, cast
 
-from pydantic import ConfigDict, PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import (
     CoreConfig,
     CoreSchema,
@@ -71,34 +73,18 @@ from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
 BYTES_AS: Final = "base64"
 """How `bytes` are written in JSON: base64 with the alphabet that is safe in URLs (RFC 4648, section 5)."""
 
-BUILD_ERRORS = (
-    PydanticUserError,
-    PydanticUndefinedAnnotation,
-    CoreSchemaError,
-    AttributeError,
-    KeyError,
-    NameError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
+BUILD_ERRORS = (CoreSchemaError, AttributeError, KeyError, NameError, RuntimeError, TypeError, ValueError)
 """What pydantic raises for a type from which it can build no validator, serializer or JSON Schema."""
 
-_CLOSED = ConfigDict(
-    extra="forbid",
-    allow_inf_nan=False,
-    ser_json_bytes=BYTES_AS,
-    val_json_bytes=BYTES_AS,
+_SHARED: Final = {
+    "allow_inf_nan": False,
+    "ser_json_bytes": BYTES_AS,
+    "val_json_bytes": BYTES_AS,
     # Written as they are, so that `Codec` sees and refuses them; the default would turn them into null.
-    ser_json_inf_nan="constants",
-)
-_CORE: Final = CoreConfig(
-    extra_fields_behavior="forbid",
-    allow_inf_nan=False,
-    ser_json_bytes=BYTES_AS,
-    val_json_bytes=BYTES_AS,
-    ser_json_inf_nan="constants",
-)
+    "ser_json_inf_nan": "constants",
+}
+_CLOSED: Final = cast("ConfigDict", {"extra": "forbid", **_SHARED})
+_CORE: Final = cast("CoreConfig", {"extra_fields_behavior": "forbid", **_SHARED})
 _RECHECK: Final = "always"
 _WITH_FIELDS: Final = frozenset({"model-fields", "dataclass-args", "typed-dict"})
 _CONFIGURED: Final = frozenset({"model", "dataclass", "typed-dict"})
@@ -108,39 +94,24 @@ _named: Callable[[str, object], Any] = TypeAliasType
 
 _ISO_8601: Final[LiteralString] = "input should be written as in ISO 8601"
 
-_DIGITS: Final[LiteralString] = "input should be a number in decimal digits"
-
-_DECIMAL: Final[LiteralString] = (
-    "it has to be written in the digits 0 to 9, with a sign, a decimal point and an exponent where needed, "
-    "and no blanks, commas or underscores"
-)
-
-_FRACTION: Final[LiteralString] = (
-    "it has to be written in the digits 0 to 9, with a sign and a decimal point where needed, or as two integers with "
-    "a slash between them, the second not zero, and no blanks"
-)
+_DIGITS: Final[LiteralString] = "it has to be written in the digits 0 to 9, without blanks, commas or underscores"
 
 _TEXTS: Final[Mapping[str, tuple[str, LiteralString]]] = {
     "datetime": (FORMATS["date-time"], _ISO_8601),
     "date": (FORMATS["date"], _ISO_8601),
     "timedelta": (FORMATS["duration"], _ISO_8601),
-    "decimal": (DECIMAL, _DECIMAL),
-    "fraction": (FRACTION, _FRACTION),
+    "decimal": (DECIMAL, _DIGITS),
+    "fraction": (FRACTION, _DIGITS),
 }
 """The form of a text, or of its beginning, and what is said of another; by the type of the core schema."""
 
 _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
     "int": (KEY_FORMS["integer"], "input should be an integer in digits"),
-    "float": (KEY_FORMS["number"], _DIGITS),
+    "float": (KEY_FORMS["number"], "input should be a number in decimal digits"),
     "bool": (KEY_FORMS["boolean"], "input should be true or false"),
 }
 
 _TEXT: Final = core_schema.str_schema()
-
-_NO_NUMBER: Final = r"(?i)[-+]?s?(nan|inf)"
-
-_NO_TIMESTAMP: Final = r"[-+]?[0-9.]*[^-+0-9.]|[0-9]+-"
-"""Of what is a timestamp in seconds, pydantic says that it is not an exact date."""
 
 _NUMBER_OR_TEXT: Final = core_schema.union_schema(
     [core_schema.int_schema(), core_schema.float_schema(), core_schema.str_schema()],
@@ -164,9 +135,10 @@ _LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}"
 _EACH_NUMBER: Final = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)'
 """The strings, in which a digit is not a number, and the numbers, each in one pass over its digits."""
 
-_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
+_GREATEST: Final = 2**1023
+"""Of what is less, a float can be made."""
 
-_PLAIN_NUMBERS: Final = frozenset({"int", "float"})
+_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
 
 _DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
 
@@ -209,53 +181,43 @@ def closed_adapter(kind: object, *, recheck: bool = False, published: bool = Fal
     Raises:
         BUILD_ERRORS: pydantic cannot handle the type.
     """
-    config: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
-    made = TypeAdapter[Any](_named("Closed", kind), config=config)
+    config = core_config(recheck=recheck)
+    checked: ConfigDict = {**_CLOSED, "revalidate_instances": _RECHECK} if recheck else _CLOSED
+    made = TypeAdapter[Any](_named("Closed", kind), config=checked)
     was = cast("Core", made.core_schema)
     kinds = kinds_in(was)
-    core = _with_closed_models(was, core_config(recheck=recheck)) if "model" in kinds else was
+    core = was if kinds.isdisjoint({"model", "union"}) else _prepared(was, config)
     # Most types hold nothing that is read otherwise, and to rebuild a core schema takes long.
-    agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, core_config(recheck=recheck), published=published)
+    agreed = core if kinds.isdisjoint(_DIFFERING) else agreeing(core, config, published=published)
     # A core schema compares by what it holds, so that a part which was rebuilt without a change is equal.
     # The one that pydantic has made serves where nothing differs, because making another takes milliseconds.
-    validator = made.validator if agreed == was else validator_of(agreed, core_config(recheck=recheck))
-    written = made.serializer if kinds.isdisjoint({"model", "union"}) else _serializer(made, core)
-    return Adapter(made, core, kinds, cast("SchemaValidator", validator), written)
+    validator = made.validator if agreed == was else validator_of(agreed, config)
+    serializer = made.serializer if core == was else serializer_of(core, core_config())
+    return Adapter(made, core, kinds, cast("SchemaValidator", validator), serializer)
 
 
-def _with_closed_models(core: Core, config: CoreConfig) -> Core:
-    """The core schema with models that take and write what a dataclass does, and so does what is below them."""
+def _prepared(core: Core, config: CoreConfig) -> Core:
+    """The core schema with models that take and write what a dataclass does, and so does what is below them.
+
+    In a union enums come first: the serializer of a path or an address writes the `str()` of a string enum, which is
+    the name of the member.
+    """
+    definitions = core_definitions(core)
+
+    def is_other(choice: Any) -> bool:  # noqa: ANN401 - a part, or one with its label
+        (part,) = choices_of({"choices": [choice]})
+        return bool(innermost(part, definitions)["type"] != "enum")
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
+        if part["type"] == "union":
+            return {**part, "choices": sorted(part["choices"], key=is_other)}
         # pydantic has handed the configuration of a model down to the dataclasses and TypedDicts below it.
         if part["type"] in _WITH_FIELDS:
             part = {**part, "extra_behavior": "forbid"}
         return {**part, "config": {**part.get("config", {}), **config}} if part["type"] in _CONFIGURED else part
 
     return rebuilt(core, change)
-
-
-def _serializer(made: TypeAdapter[Any], core: Core) -> SchemaSerializer:
-    """What pydantic made, or one that writes a string enum by its value, in a union whose other members take any `str`.
-
-    The serializer of a path or an address writes the `str()` of the enum, which is the name of the member.
-    """
-    definitions = core_definitions(core)
-
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was, made
-        if part["type"] != "union":
-            return part
-        # The order in which a serializer tries the members; it does not matter to the validator.
-        enums = [choice for choice, inner in zip(part["choices"], choices_of(part), strict=True) if _is_enum(inner)]
-        return {**part, "choices": [*enums, *(choice for choice in part["choices"] if choice not in enums)]}
-
-    def _is_enum(choice: Core) -> bool:
-        return bool(innermost(choice, definitions)["type"] == "enum")
-
-    written = rebuilt(core, change)
-    return made.serializer if written == made.core_schema else serializer_of(written, core_config())
 
 
 def core_config(*, recheck: bool = False) -> CoreConfig:
@@ -279,19 +241,21 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
         if keys is not None and keys["type"] == "definition-ref":
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
         if part["type"] == "union":
-            return {**part, "choices": _numbers_first(_labelled(part, was, definitions))}
-        return _agreeing_part(part, config, made=made, published=published)
+            # Each with the name of its type, for the locations of faults: pydantic's own is made of the parts of a core
+            # schema. Scalars and classes are called what they are called in Python already.
+            choices = [
+                (choice, label_of(named, definitions)) if is_labelled(named, definitions) else choice
+                for choice, named in zip(choices_of(part), choices_of(was), strict=True)
+            ]
+            return {**part, "choices": _numbers_first(choices)}
+        steps = _steps_instead(part, config, published=published)
+        if not steps:
+            return part
+        # A value that a function has made is not JSON, which is all that the first of several steps takes.
+        parsed = core_schema.chain_schema(steps[-1:] if made else steps)
+        return replacing(part, core_schema.json_or_python_schema(parsed, without_name(part)))
 
     return rebuilt(core, change)
-
-
-def _agreeing_part(core: Core, config: CoreConfig, *, made: bool, published: bool) -> Core:
-    steps = _steps_instead(core, config, published=published)
-    if not steps:
-        return core
-    # A value that a function has made is not JSON, which is all that the first of several steps takes.
-    parsed = core_schema.chain_schema(steps[-1:] if made else steps)
-    return replacing(core, core_schema.json_or_python_schema(parsed, without_name(core)))
 
 
 def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[CoreSchema]:
@@ -303,10 +267,10 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
     if kind in _TEXTS:
         return [_NUMBER_OR_TEXT if kind in _NUMBERS else _TEXT, _from_text(core, config, *_TEXTS[kind])]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
-        return [_from_choice(core, "literal_error", {_typed(each): each for each in core["expected"]})]
+        return [_from_choice([(each, each) for each in core["expected"]], "literal_error")]
     if kind == "enum" and not _is_read_as_published(core, published=published):
-        choices = {_typed(each.value): each for each in core["members"]}
-        from_choice = _from_choice(core, "enum", choices, published=published)
+        members = [(each.value, each) for each in core["members"]]
+        from_choice = _from_choice(members, "enum", None if published else core["cls"])
         # Behind the function, a step that takes anything: the match is then less exact than that of a string or a
         # number.
         return [core_schema.chain_schema([from_choice, core_schema.any_schema()])]
@@ -317,25 +281,9 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
 
 def _is_read_as_published(core: Core, *, published: bool) -> bool:
     """Whether pydantic takes the values of an enum that its schema lists, or those that its `_missing_` knows too."""
-    cls: type[Enum] = core["cls"]
-    is_text = all(isinstance(each.value, str) for each in core["members"])
-    return is_text and not (published and _missing_of(cls) is not _missing_of(Enum))
-
-
-def _missing_of(cls: type[Enum]) -> object:
-    return getattr(cls._missing_, "__func__", cls._missing_)
-
-
-def _labelled(union: Core, was: Core, definitions: Mapping[str, Core]) -> list[Any]:
-    """The choices of a union, each with the name of its type: pydantic's own is made of the parts of a core schema.
-
-    The names are in the locations of faults. Those of scalars and classes are what these are called in Python already.
-    """
-    pairs = zip(choices_of(union), choices_of(was), strict=True)
-    return [
-        (choice, label_of(original, definitions)) if is_labelled(original, definitions) else choice
-        for choice, original in pairs
-    ]
+    cls: Any = core["cls"]
+    has_more = getattr(cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
+    return not (published and has_more) and all(isinstance(each.value, str) for each in core["members"])
 
 
 def _numbers_first(choices: list[Any]) -> list[Any]:
@@ -343,19 +291,14 @@ def _numbers_first(choices: list[Any]) -> list[Any]:
 
     pydantic's own decimal is a less exact match for a number; its replacement is as exact.
     """
-    parts = [cast("Core", choice[0] if isinstance(choice, tuple) else choice) for choice in choices]
-    if not any(part["type"] == "json-or-python" and part["python_schema"]["type"] in _NUMBERS for part in parts):
+    parts = [part.get("python_schema", part) for part in choices_of({"choices": choices})]
+    if not any(part["type"] in _NUMBERS for part in parts):
         return choices
-    paired = list(zip(parts, choices, strict=True))
-    numbers = [choice for part, choice in paired if _is_number(part)]
-    return [*numbers, *(choice for part, choice in paired if not _is_number(part))]
-
-
-def _is_number(part: Core) -> bool:
-    if part["type"] == "json-or-python":
-        part = part["python_schema"]
-    is_literal = part["type"] == "literal" and any(isinstance(each, int) for each in part["expected"])
-    return is_literal or part["type"] in _PLAIN_NUMBERS
+    numbers = [
+        part["type"] in {"int", "float"} or any(isinstance(each, int) for each in part.get("expected", ()))
+        for part in parts
+    ]
+    return [*compress(choices, numbers), *compress(choices, map(not_, numbers))]
 
 
 # -------------------------------------------------------------------------------------------------------------- texts
@@ -367,18 +310,12 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
     fits = re.compile(form).match
     read: Callable[..., object] = validator.validate_strings
     is_number = core["type"] in _NUMBERS
-    is_explained = re.compile(_NO_NUMBER if is_number else _NO_TIMESTAMP).match
 
     def parsed(value: object) -> object:
         if type(value) is str:
-            does_fit = fits(value)
-            if not does_fit and not is_explained(value):
+            if not fits(value):
                 raise PydanticCustomError("form", fault)
-            # Before the form is refused: the fault that pydantic finds says more than that the form is another one.
-            made = read(value, strict=True)
-            if not does_fit:
-                raise PydanticCustomError("form", fault)
-            return made
+            return read(value, strict=True)
         if type(value) is float and value in _INEXACT.get():
             raise PydanticCustomError("digits", _SEND_TEXT)
         # By its shortest decimal text, so that 0.1 is the decimal 0.1 and not the binary fraction.
@@ -412,27 +349,18 @@ def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> fr
         data: the text.
         whole: whether the numbers are to be integers: those of which the float is another number.
     """
-    is_exact = _is_whole if whole else _is_exact
     text = data if isinstance(data, str) else data.decode(errors="replace")
     if not whole and re.search(_LONG_NUMBER, text) is None:
         return frozenset()
     numbers = (
         match[1] for match in re.finditer(_EACH_NUMBER, text) if match[1] and not match[1].lstrip("-").isdecimal()
     )
-    return frozenset(float(number) for number in numbers if not is_exact(number))
+    return frozenset(float(number) for number in numbers if not _is_kept(number, whole=whole))
 
 
-def _is_exact(number: str) -> bool:
+def _is_kept(number: str, *, whole: bool) -> bool:
     try:
-        _FLOAT.create_decimal(number)
-    except DecimalException:
-        return False
-    return True
-
-
-def _is_whole(number: str) -> bool:
-    try:
-        return Decimal(number) == Decimal(float(number))
+        return Decimal(number) == Decimal(float(number)) if whole else _FLOAT.create_decimal(number).is_finite()
     except DecimalException:
         return False
 
@@ -440,62 +368,43 @@ def _is_whole(number: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ choices
 
 
-def _typed(value: object) -> tuple[type[Any], object]:
-    """A value that differs from those of other types which Python holds for equal."""
-    return type(value), value
+def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum] | None = None) -> CoreSchema:  # noqa: ANN401
+    """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without.
 
-
-def _from_choice(
-    core: Core,
-    error: Any,  # noqa: ANN401 - a name of pydantic's
-    choices: Mapping[tuple[type[Any], object], object],
-    *,
-    published: bool = True,
-) -> CoreSchema:
-    """Parses one of the choices; a number is that of equal value, written with a fraction of zero or without."""
-    cls: type[Enum] | None = None if published else core.get("cls")
+    Args:
+        pairs: the choices, each behind its value in JSON.
+        error: what pydantic calls the fault of another value.
+        cls: the enum that may know more values than it has members.
+    """
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
-    is_whole = all(kind is int for kind, _ in choices)
-    expected = " or ".join(json.dumps(value) for _, value in choices)
+    is_whole = all(type(value) is int for value, _ in pairs)
+    choices = {form: choice for value, choice in pairs for form in _forms(value, is_whole=is_whole)}
+    expected = " or ".join(json.dumps(value) for value, _ in pairs)
 
     def parsed(value: object) -> object:
         # A function of the program before this step may have made the member already.
         if isinstance(value, Enum):
             value = value.value
-        if not (is_whole and type(value) is float):
-            for form in _forms(value):
-                if form in choices:
-                    return choices[form]
+        if isinstance(value, str | int | float | None):
+            if (choice := choices.get((type(value), value), choices)) is not choices:
+                return choice
             if cls is not None and not isinstance(value, bool):
                 with suppress(ValueError):
-                    return cls(value)  # which may know more values than it has members
+                    return cls(value)
         raise PydanticKnownError(error, {"expected": expected})
 
     return core_schema.no_info_plain_validator_function(parsed)
 
 
-def _forms(value: object) -> tuple[tuple[type[Any], object], ...]:
-    if not isinstance(value, str | int | float | None):
-        return ()
-    # Equal numbers are one value in JSON; beyond 2**53 a float stands for several integers.
-    if type(value) is float and value.is_integer():
-        return _typed(value), (int, int(value))
-    return (_typed(value), (float, float(value))) if type(value) is int and abs(value) < 2**53 else (_typed(value),)
+def _forms(value: Any, *, is_whole: bool) -> list[tuple[type[Any], object]]:  # noqa: ANN401 - a scalar
+    """The forms of a choice in JSON, each with its type: Python holds `True` for equal to 1."""
+    # Equal numbers are one value in JSON.
+    other = int if type(value) is float else float
+    has_other = not is_whole and type(value) in {int, float} and abs(value) < _GREATEST and other(value) == value
+    return [(type(value), value), *([(other, other(value))] if has_other else [])]
 
 
 # --------------------------------------------------------------------------------------------------------------- keys
-
-
-# Without `==` and hash of its own: two keys that mean the same both stay in the mapping that pydantic fills, until
-# `_distinct` compares them.
-class _Key:
-    """A key, beside others that are equal."""
-
-    __slots__ = ("text", "value")
-
-    def __init__(self, text: object, value: object) -> None:
-        self.text = text
-        self.value = value
 
 
 def _may_fall_together(keys: Core | None) -> bool:
@@ -511,29 +420,26 @@ def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:
     fits = re.compile(form).match
     validator = validator_of(cast("Core", without_name(keys)), config)
 
-    def parsed(text: object) -> _Key:
+    # With its text, so that two keys that mean the same both stay in the mapping, until `_distinct` compares them.
+    def parsed(text: object) -> tuple[object, object]:
         if not isinstance(text, str):  # from a validator before
-            return _Key(text, validator.validate_python(text, strict=True))
+            return text, validator.validate_python(text, strict=True)
         if not fits(text):
             raise PydanticCustomError("form", fault)
         # In strict mode a string is not a number, and every key is a string. The form above is as strict.
-        return _Key(text, validator.validate_json(json.dumps(text), strict=not form))
+        return text, validator.validate_json(json.dumps(text), strict=not form)
 
     as_pairs = {**without_name(core), "keys_schema": core_schema.no_info_plain_validator_function(parsed)}
     return core_schema.no_info_after_validator_function(_distinct, cast("CoreSchema", as_pairs))
 
 
-def _distinct(found: Mapping[_Key, object]) -> object:
+def _distinct(pairs: Mapping[tuple[object, object], object]) -> object:
     texts: dict[object, object] = {}
-    made: dict[object, object] = {}
-    for key, item in found.items():
+    for text, key in pairs:
         # Compared as values: `1.0` and `1` are one number.
-        if key.value in made:
-            one, other = quote(str(texts[key.value])), quote(str(key.text))
-            raise PydanticCustomError(
-                "keys", "two of its keys mean the same: {one} and {other}", {"one": one, "other": other}
-            )
-        texts[key.value] = key.text
-        made[key.value] = item
-    make: Any = type(found)
-    return made if make is dict else make(made)
+        if key in texts:
+            keys = {"one": quote(str(texts[key])), "other": quote(str(text))}
+            raise PydanticCustomError("keys", "two of its keys mean the same: {one} and {other}", keys)
+        texts[key] = text
+    make: Any = type(pairs)
+    return make({key: item for (_, key), item in pairs.items()})

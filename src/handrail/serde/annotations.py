@@ -4,9 +4,8 @@
 `options_around` collects what they say. Type variables stand for what `Page[Item]` makes of the annotations that
 `Page`, and the classes above it, wrote with `T`.
 
-Classes whose values are written as objects with named fields are dataclasses, pydantic models and TypedDicts. A
-dataclass is resolved by `supported_types`, which looks at its fields one by one. Of a model pydantic has resolved the
-fields already; a TypedDict resolves its own annotations.
+Classes whose values are written as objects with named fields are dataclasses, pydantic models and TypedDicts;
+`record_types` resolves the annotations of their fields.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import FrozenInstanceError, is_dataclass
+from dataclasses import Field, FrozenInstanceError, fields, is_dataclass
 from typing import (
     Annotated,
     Any,
@@ -33,8 +32,11 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BaseModel, PydanticUndefinedAnnotation
+from pydantic import BaseModel
 from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
+
+from handrail.errors import SchemaError
+from handrail.serde.core_schemas import BoundedCache
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 _UNIONS = (Union, types.UnionType)
@@ -68,8 +70,6 @@ def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: A
         names: the names that text may refer to, those first that hide the others.
     """
     if isinstance(annotation, str):
-        if not annotation.isidentifier():
-            return None
         found = next((scope[annotation] for scope in (*names, vars(builtins)) if annotation in scope), None)
         return found if _is_class(found) else None
     return annotation if _is_resolved(annotation) else None
@@ -94,13 +94,17 @@ def strip_annotated(kind: object) -> object:
 
 
 def options_around(kind: object) -> tuple[tuple[object, ...], object]:
-    """The options of every `Annotated` around a type, and the type without what only decorates or names it."""
+    """The options of every `Annotated` around a type, and the type without what only decorates or names it.
+
+    The text of an alias, as in `TypeAliasType("Many", "list[T]")`, is evaluated; one that cannot be stays a text.
+    """
     # Most types are classes, and all below takes longer.
     if type(kind) is type:
         return (), kind
     options: tuple[object, ...] = ()
     while True:
         origin = get_origin(kind)
+        alias: Any = origin if isinstance(origin, _ALIASES) else kind
         if origin is Annotated:
             kind, *own = get_args(kind)
             options = (*options, *own)
@@ -108,50 +112,24 @@ def options_around(kind: object) -> tuple[tuple[object, ...], object]:
             kind = get_args(kind)[0]
         elif isinstance(kind, NewType):
             kind = kind.__supertype__
-        elif isinstance(kind, _ALIASES):
-            kind = cast("Any", kind).__value__
-        elif isinstance(origin, _ALIASES):
-            alias = cast("Any", origin)
-            kind = substitute_variables(alias.__value__, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
+        elif isinstance(alias, _ALIASES):
+            kind = substitute_variables(
+                _alias_value(alias), dict(zip(alias.__type_params__, get_args(kind), strict=False))
+            )
         else:
             return options, kind
 
 
-def quoted_alias(kind: object) -> object | None:
-    """The type alias around a type whose value is text, as in `TypeAliasType("Many", "list[T]")`; `None` for others."""
-    if type(kind) is type:
-        return None
-    while True:
-        origin = get_origin(kind)
-        alias = kind if isinstance(kind, _ALIASES) else origin if isinstance(origin, _ALIASES) else None
-        if alias is not None and isinstance(cast("Any", alias).__value__, str):
-            return kind
-        if alias is not None:
-            kind = cast("Any", alias).__value__
-        elif origin in {Annotated, Final}:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        else:
-            return None
-
-
-def unquoted(kind: object) -> object:
-    """The type that the text of a type alias means, with its arguments in place.
-
-    Args:
-        kind: what `quoted_alias` has found. The text is evaluated with the names of the module of the alias.
-
-    Raises:
-        Exception: the text cannot be evaluated there.
-    """
-    alias = cast("Any", kind if isinstance(kind, _ALIASES) else get_origin(kind))
+def _alias_value(alias: Any) -> object:  # noqa: ANN401 - an alias of either module
+    if not isinstance(alias.__value__, str):
+        return alias.__value__
     # The alias itself too, because it may be recursive and defined in a function.
     names = {**vars(sys.modules[alias.__module__]), alias.__name__: alias}
     parameters = {parameter.__name__: parameter for parameter in alias.__type_params__}
-    holder = type("Holder", (), {"__annotations__": {"value": alias.__value__}})
-    value = get_type_hints(holder, globalns=names, localns=parameters, include_extras=True)["value"]
-    return substitute_variables(value, dict(zip(alias.__type_params__, get_args(kind), strict=False)))
+    try:
+        return _evaluated("value", alias.__value__, names, parameters)
+    except _UNRESOLVED:
+        return alias.__value__
 
 
 def is_union(kind: object) -> bool:
@@ -202,56 +180,84 @@ def is_model(kind: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
-def model_fault(model: type[BaseModel]) -> tuple[str, str, str] | None:
-    """The first thing in a model that JSON could not restore; its field, the fault, and the cure."""
-    name = model.__name__
-    if model.__pydantic_root_model__:
-        return "", f"{name} is a RootModel", "declare the type of its root"
-    if model.model_config.get("extra") == "allow":
-        return (
-            "",
-            f'{name} takes unknown fields (extra="allow")',
-            "remove the option, and declare a dict for what has no name",
-        )
-    computed = next(iter(model.model_computed_fields), None)
-    if computed is not None:
-        return (
-            computed,
-            "a computed field is written, and could not be read back",
-            "make it a property without @computed_field",
-        )
-    return None
-
-
-def model_hints(model: type[BaseModel]) -> Mapping[str, Any]:
-    """The types of the fields of a model, each with its constraints around it.
-
-    Raises:
-        NameError: an annotation cannot be resolved.
-    """
-    # A model that refers to a later class is completed when it is first used.
-    try:
-        model.model_rebuild()
-    except PydanticUndefinedAnnotation as error:
-        raise NameError(f"name {error.name!r} is not defined") from error
-    hints: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        options = tuple(field.metadata)
-        hints[name] = Annotated[(field.annotation, *options)] if options else field.annotation
-    return hints
-
-
-def typed_dict_hints(kind: object) -> Mapping[str, Any]:
-    """The types of the fields of a TypedDict, without what says whether they may be left out.
+def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
+    """The types of the fields of a dataclass, a model or a TypedDict, with type variables replaced.
 
     Args:
         kind: the class, with its arguments if it is generic.
+        path: where it stands.
 
     Raises:
-        NameError: an annotation cannot be resolved.
+        SchemaError: an annotation cannot be resolved.
     """
-    cls: Any = get_origin(kind) or kind
-    bindings: dict[object, object] = dict(zip(getattr(cls, "__parameters__", ()), get_args(kind), strict=False))
+    return _types.get(kind, lambda: _resolved_types(kind, path))
+
+
+_types: Final[BoundedCache[Mapping[str, Any]]] = BoundedCache()
+
+
+def _resolved_types(kind: object, path: str) -> Mapping[str, Any]:
+    cls = cast("type[Any]", get_origin(kind) or kind)
+    if is_dataclass(cls):
+        bindings = bindings_by_class(cls, get_args(kind))
+        types: dict[str, Any] = {}
+        for field in fields(cls):
+            owner = _owner(cls, field)
+            types[field.name] = substitute_variables(_field_type(field, owner, path), bindings.get(owner, {}))
+        return types
+    try:
+        return _model_types(cls) if is_model(cls) else _typed_dict_types(cls, get_args(kind))
+    except _UNRESOLVED as error:
+        raise _unresolved(f"an annotation of {cls.__name__}", cls, path, error) from error
+
+
+def _owner(cls: type[Any], field: Field[Any]) -> type[Any]:
+    """The class that wrote the field: its module gives the annotation its names, its variables their meaning."""
+    # A subclass holds the very same `Field` object as the base, so that the topmost class with it has written it.
+    return next(
+        base for base in reversed(cls.__mro__) if vars(base).get("__dataclass_fields__", {}).get(field.name) is field
+    )
+
+
+def _field_type(field: Field[Any], owner: type[Any], path: str) -> object:
+    # The class names itself where its module does not: in a function, or while the module is still being imported.
+    names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
+    module = sys.modules.get(owner.__module__)
+    global_names = vars(module) if module else {}
+    if (known := known_type(field.type, names, global_names)) is not None:
+        return known
+    # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
+    try:
+        return _evaluated(field.name, field.type, global_names, names)
+    except _UNRESOLVED as error:
+        raise _unresolved(f"its annotation {field.type!r}", owner, f"{path}.{field.name}", error) from error
+
+
+_UNRESOLVED: Final = (NameError, AttributeError, SyntaxError, TypeError)
+"""What an annotation raises that cannot be evaluated."""
+
+
+def _evaluated(name: str, annotation: object, names: dict[str, Any], inner: dict[str, Any]) -> object:
+    holder = type("Holder", (), {"__annotations__": {name: annotation}})
+    return get_type_hints(holder, names, inner, include_extras=True)[name]
+
+
+def _unresolved(what: str, owner: type[Any], path: str, error: Exception) -> SchemaError:
+    reason, cure = str(error).splitlines()[0], "outside functions and TYPE_CHECKING blocks"
+    text = f"{path}: {what} cannot be resolved ({reason}); define or import the type at the top level of "
+    return SchemaError(f"{text}{owner.__module__}, {cure}", type=owner, path=path)
+
+
+def _model_types(model: type[BaseModel]) -> Mapping[str, Any]:
+    model.model_rebuild()  # one that refers to a later class is completed when it is first used
+    return {
+        name: Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+        for name, field in model.model_fields.items()
+    }
+
+
+def _typed_dict_types(cls: Any, args: Sequence[object]) -> Mapping[str, Any]:  # noqa: ANN401 - a TypedDict
+    bindings: dict[object, object] = dict(zip(getattr(cls, "__parameters__", ()), args, strict=False))
     hints = get_type_hints(cls, include_extras=True)
     return {name: substitute_variables(_unqualified(hint), bindings) for name, hint in hints.items()}
 

@@ -15,17 +15,16 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
-from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
-from types import NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
-from uuid import UUID
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -34,21 +33,16 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
-from handrail.serde.annotations import is_record, is_union, quoted_alias, strip_annotated
-from handrail.serde.constraints import (
-    CONSTRAINING,
-    ConstraintFault,
-    check_applicable,
-    joint_fault,
-    option_fault,
-    unsupported_field,
-)
+from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
 from handrail.serde.core_schemas import (
     Core,
     check_read_unions,
     choices_of,
     core_definitions,
+    innermost,
+    is_bound,
     is_labelled,
+    is_of_the_program,
     label_of,
     places_of,
     rebuilt,
@@ -70,26 +64,11 @@ from handrail.serde.json_schema import (
     json_schema,
 )
 from handrail.serde.secret_types import has_marks, masking_adapter
-from handrail.serde.supported_types import AcceptedType, accept_type
+from handrail.serde.supported_types import SCALARS, TypeFault, TypePlace, TypeWalk, accept_type, refuse_first
 
-_SCALARS = (str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta)
 _MOST_SHAPES = 64
 _MARKS = (b'"writeOnly"', b'"password"')
 _LONGEST_REASON = 200
-
-
-class Shapes(NamedTuple):
-    """The types that the fields of a well typed value can have, for a dataclass of scalars and unions of them.
-
-    Attributes:
-        cls: the dataclass.
-        names: its fields, one at least.
-        types: for each well typed value, the types of its fields in their order.
-    """
-
-    cls: type[Any]
-    names: tuple[str, ...]
-    types: frozenset[tuple[type[Any], ...]]
 
 
 class Schemas(NamedTuple):
@@ -112,16 +91,16 @@ class Built(NamedTuple):
         adapter: its validator and serializer.
         facts: what is known of its JSON Schema.
         schemas: its JSON Schemas.
+        is_exact: whether a value is known at little cost to be well typed: a dataclass of scalars.
         hides: whether a place is secret by its type or by a mark.
         is_marked: whether a field is secret, and pydantic does not know it.
-        shapes: for a dataclass of scalars, by what a value is known to be well typed at little cost.
     """
 
     kind: object
     adapter: Adapter
     facts: SchemaFacts
     schemas: Callable[[], Schemas]
-    shapes: Shapes | None
+    is_exact: Callable[[object], bool]
     hides: bool = False
     is_marked: bool = False
 
@@ -133,9 +112,9 @@ def can_be_deferred(kind: object) -> bool:
         SchemaError: as `build`.
     """
     _check_root(kind, "validation")
-    found = accept_type(kind)
+    records = accept_type(kind)
     is_class = isinstance(kind, type) and get_origin(kind) is None
-    return is_class and len(found) == 1 and is_surely_simple(found[0].cls, found[0].hints)
+    return is_class and len(records) == 1 and is_surely_simple(records[0].cls, records[0].hints)
 
 
 def build(kind: object, *, mode: SchemaMode) -> Built:
@@ -146,42 +125,43 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     """
     _check_root(kind, mode)
     # Before pydantic sees the type: it would take much of what is refused here.
-    found = accept_type(kind)
+    is_exact = _exactness(kind)
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
-        # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
-        parsed = json_schema(adapter.core, kind, mode="validation")
-        shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
-        # After the schema: a constraint that pydantic left in it is reported as such, with its own words.
-        if not adapter.kinds.isdisjoint(CONSTRAINING):
-            check_applicable(kind, adapter.core)
         _check_parts(kind, adapter, mode)
+        schemas = _made_schemas(kind, adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
-        raise _blamed(found, kind, error) from error
-    # Only in the schema by which faults are explained; the model gets `shown`, which is made before.
-    members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
-    schemas = Schemas({**parsed, MEMBERS: members}, to_json(shown))
+        raise _blamed(kind, error) from error
     # Only now: pydantic's own type is what the schemas and the checks are made of.
-    held = adapter if mode == "validation" else masking_adapter(adapter)
+    masked = adapter if mode == "validation" else masking_adapter(adapter)
     hides = any(mark in schemas.shown for mark in _MARKS)
-    return Built(
-        kind, held, facts_of(parsed), lambda: schemas, _shapes(kind, found), hides, hides and has_marks(adapter.core)
-    )
+    is_marked = hides and has_marks(adapter.core)
+    return Built(kind, masked, facts_of(schemas.parsed), lambda: schemas, is_exact, hides, is_marked)
+
+
+def _made_schemas(kind: object, adapter: Adapter, mode: SchemaMode) -> Schemas:
+    # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
+    parsed = json_schema(adapter.core, kind, mode="validation")
+    shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
+    # Only in the schema by which faults are explained; the model gets `shown`.
+    members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
+    return Schemas({**parsed, MEMBERS: members}, to_json(shown))
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
     inner = strip_annotated(kind)
-    members: Sequence[object] = get_args(inner) if is_union(inner) else [kind]
-    kinds = [strip_annotated(member) for member in members]
-    if mode == "validation" and (len(kinds) > 1 or not is_record(_class_of(kinds[0]))):
-        cure = "declare @dataclass(frozen=True, slots=True) and name its fields"
-        _refuse_root(kind, "a dataclass, a pydantic model or a TypedDict", cure)
-    # pydantic takes a variable for any type, and cannot resolve a name here. The text of an alias it does resolve.
-    unnamed = [option for member, option in zip(members, kinds, strict=True) if quoted_alias(member) is None]
-    if any(isinstance(option, str | TypeVar) for option in unnamed):
-        _refuse_root(kind, "a type", "write the type itself")
+    members = [strip_annotated(member) for member in (get_args(inner) if is_union(inner) else [inner])]
+    wanted, cure = "a dataclass, a pydantic model or a TypedDict", "declare @dataclass(frozen=True, slots=True)"
+    is_fit = mode == "serialization" or (len(members) == 1 and is_record(get_origin(members[0]) or members[0]))
+    # pydantic takes a variable for any type, and cannot resolve a name here.
+    if is_fit and any(isinstance(member, str | TypeVar) for member in members):
+        is_fit, wanted, cure = False, "a type", "write the type itself"
+    if is_dataclass(kind) and not isinstance(kind, type):
+        is_fit, wanted, cure = False, "a type", f"pass {type(kind).__name__} itself"
+    if not is_fit:
+        raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
 
 
 def check_sayable(hints: Mapping[str, Any]) -> None:
@@ -197,147 +177,140 @@ def check_sayable(hints: Mapping[str, Any]) -> None:
     """
     # First, because the check below ends where pydantic cannot build one of the types.
     for name, hint in hints.items():
-        if fault := _fault_within(hint):
-            unsupported_field(hint, f"$.{name}", *fault)
+        TypeWalk(hint, f"$.{name}", is_closed=False)
     try:
         # As one dataclass, because the places in a core schema begin at its fields.
-        held = dataclasses.make_dataclass("Arguments", hints.items())
-        adapter = closed_adapter(held)
+        arguments = dataclasses.make_dataclass("Arguments", hints.items())
+        adapter = closed_adapter(arguments)
     except BUILD_ERRORS:
         return
-    _check_parts(held, adapter, "validation")
-
-
-def _fault_within(hint: object) -> ConstraintFault | None:
-    inner = strip_annotated(hint)
-    held = () if is_union(inner) or get_origin(inner) is Literal else get_args(inner)
-    options = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    faults = (joint_fault({}, hint), *(option_fault(option, inner) for option in options), *map(_fault_within, held))
-    return next(filter(None, faults), None)
-
-
-def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
-    """Refuses what JSON cannot say, and unions as `check_read_unions` does."""
-    if adapter.kinds.isdisjoint({"complex", "json", "union"}):
-        return
-    definitions = core_definitions(adapter.core)
-    for path, part in places_of(adapter.core, definitions):
-        if part["type"] == "complex":
-            unsupported_field(kind, path, "JSON has no complex numbers", "use two floats")
-        if part["type"] == "json":
-            unsupported_field(
-                kind,
-                path,
-                "Json reads a text that holds JSON, and writes what the text holds, which it could not read again",
-                "declare the type of what the text holds; a model writes it as it is",
-            )
-    check_read_unions(kind, adapter.core, parameters=mode == "validation")
+    _check_parts(arguments, adapter, "validation")
 
 
 def _member_schemas(core: Core) -> dict[str, Node]:
     """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
     definitions = core_definitions(core)
-    unions = [part for _, part in places_of(core, definitions) if part["type"] == "union"]
-    members = {
-        label_of(choice, definitions): choice
-        for union in unions
-        for choice in choices_of(union)
-        if is_labelled(choice, definitions)
-    }
-    # By label, so that one schema serves for a member that stands in several unions.
     schemas: dict[str, Node] = {}
-    for label, choice in members.items():
-        # Within a type of pydantic's own, such as SecretStr, a member may be an instance, which has no schema.
-        with suppress(PydanticInvalidForJsonSchema):
-            schemas[label] = inlined(core_json_schema(whole(choice, definitions), mode="validation"))
+    for _, part in places_of(core, definitions):
+        for choice in choices_of(part) if part["type"] == "union" else ():
+            # One schema serves for a member that stands in several unions. Within a type of pydantic's own, such as
+            # SecretStr, a member may be an instance, which has no schema.
+            label = label_of(choice, definitions)
+            if is_labelled(choice, definitions) and label not in schemas:
+                with suppress(PydanticInvalidForJsonSchema):
+                    schemas[label] = inlined(core_json_schema(whole(choice, definitions), mode="validation"))
     return schemas
 
 
-def _class_of(kind: object) -> type[Any] | None:
-    cls = get_origin(kind) or kind
-    return cls if isinstance(cls, type) else None
-
-
-def _refuse_root(kind: object, wanted: str, cure: str) -> None:
-    if is_dataclass(kind) and not isinstance(kind, type):
-        wanted, cure = "a type", f"pass {type(kind).__name__} itself"
-    raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
-
-
-def _shapes(kind: object, found: Sequence[AcceptedType]) -> Shapes | None:
-    # The first that was found is the outermost; it is not `kind` where that is a collection or a union of dataclasses.
-    if not found or found[0].cls is not _class_of(kind) or not found[0].hints or not is_dataclass(found[0].cls):
-        return None
-    names, options = zip(*((name, _scalars(hint)) for name, hint in found[0].hints.items()), strict=True)
+def _exactness(kind: object) -> Callable[[object], bool]:
+    records = accept_type(kind)
+    # The outermost comes first; it is not `kind` where that is a collection or a union of dataclasses.
+    cls, hints = records[0] if records else (object, dict[str, Any]())
+    inner = [strip_annotated(hint) for hint in hints.values()]
+    fields = [[*map(strip_annotated, get_args(hint))] if is_union(hint) else [hint] for hint in inner]
+    are_scalars = all(
+        isinstance(each, type) and (each in SCALARS or issubclass(each, Enum)) for field in fields for each in field
+    )
     # Each union multiplies the number of shapes; beyond the limit the lookup would cost more than it saves.
-    if not 0 < math.prod(map(len, options)) <= _MOST_SHAPES:
-        return None
-    return Shapes(found[0].cls, names, frozenset(itertools.product(*options)))
+    is_small = are_scalars and 0 < math.prod(map(len, fields)) <= _MOST_SHAPES
+    if not fields or not is_small or cls is not (get_origin(kind) or kind) or not is_dataclass(cls):
+        return lambda _: False
+    # The first field twice, because `attrgetter` gives a tuple for two names or more.
+    read, shapes = attrgetter(next(iter(hints)), *hints), {(shape[0], *shape) for shape in itertools.product(*fields)}
+    return lambda value: type(value) is cls and (*map(type, read(value)),) in shapes
 
 
-def _scalars(hint: object) -> tuple[Any, ...]:
-    """The scalar types that a field of this type may hold; none, if it may hold anything else."""
-    inner = strip_annotated(hint)
-    options = [strip_annotated(option) for option in get_args(inner)] if is_union(inner) else [inner]
-    known = [isinstance(each, type) and (each in _SCALARS or issubclass(each, Enum)) for each in options]
-    return tuple(options) if all(known) else ()
+def _blamed(kind: object, error: Exception) -> SchemaError:
+    """The error that names the innermost place at fault: each is tried alone, because that of pydantic names none."""
+    for place in reversed(TypeWalk(kind, "$").places):
+        # As the only field of a dataclass.
+        part = dataclasses.make_dataclass("Part", [("part", place.kind, dataclasses.field(metadata=place.metadata))])
+        try:
+            to_json(json_schema(closed_adapter(part).core, place.kind, mode="validation"))
+        except BUILD_ERRORS as reason:
+            return _unfit(place, reason)
+    return _unfit(TypePlace("$", kind, {}), error)
 
 
-def _blamed(found: Sequence[AcceptedType], kind: object, error: Exception) -> SchemaError:
-    """The error that names the field at fault: each is tried alone, those that hold no other dataclass first."""
-    fields = [(admitted, name, hint) for admitted in reversed(found) for name, hint in admitted.hints.items()]
-    # Inner dataclasses first: a field that holds one fails with it, and would be blamed in its place.
-    # One field at a time, because the error of pydantic names none. It takes milliseconds each, on the way to an error
-    # only.
-    for admitted, name, hint in sorted(fields, key=lambda each: bool(accept_type(each[2]))):
-        path = f"{admitted.path}.{name}"
-        metadata = _metadata_of(admitted.cls, name)
-        reason = _fault_alone(name, hint, metadata)
-        if reason is None:
-            continue
-        # Without its metadata the field is sound, so the metadata is at fault.
-        if metadata and _fault_alone(name, hint, {}) is None:
-            words = ", ".join(map(repr, metadata))
-            return SchemaError(
-                f"{path}: pydantic cannot take its metadata {words} ({_reason(reason)}); rename what is not meant for "
-                "pydantic, and give the rest in the form that it has as an argument of Field",
-                type=hint,
-                path=path,
-            )
-        return _unfit(hint, path, reason)
-    return _unfit(kind, "$", error)
-
-
-def _metadata_of(cls: type[Any], name: str) -> Mapping[str, Any]:
-    """The metadata of a field of a dataclass; a model and a TypedDict have none."""
-    found = {each.name: each.metadata for each in dataclasses.fields(cls)} if is_dataclass(cls) else {}
-    return found.get(name, {})
-
-
-def _fault_alone(name: str, hint: object, metadata: Mapping[str, Any]) -> Exception | None:
-    """What is wrong with a field as the only one of a dataclass."""
-    part = dataclasses.make_dataclass("Part", [(name, hint, dataclasses.field(metadata=metadata))])
-    try:
-        json_schema(closed_adapter(part).core, hint, mode="validation")
-    except BUILD_ERRORS as reason:
-        return reason
-    return None
-
-
-def _reason(error: Exception) -> str:
+def _unfit(place: TypePlace, error: Exception) -> SchemaError:
+    options, inner = options_around(place.kind)
     lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     # A fault of a core schema is explained in its last line, and the other errors in the first sentence.
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
-    return shorten(reason, _LONGEST_REASON)
+    constraints = [part for option in options for part in getattr(option, "metadata", None) or [option]]
+    words = ", ".join([re.sub(r"^_\w+", "Field", repr(part)) for part in (*constraints, *place.metadata)])
+    shown, cure = type_name(inner), "use a plain dataclass, or a type that JSON can say"
+    if words:
+        shown = f"{shorten(words, _LONGEST_REASON)} of {shown}"
+        cure = f"correct it, rename metadata that is not meant for pydantic, or {cure}"
+    text = f"{place.path}: {shown} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
+    return SchemaError(text, type=place.kind, path=place.path)
 
 
-def _unfit(kind: object, path: str, error: Exception) -> SchemaError:
-    return SchemaError(
-        f"{path}: {type_name(kind)} cannot be used here ({_reason(error)}); "
-        "use a plain dataclass, or a type that JSON can say",
-        type=kind,
-        path=path,
-    )
+# ---------------------------------------------------------------------------------------------------------------- parts
+
+
+_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
+_LENGTHS: Final = ("min_length", "max_length")
+_TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")
+_WITH_LENGTH: Final = frozenset({"list", "url", "multi-host-url"})
+
+
+def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
+    """Refuses what JSON cannot say, and constraints that do not act or that the JSON Schema would misstate."""
+    definitions = core_definitions(adapter.core)
+    for path, part in places_of(adapter.core, definitions):
+        refuse_first(_part_faults(part, definitions), kind, path)
+    if "union" in adapter.kinds:
+        check_read_unions(kind, adapter.core, parameters=mode == "validation")
+
+
+def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFault]:
+    if part["type"] == "complex":
+        yield "JSON has no complex numbers", "use two floats"
+    if part["type"] == "json":
+        fault = "Json reads a text that holds JSON, and writes what the text holds, which it could not read again"
+        yield fault, "declare the type of what the text holds; a model writes it as it is"
+    if part.get("coerce_numbers_to_str"):
+        fault = "its coerce_numbers_to_str takes numbers, and the schema says strings"
+        yield fault, "write int | str, or float | str, and convert the number"
+    flags = getattr(part.get("pattern"), "flags", None)
+    # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
+    if flags is not None and re.compile(part["pattern"].pattern).flags != flags:
+        yield "the flags of its pattern are not in the schema", 'write them into the pattern, as in pattern="(?i)a"'
+    for word in _BOUNDS:
+        bound = part.get(word)
+        is_text = isinstance(bound, str) and part["type"] in {"int", "float"}
+        # Each comparison with NaN is false.
+        if is_text or (isinstance(bound, float | Decimal) and math.isnan(bound)):
+            yield f"its {word} is {bound!r}, which is not a number", "write a number"
+    for word in _idle_constraints(part, definitions):
+        cure = f"leave it out, or write it on what it is for, as in Annotated[str, Field({word}=...)]"
+        yield f"the constraint {word} cannot be applied to the type that it stands on", cure
+
+
+def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[str]:
+    """The constraints that do not act.
+
+    pydantic puts a constraint that it cannot build into a type behind it, as a function or a step for texts. Such a
+    function raises `TypeError` when the first value arrives that it cannot compare or measure.
+    """
+    if part["type"] == "tuple" and "variadic_item_index" not in part:
+        yield from (word for word in _LENGTHS if word in part)
+    words: list[str] = []
+    if part["type"] == "chain":
+        words = [word for step in part["steps"][1:] for word in _TEXT_WORDS if word in step.get("schema", {})]
+        part = part["steps"][0]
+    while part["type"] == "function-after" and is_bound(part["function"]):
+        words.extend(part["function"]["function"].keywords)
+        part = part["schema"]
+    if words:
+        around = [each for path, each in places_of(part, definitions) if path == "$" and "function" in each]
+        # What a function of the program makes is not known; a secret of pydantic's has the length of what it holds.
+        is_unknown = any(each["type"] != "function-before" and is_of_the_program(each["function"]) for each in around)
+        has_secret = any(hasattr(each["function"]["function"], "get_secret_value") for each in around)
+        is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
+        yield from (word for word in words if not (is_unknown or (is_sized and word in _LENGTHS)))
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys
@@ -346,15 +319,18 @@ def _unfit(kind: object, path: str, error: Exception) -> SchemaError:
 _CONSTANT: Final = (dict, frozenset, list, set, tuple)
 
 
-class _Reading:
-    """The names of the fields that one text of arguments leaves out."""
+class _Reading(NamedTuple):
+    """The names of the fields that one text of arguments leaves out.
 
-    __slots__ = ("by_fields", "dataclasses", "records")
+    Attributes:
+        by_fields: by the identity of the fields that are read already, which are held so that it stays theirs.
+        dataclasses: of those whose fields are read, and that are not made yet.
+        records: those that are made.
+    """
 
-    def __init__(self) -> None:
-        self.by_fields: dict[int, tuple[object, list[str]]] = {}
-        self.dataclasses: list[Sequence[str]] = []  # of those whose fields are read, and that are not made yet
-        self.records: list[tuple[object, Sequence[str]]] = []
+    by_fields: dict[int, tuple[object, list[str]]]
+    dataclasses: list[Sequence[str]]
+    records: list[tuple[object, Sequence[str]]]
 
 
 _READING: Final = ContextVar[_Reading]("reading")
@@ -401,7 +377,7 @@ def _factories(model: type[BaseModel]) -> list[str]:
 
 
 def _read(validate: Callable[..., Any], data: str | bytes | bytearray, **options: Any) -> Any:  # noqa: ANN401 - any type
-    reading = _Reading()
+    reading = _Reading({}, [], [])
     token = _READING.set(reading)
     try:
         value = validate(data, **options)
@@ -442,8 +418,4 @@ def _take_model(value: BaseModel) -> BaseModel:
     return value
 
 
-_AFTER: Final[dict[str, Callable[..., Any]]] = {
-    "dataclass-args": _take_fields,
-    "dataclass": _take_dataclass,
-    "model": _take_model,
-}
+_AFTER: Final[Mapping[str, Any]] = {"dataclass-args": _take_fields, "dataclass": _take_dataclass, "model": _take_model}

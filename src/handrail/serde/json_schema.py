@@ -408,5 +408,8 @@ def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - what
 
 def _is_plain_bound(bound: object, may: frozenset[str]) -> bool:
     kind = type(bound)
-    is_known = kind.__module__ == "annotated_types" and kind.__name__ in may
-    return is_known and all(type(getattr(bound, each.name)) is int for each in fields(cast("Any", bound)))
+    if kind.__module__ != "annotated_types" or kind.__name__ not in may:
+        return False
+    values = [getattr(bound, each.name) for each in fields(cast("Any", bound))]
+    # A length below zero is a fault, which is reported when the type is declared.
+    return all(type(value) is int and (value >= 0 or "Len" not in kind.__name__) for value in values)

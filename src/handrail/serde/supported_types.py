@@ -5,86 +5,87 @@ schema open (models of unknown fields, and dataclasses with a configuration of t
 (a field that the constructor does not take, an enum of tuples), and names no field when it gives up. Every refusal says
 where, and what to write instead.
 
-The fields of a dataclass are looked at one by one: their annotations, options and defaults.
+pydantic passes over words that it does not know, so that a constraint in the spelling of JSON Schema, or in a
+dictionary inside `Annotated`, would constrain nothing, without a word. Such words are refused; all other metadata is
+the program's own, and is left alone. What pydantic makes of the words that it reads is looked at by `build`.
 """
 
 from __future__ import annotations
 
 import enum
-import sys
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Collection,
-    Generator,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, Field, InitVar, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, Field, InitVar, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, cast, get_args, get_origin
 from uuid import UUID
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
-from handrail.serde.annotations import (
-    bindings_by_class,
-    is_model,
-    is_record,
-    is_union,
-    known_type,
-    model_fault,
-    model_hints,
-    options_around,
-    strip_annotated,
-    substitute_variables,
-    typed_dict_hints,
-)
-from handrail.serde.constraints import (
-    ConstraintFault,
-    joint_fault,
-    metadata_fault,
-    option_fault,
-    unsupported_field,
-)
+from handrail.serde.annotations import is_model, is_record, is_union, options_around, record_types, strip_annotated
 from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
-_KEYS = (str, int, float, bool, bytes, Decimal, UUID, date, datetime, time, timedelta, Any, object)
-_HASHED = (str, bytes, frozenset)
-_HASHED_INSTEAD: tuple[tuple[type[Any], str], ...] = (
-    (Sequence, "use tuple"),
-    (AbstractSet, "use frozenset"),
-    (object, "use a dataclass with @dataclass(frozen=True)"),
+TypeFault = tuple[str, str]
+"""What is wrong, and what to write instead."""
+
+_PLAIN: Final = "write it as a plain @dataclass(frozen=True, slots=True)"
+
+_REFUSED: Final[Sequence[tuple[Callable[[Any], bool], str, str]]] = (
+    (lambda cls: is_model(cls) and cls.__pydantic_root_model__, "{} is a RootModel", "declare the type of its root"),
+    (
+        lambda cls: is_model(cls) and cls.model_config.get("extra") == "allow",
+        '{} takes unknown fields (extra="allow")',
+        "remove the option, and declare a dict for what has no name",
+    ),
+    (lambda cls: hasattr(cls, "_fields") and issubclass(cls, tuple), "{} is a NamedTuple", _PLAIN),
+    # A pydantic dataclass has the second, and a plain one may have the first: `closed_adapter` does not reach into it.
+    (
+        lambda cls: not is_model(cls) and any(hasattr(cls, f"__pydantic_{own}__") for own in ("config", "validator")),
+        "{} carries a pydantic configuration of its own",
+        _PLAIN,
+    ),
+    (
+        lambda cls: issubclass(cls, enum.Flag),
+        "{} is a Flag, which JSON cannot restore",
+        "use a frozenset of an Enum",
+    ),
+    (lambda cls: issubclass(cls, enum.Enum) and not len(cls), "{} has no members, so no value fits", "give it members"),
+    (lambda cls: cls is type, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from"),
+    (
+        lambda cls: cls.__module__ == "collections.abc" and not issubclass(cls, Collection),
+        "{} does not say what JSON is taken, or can be read only once",
+        "use list or tuple for many values, and else a union of the types that are meant",
+    ),
 )
-_STREAMS = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator, AsyncGenerator)
-_DEEPEST = 60
-_LONGEST_PATH = 60
+"""Classes that are not taken: which, what is wrong, and what to write instead."""
 
-_FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
-
-_RENAMING: Final[Mapping[str, tuple[str, str]]] = {
-    **{
-        name: (f"{name} is not taken, because one field has one name everywhere", "rename the field")
-        for name in ("alias", "validation_alias", "serialization_alias")
-    },
+_SECOND_NAME: Final = ("one field has one name everywhere", "rename the field")
+_RENAMING: Final[Mapping[str, TypeFault]] = {
+    **dict.fromkeys(("alias", "validation_alias", "serialization_alias"), _SECOND_NAME),
     "exclude": (
-        "exclude is not taken, because a value that is written without the field could not be read back",
+        "a value that is written without the field could not be read back",
         "remove it; declare SecretStr for what is not to be shown",
     ),
 }
-"""What gives a field a second name or hides it: what is wrong, and what to write instead."""
+"""What gives a field a second name or hides it: why that is not taken, and what to write instead."""
+
+SCALARS: Final = frozenset({str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta})
+"""The classes of values that JSON says as one text, number or constant."""
+
+_KEYS: Final = SCALARS - {NoneType} | {Any, object}
+_HASHED = (str, bytes, frozenset)
+_DEEPEST = 60
+_LONGEST_PATH = 60
+_FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
 
 class AcceptedType(NamedTuple):
@@ -92,13 +93,25 @@ class AcceptedType(NamedTuple):
 
     Attributes:
         cls: the class.
-        path: where it was met first.
         hints: the types of its fields, with type variables replaced.
     """
 
     cls: type[Any]
-    path: str
     hints: Mapping[str, Any]
+
+
+class TypePlace(NamedTuple):
+    """A place in a type.
+
+    Attributes:
+        path: where it is.
+        kind: the type that is written there.
+        metadata: that of the field, if it is one of a dataclass.
+    """
+
+    path: str
+    kind: object
+    metadata: Mapping[Any, Any]
 
 
 def accept_type(kind: object) -> tuple[AcceptedType, ...]:
@@ -107,48 +120,63 @@ def accept_type(kind: object) -> tuple[AcceptedType, ...]:
     Raises:
         SchemaError: something in it cannot be closed, or JSON cannot give it back; `path` says where.
     """
-    return _accepted.get(kind, lambda: _walked(kind))
+    return _accepted.get(kind, lambda: tuple(TypeWalk(kind, "$").records))
 
 
 _accepted: Final[BoundedCache[tuple[AcceptedType, ...]]] = BoundedCache()
-_types: Final[BoundedCache[Mapping[str, Any]]] = BoundedCache()
 _adapters: Final[BoundedCache[Adapter]] = BoundedCache()
 
 
-def _walked(kind: object) -> tuple[AcceptedType, ...]:
-    walk = _Walk()
-    walk.visit(kind, "$")
-    return tuple(walk.found)
+def refuse_first(faults: Iterable[TypeFault], kind: object, path: str) -> None:
+    """Raises the `SchemaError` that names the place, the first thing that is wrong there, and what to write instead."""
+    for fault, cure in faults:
+        raise SchemaError(f"{path}: {fault}; {cure}", type=kind, path=path)
 
 
-class _Walk:
-    """One walk through a type; remembers what it has seen, because types may be recursive."""
+class TypeWalk:
+    """A walk through a type that is fit; remembers what it has seen, because types may be recursive.
 
-    __slots__ = ("_seen", "found")
+    Attributes:
+        records: the dataclasses, models and TypedDicts, outermost first.
+        places: all places, each before those inside of it.
+    """
 
-    def __init__(self) -> None:
-        self.found: list[AcceptedType] = []
+    __slots__ = ("_is_closed", "_seen", "places", "records")
+
+    def __init__(self, kind: object, path: str, *, is_closed: bool = True) -> None:
+        """Goes through a type.
+
+        Args:
+            kind: the type.
+            path: where it stands.
+            is_closed: whether it has to be fit for `accept_type`; else only words that constrain nothing are refused.
+
+        Raises:
+            SchemaError: it is not fit; `path` says where.
+        """
+        self.records: list[AcceptedType] = []
+        self.places: list[TypePlace] = []
         self._seen: list[object] = []
+        self._is_closed = is_closed
+        self._visit(kind, path)
 
-    def visit(self, kind: object, path: str, depth: int = 0) -> None:
+    def _visit(self, kind: object, path: str, depth: int = 0, field: Field[Any] | None = None) -> None:
         # A generic type that holds itself with ever larger arguments, `Node[list[T]]`, is new at every level.
         if depth > _DEEPEST:
-            unsupported_field(
-                kind,
-                shorten(path, _LONGEST_PATH),
-                "its types nest without end",
-                "let a recursive type refer to itself as it is",
-            )
-        inner = _without_options(kind, path)
+            cure = "let a recursive type refer to itself as it is"
+            refuse_first([("its types nest without end", cure)], kind, shorten(path, _LONGEST_PATH))
+        self.places.append(TypePlace(path, kind, field.metadata if field else {}))
+        options, inner = options_around(kind)
+        refuse_first((fault for option in options for fault in _option_faults(option)), kind, path)
         # An alias may hold itself without a dataclass between.
         if inner is not kind and not self._is_new(kind):
             return
         if is_union(inner):
-            for option in get_args(inner):
-                self.visit(option, path, depth + 1)
-        elif get_origin(inner) is Literal:
-            _check_literal(inner, path)
-        elif isinstance(cls := get_origin(inner) or inner, type):
+            for member in get_args(inner):
+                self._visit(member, path, depth + 1)
+        if self._is_closed:
+            refuse_first(_choice_faults(inner), kind, path)
+        if isinstance(cls := get_origin(inner) or inner, type):
             self._class(cls, inner, path, depth + 1)
 
     def _is_new(self, kind: object) -> bool:
@@ -160,270 +188,130 @@ class _Walk:
 
     def _class(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
         args = get_args(kind)
-        _check_class(cls, kind, path)
+        if self._is_closed:
+            refuse_first(_class_faults(cls, args), kind, path)
         if is_record(cls):
             # By the type with its arguments: `Page[A]` and `Page[B]` have fields of different types.
-            if self._is_new(kind):
-                hints = record_types(kind, path)
-                self.found.append(AcceptedType(cls, path, hints))
-                for name, hint in hints.items():
-                    self.visit(hint, f"{path}.{name}", depth)
+            if self._is_closed and self._is_new(kind):
+                self._record(cls, kind, path, depth)
         elif issubclass(cls, Mapping):
-            if args:
-                _without_options(args[0], f"{path}.*")
-                _check_key(args[0], path)
-                self.visit(args[-1], f"{path}.*", depth)
+            for arg in args:
+                self._visit(arg, f"{path}.*", depth)
         # Before `Collection`, which a tuple is too: each position has a type of its own.
         elif issubclass(cls, tuple) and args[-1:] != (...,):
             for position, arg in enumerate(args):
-                self.visit(arg, f"{path}[{position}]", depth)
+                self._visit(arg, f"{path}[{position}]", depth)
         elif issubclass(cls, Collection) and args:
-            if issubclass(cls, AbstractSet):
-                _check_item(args[0], f"{path}[*]")
-            self.visit(args[0], f"{path}[*]", depth)
+            if issubclass(cls, AbstractSet) and self._is_closed:
+                refuse_first(_item_faults(args[0]), args[0], f"{path}[*]")
+            self._visit(args[0], f"{path}[*]", depth)
+
+    def _record(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
+        own: Mapping[str, Field[Any]] = getattr(cls, "__dataclass_fields__", {})
+        for name, fault in _member_faults(cls, own):
+            refuse_first([fault], cls, f"{path}.{name}")
+        hints = record_types(kind, path)
+        self.records.append(AcceptedType(cls, hints))
+        for name, hint in hints.items():
+            if name in own:
+                refuse_first(_field_faults(own[name], hint), hint, f"{path}.{name}")
+            self._visit(hint, f"{path}.{name}", depth, own.get(name))
 
 
-def _without_options(kind: object, path: str) -> object:
-    """The type without what is written around it, once that has been found fit."""
-    options, inner = options_around(kind)
-    check_options(options, kind, path)
-    if fault := joint_fault({}, kind):
-        unsupported_field(kind, path, *fault)
-    return inner
-
-
-def _check_class(cls: type[Any], kind: object, path: str) -> None:
-    name = type_name(cls)
-    plain = "write it as a plain @dataclass(frozen=True, slots=True)"
+def _member_faults(cls: type[Any], own: Mapping[str, Field[Any]]) -> Iterator[tuple[str, TypeFault]]:
+    """What is wrong with members of a record that have no type to look at, each with its name."""
+    # Not those of `dataclasses.fields`, which leaves an `InitVar` out.
+    for name, field in own.items():
+        if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
+            yield name, ("an InitVar is not stored in the value, so it could not be restored", "make it a field")
     if is_model(cls):
-        _check_model(cls, path)
-        return
-    if hasattr(cls, "_fields") and issubclass(cls, tuple):
-        unsupported_field(kind, path, f"{name} is a NamedTuple", plain)
-    # A pydantic dataclass has these, and so has a plain one with `__pydantic_config__`: the alias of `closed_adapter`
-    # does not reach into them.
-    if any(hasattr(cls, own) for own in ("__pydantic_config__", "__pydantic_validator__")):
-        unsupported_field(kind, path, f"{name} carries a pydantic configuration of its own", plain)
-    if issubclass(cls, enum.Enum):
-        _check_enum(cls, path)
-    if cls is type:
-        unsupported_field(
-            kind, path, "a class has no form in JSON", "use a Literal or an Enum of the names to choose from"
-        )
-    if cls is Hashable:
-        unsupported_field(
-            kind, path, "Hashable does not say what JSON is taken", "use Any, or a union of the types that are meant"
-        )
-    if cls in _STREAMS:
-        unsupported_field(kind, path, f"{name} can be read only once", "use list or tuple")
+        for name in cls.model_computed_fields:
+            yield name, ("a computed field is written, and could not be read back", "make it a plain property")
+        for name, info in cls.model_fields.items():
+            yield from ((name, fault) for fault in _described_faults(partial(getattr, info)))
+            yield from ((name, fault) for fault in _shared_faults(info.default))
 
 
-def _check_model(cls: type[BaseModel], path: str) -> None:
-    fault = model_fault(cls)
-    if fault is not None:
-        unsupported_field(cls, f"{path}.{fault[0]}" if fault[0] else path, *fault[1:])
-    for name, info in cls.model_fields.items():
-        here = f"{path}.{name}"
-        _check_renaming({word: getattr(info, word) for word in _RENAMING}, info.annotation, here)
-        _refuse_shared(info.default, info.annotation, here)
+def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]:
+    yield from ((what.format(type_name(cls)), cure) for fits, what, cure in _REFUSED if fits(cls))
+    if args and not is_record(cls) and issubclass(cls, Mapping):
+        key = strip_annotated(args[0])
+        texts = [isinstance(value, str) for value in _choices(key)]
+        if not (texts and all(texts)) and not any(key is each for each in _KEYS):
+            yield f"its keys are of type {type_name(args[0])}, but a key in JSON is a string", "use str keys"
 
 
-def _check_enum(cls: type[enum.Enum], path: str) -> None:
-    if issubclass(cls, enum.Flag):
-        unsupported_field(
-            cls, path, f"{cls.__name__} is a Flag, whose combinations JSON cannot name", "use a frozenset of an Enum"
-        )
-    if not len(cls):
-        unsupported_field(cls, path, f"{cls.__name__} has no members, so that no value fits", "give it members")
-    for member in cls:
-        # Exact types: a `bool`, or a subclass, would come back as a value that is not that of the member.
-        if type(member.value) not in {str, int, float}:
-            unsupported_field(
-                cls,
-                path,
-                f"{cls.__name__}.{member.name} has the value {member.value!r}, which JSON cannot restore",
-                "give every member a string or a number",
-            )
+def _choice_faults(kind: object) -> Iterator[TypeFault]:
+    # Exact types: a `bool` for an enum, or a subclass, would come back as another value.
+    restored = {str, int, bool, NoneType} if get_origin(kind) is Literal else {str, int, float}
+    for value in _choices(kind):
+        if type(value) not in restored:
+            yield f"{type_name(kind)} has the choice {value!r}, which JSON cannot restore", "use strings or numbers"
 
 
-def _check_literal(kind: object, path: str) -> None:
-    for value in get_args(kind):
-        if value is not None and type(value) not in {str, int, bool}:
-            unsupported_field(
-                kind,
-                path,
-                f"its choice {value!r} is nothing that JSON can restore",
-                "use strings, or the Enum itself",
-            )
+def _choices(kind: object) -> tuple[object, ...]:
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return tuple(member.value for member in kind)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _check_item(kind: object, path: str) -> None:
+def _item_faults(kind: object) -> Iterator[TypeFault]:
     """Refuses an item of a set that has no hash: what the schema takes could not be read."""
     inner = strip_annotated(kind)
-    found = get_origin(inner) or inner
-    cls: type[Any] = found if isinstance(found, type) else object
-    if is_union(inner) or issubclass(cls, tuple):
+    cls: Any = get_origin(inner) or inner
+    if is_union(inner) or (isinstance(cls, type) and issubclass(cls, tuple)):
         for part in get_args(inner):
-            _check_item(part, path)
-    elif not issubclass(cls, _HASHED) and _lacks_hash(cls):
-        cure = next(words for kinds, words in _HASHED_INSTEAD if issubclass(cls, kinds))
-        unsupported_field(kind, path, f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure)
+            yield from _item_faults(part)
+    elif isinstance(cls, type):
+        has_hash = cls.__hash__ is not None
+        # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
+        if not has_hash or (issubclass(cls, Sequence | Mapping | AbstractSet) and not issubclass(cls, _HASHED)):
+            cure = "use tuple, frozenset, or a dataclass with @dataclass(frozen=True)"
+            yield f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure
 
 
-def _lacks_hash(cls: type[Any]) -> bool:
-    """Whether values of a class have no hash, or are read as values of such a class."""
-    # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
-    return cls.__hash__ is None or issubclass(cls, Sequence | Mapping | AbstractSet)
+# --------------------------------------------------------------------------------------------------------------- fields
 
 
-def _check_key(kind: object, path: str) -> None:
-    key = strip_annotated(kind)
-    values = get_args(key) if get_origin(key) is Literal else ()
-    if isinstance(key, type) and issubclass(key, enum.Enum):
-        _check_enum(key, path)
-        values = tuple(member.value for member in key)
-    if not any(key is known for known in _KEYS) and not (values and all(isinstance(value, str) for value in values)):
-        unsupported_field(
-            kind, path, f"its keys are of type {type_name(kind)}, but a key in JSON is a string", "use str keys"
-        )
-
-
-def field_types(cls: type[Any], args: Iterable[object], path: str) -> Mapping[str, Any]:
-    """The types of the fields of `cls[args]`, each field having been found fit.
-
-    Raises:
-        SchemaError: an annotation that cannot be resolved, or a field that JSON cannot fill or restore.
-    """
-    bindings = bindings_by_class(cls, tuple(args))
-    _refuse_init_only(cls, path)
-    found: dict[str, Any] = {}
-    for field in fields(cls):
-        owner = _owner(cls, field)
-        hint = substitute_variables(_resolved(field, owner, path), bindings.get(owner, {}))
-        _check(field, hint, f"{path}.{field.name}")
-        found[field.name] = hint
-    return found
-
-
-def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
-    """The types of the fields of a dataclass, a model or a TypedDict.
-
-    Args:
-        kind: the class, with its arguments if it is generic.
-        path: where it stands.
-
-    Raises:
-        SchemaError: as `field_types`; for a model or a TypedDict, an annotation cannot be resolved.
-    """
-    return _types.get(kind, lambda: _made_types(kind, path))
-
-
-def _made_types(kind: object, path: str) -> Mapping[str, Any]:
-    cls = cast("type[Any]", get_origin(kind) or kind)
-    if is_dataclass(cls):
-        return field_types(cls, get_args(kind), path)
-    try:
-        return model_hints(cls) if is_model(cls) else typed_dict_hints(kind)
-    except (NameError, AttributeError, SyntaxError, TypeError) as error:
-        raise SchemaError(
-            f"{path}: an annotation of {cls.__name__} cannot be resolved ({error}); define or import the type at the "
-            f"top level of {cls.__module__}, outside functions and TYPE_CHECKING blocks",
-            type=cls,
-            path=path,
-        ) from error
-
-
-def check_options(options: Iterable[object], kind: object, path: str) -> None:
-    """Refuses an option inside `Annotated[...]` that gives a field a second name, hides it, or constrains nothing.
-
-    Raises:
-        SchemaError: it does.
-    """
-    for option in options:
-        _check_renaming({name: getattr(option, name, None) for name in _RENAMING}, kind, path)
-        if fault := option_fault(option, kind):
-            unsupported_field(kind, path, *fault)
-
-
-def _refuse_init_only(cls: type[Any], path: str) -> None:
-    # Not `fields(cls)`, which leaves an InitVar out.
-    for name, field in cls.__dataclass_fields__.items():
-        if isinstance(field.type, InitVar) or (isinstance(field.type, str) and "InitVar" in field.type):
-            unsupported_field(
-                cls,
-                f"{path}.{name}",
-                "an InitVar is not stored in the value, so it could not be restored",
-                "make it a field",
-            )
-
-
-def _owner(cls: type[Any], field: Field[Any]) -> type[Any]:
-    """The class that wrote the field: its module gives the annotation its names, its variables their meaning."""
-    # A subclass holds the very same `Field` object as the base, so that the topmost class with it has written it.
-    return next(base for base in reversed(cls.__mro__) if _fields_of(base).get(field.name) is field)
-
-
-def _fields_of(cls: type[Any]) -> Mapping[str, Field[Any]]:
-    return getattr(cls, "__dataclass_fields__", {})
-
-
-def _resolved(field: Field[Any], owner: type[Any], path: str) -> object:
-    # The class names itself where its module does not: in a function, or while the module is still being imported.
-    names = {owner.__name__: owner} | {p.__name__: p for p in getattr(owner, "__type_params__", ())}
-    module = sys.modules.get(owner.__module__)
-    global_names = vars(module) if module else {}
-    if (known := known_type(field.type, names, global_names)) is not None:
-        return known
-    # One field at a time: `get_type_hints` of the class would fail as a whole, and not say for which field.
-    holder = type("Holder", (), {"__annotations__": {field.name: field.type}})
-    try:
-        return get_type_hints(holder, global_names, names, include_extras=True)[field.name]
-    except (NameError, AttributeError, SyntaxError, TypeError) as error:
-        raise SchemaError(
-            f"{path}.{field.name}: its annotation {field.type!r} cannot be resolved ({error}); define or import the "
-            f"type at the top level of {owner.__module__}, outside functions and TYPE_CHECKING blocks",
-            type=owner,
-            path=f"{path}.{field.name}",
-        ) from error
-
-
-def _check(field: Field[Any], hint: object, path: str) -> None:
+def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
     if not field.init:
-        unsupported_field(
-            hint,
-            path,
-            "the constructor does not take it (init=False), so it could not be restored",
-            "make it a property",
-        )
-    _check_renaming(field.metadata, hint, path)
-    if words := metadata_fault(field.metadata, hint) or joint_fault(field.metadata, hint):
-        unsupported_field(hint, path, *words)
+        yield "the constructor does not take it (init=False), so it could not be restored", "make it a property"
     if type(field.default).__module__ == _FIELD_MODULE:
-        unsupported_field(
-            hint, path, "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
-        )
+        yield "a plain dataclass takes pydantic's Field(...) for its default", "use field(metadata={...})"
+    yield from _described_faults(field.metadata.get)
+    # pydantic takes None for a word that is not given.
+    yield from _word_faults((word for word, value in field.metadata.items() if value is not None), "in its metadata")
     # A default factory is not called here: it may do anything, and its value is not in the schema.
     if field.default is not MISSING:
         if fault := default_fault(field.default, hint):
-            unsupported_field(hint, path, *fault)
-        _refuse_shared(field.default, hint, path)
+            yield fault
+        yield from _shared_faults(field.default)
 
 
-def _check_renaming(options: Mapping[Any, object], kind: object, path: str) -> None:
-    for name in _RENAMING:
-        if options.get(name) is not None:
-            unsupported_field(kind, path, *_RENAMING[name])
+def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault]:
+    """What is wrong with what a `Field` says, or the metadata of a field, by its words."""
+    for word, (why, cure) in _RENAMING.items():
+        if said(word, None) is not None:
+            yield f"{word} is not taken, because {why}", cure
+    for word in ("title", "description"):
+        text = said(word, None)
+        if isinstance(text, str) and escape_surrogates(text) is not text:
+            yield f"its {word} has a lone surrogate, which is not Unicode", "leave it out"
+    # A function that changes the schema is the program's own; a format describes, in JSON Schema too.
+    extra: object = said("json_schema_extra", None)
+    extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
+    yield from _word_faults(
+        extra_words, "in json_schema_extra is shown to the model and", (WORDS | _SHAPING) - {"format"}
+    )
 
 
-def _refuse_shared(default: object, hint: object, path: str) -> None:
-    if not is_mutable(default):
-        return
-    try:
-        hash(default)
-    except TypeError:
-        return  # pydantic copies it for each value
-    cure = "use a default_factory, or make it immutable: a frozen dataclass, a tuple"
-    unsupported_field(hint, path, "its default is mutable, and all values would share it", cure)
+def _shared_faults(default: object) -> Iterator[TypeFault]:
+    # pydantic copies for each value what has no hash.
+    if is_mutable(default):
+        with suppress(TypeError):
+            hash(default)
+            cure = "use a default_factory, or make it immutable: a frozen dataclass, a tuple"
+            yield "its default is mutable, and all values would share it", cure
 
 
 def is_mutable(value: object) -> bool:
@@ -437,7 +325,7 @@ def is_mutable(value: object) -> bool:
     return is_changed or any(is_mutable(part) for _, part in parts_of_value(value))
 
 
-def default_fault(default: object, hint: object) -> ConstraintFault | None:
+def default_fault(default: object, hint: object) -> TypeFault | None:
     """Why `default` cannot be what a field of this type holds; `None` if it can."""
     why = _unfit_default(default, hint)
     shown = type_name(strip_annotated(hint))
@@ -446,11 +334,9 @@ def default_fault(default: object, hint: object) -> ConstraintFault | None:
 
 def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
-    # The commonest defaults, for which no adapter has to be made.
-    if type(default) is hint and any(hint is scalar for scalar in (str, int, bool)):
-        is_sayable = not isinstance(default, str) or escape_surrogates(default) is default
-        return "" if is_sayable else "JSON cannot say it"
-    if default is None and NoneType in (hint, *get_args(hint)):
+    # The commonest defaults, for which no adapter has to be made; some text JSON cannot say.
+    is_plain = type(default) is hint and (hint is int or hint is bool or (hint is str and str(default).isascii()))
+    if is_plain or (default is None and NoneType in (hint, *get_args(hint))):
         return ""
     try:
         adapter = _adapters.get(hint, lambda: closed_adapter(hint))
@@ -465,3 +351,83 @@ def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     except (PydanticSerializationError, ValueError):
         return "JSON cannot say it"
     return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+ACTING: Final = frozenset(
+    {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
+)
+"""The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
+
+_SPELLINGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("minimum", "min", "min_value"), "ge"),
+    **dict.fromkeys(("maximum", "max", "max_value"), "le"),
+    **dict.fromkeys(("exclusiveMinimum", "exclusive_minimum"), "gt"),
+    **dict.fromkeys(("exclusiveMaximum", "exclusive_maximum"), "lt"),
+    "multipleOf": "multiple_of",
+    **dict.fromkeys(("minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
+    **dict.fromkeys(("maxLength", "maxItems", "max_items", "maxProperties", "max_properties"), "max_length"),
+    **dict.fromkeys(("regex", "regexp"), "pattern"),
+    **{word: word for word in ACTING},
+}
+"""Words of JSON Schema and of other libraries, with those that act."""
+
+_BY_TYPE: Final[Mapping[str, str]] = {
+    "const": "a Literal type",
+    **dict.fromkeys(("enum", "choices"), "a Literal type, or an Enum"),
+    "length": "min_length and max_length",
+    "format": "a type of that form, such as datetime or UUID, or a pattern",
+    **dict.fromkeys(("uniqueItems", "unique_items"), "a set or frozenset type"),
+    "coerce_numbers_to_str": "int | str, or float | str, and convert the number",
+    **dict.fromkeys(("strip_whitespace", "to_lower", "to_upper"), "Annotated[str, StringConstraints(...)] of pydantic"),
+}
+"""Words that a type says instead."""
+
+WORDS: Final = frozenset({*_SPELLINGS, *_BY_TYPE})
+"""All words that constrain a field, in this spelling or place or in another."""
+
+_SHAPING: Final = frozenset(
+    {"type", "items", "prefixItems", "properties", "required", "additionalProperties", "propertyNames", "$ref"}
+    | {"patternProperties", "anyOf", "oneOf", "allOf", "not"}
+)
+"""Words of JSON Schema that a type says."""
+
+_UNREAD: Final = {
+    "Pattern": "Field(pattern=...) of pydantic",  # of re
+    "Timezone": "AwareDatetime or NaiveDatetime of pydantic",  # of annotated_types
+}
+"""Classes whose instances constrain nothing in `Annotated`, and what to write instead."""
+
+_READ_BY_PYDANTIC: Final = frozenset({"pydantic", "annotated_types", "typing", "typing_extensions"})
+
+
+def _word_faults(
+    words: Iterable[object], where: str, refused: Collection[object] = WORDS - ACTING
+) -> Iterator[TypeFault]:
+    for word in words:
+        if word in refused:
+            acting = _SPELLINGS.get(str(word))
+            cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else _BY_TYPE.get(str(word))
+            yield (
+                f"{word!r} {where} constrains nothing",
+                f"write {cure or 'the type that the schema is to say'}",
+            )
+
+
+def _option_faults(option: object) -> Iterator[TypeFault]:
+    """What is wrong with an option of `Annotated` that gives a second name, hides, or constrains nothing."""
+    cls = type(option)
+    if isinstance(option, Mapping):
+        yield from _word_faults(cast("Mapping[object, object]", option), "in a dictionary inside Annotated", WORDS)
+    elif cls.__name__ in _UNREAD:
+        yield f"{cls.__name__} inside Annotated constrains nothing", f"write {_UNREAD[cls.__name__]}"
+    # With this hook an object defines its own core schema, whatever else its attributes are called.
+    elif cls.__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(option, "__get_pydantic_core_schema__"):
+        yield from _described_faults(partial(getattr, option))
+    else:
+        values = {word: getattr(option, word, None) for word in sorted(ACTING)}
+        # A class of the program may have a method that is called as a constraint is.
+        words = (word for word, value in values.items() if value is not None and not callable(value))
+        yield from _word_faults(words, f"of {cls.__name__} inside Annotated", ACTING)

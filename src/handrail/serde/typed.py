@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
-from functools import partial
+from functools import reduce
 from itertools import islice
-from operator import attrgetter
-from typing import Any, Final, Generic, Literal, TypeVar, cast, overload
+from operator import getitem
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, from_json, to_json
@@ -70,65 +71,51 @@ from handrail.serde.json_values import (
 
 T = TypeVar("T")
 
-Extra = Literal["forbid", "ignore"]
-"""Whether fields that the dataclass does not have are faults or ignored."""
-
-_NOT_JSON: Final = frozenset({"json_invalid", "string_unicode"})
-
 
 class Codec(Generic[T]):
     """Parses, dumps and describes one type; immutable, and safe to use from any thread.
 
     Attributes:
         kind: the type.
+        hides: whether a place is secret by its type or by a mark.
+        is_marked: whether a field is secret, and pydantic does not know it.
         parsed_json: writes a value that this codec has parsed as `dump_json` does, several times faster, because
             nothing is checked once more.
     """
 
-    __slots__ = (
-        "_built",
-        "_cls",
-        "_colons",
-        "_fields",
-        "_finite",
-        "_is_settled",
-        "_max_bytes",
-        "_reads_back",
-        "_shapes",
-        "_stored",
-        "_surely_once",
-        "_validate",
-        "kind",
-        "parsed_json",
-    )
+    hides: bool = False
+    is_marked: bool
+    _max_bytes: int | None = None
 
-    def __init__(self, built: Built, *, extra: Extra, max_bytes: int | None, once: bool, stored: bool = False) -> None:
+    def __init__(self, built: Built, *, mode: SchemaMode, stored: bool = False) -> None:
         self.kind: type[T] = cast("type[T]", built.kind)
-        self._built = built
+        self.hides, self.is_marked = built.hides, built.is_marked
         self._stored = stored
         self._reads_back = stored and is_read_back(built.adapter.core)
-        # Whether a value with scalars of exactly their types in all fields is written as it is, if it is not long.
+        # Whether an exact value is written as it is, if it is not long.
         self._is_settled = not built.facts.numbers and not self._reads_back
-        self._max_bytes = max_bytes
-        self._finite = not built.facts.untyped and extra == "forbid"
+        self._is_exact = built.is_exact
+        self._finite = not built.facts.untyped
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
-        self._colons = built.facts.required if once else None
-        is_flat = extra == "forbid" and built.facts.flat
-        self._surely_once: Callable[[Text], bool] = FlatKeys(built.facts.flat).surely_once if is_flat else _not_known
-        validate = built.adapter.guarded(built.adapter.validator.validate_json)
-        self._validate: Callable[..., T] = validate if extra == "forbid" else partial(validate, extra=extra)
+        self._colons = built.facts.required if mode == "validation" else None
+        # Of nested objects it takes a look at each to know that.
+        self._surely_once = FlatKeys(built.facts.flat).surely_once if built.facts.flat else None
+        self._validate: Callable[..., T] = built.adapter.guarded(built.adapter.validator.validate_json)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
-        shapes = built.shapes
-        self._cls = shapes.cls if shapes else None
-        names = shapes.names if shapes else ("__class__",)
-        # The first field twice, because `attrgetter` gives a tuple for two names or more.
-        self._fields: Callable[[object], tuple[object, ...]] = attrgetter(names[0], *names)
-        known = shapes.types if shapes else ()
-        self._shapes: frozenset[tuple[type[Any], ...]] = frozenset((types[0], *types) for types in known)
+        self._built = built  # last: with it all are set
+
+    # Checkers would take any name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            # Two threads may do so at once, and set the same.
+            if "_built" not in vars(self) and not name.startswith("__"):
+                self.__init__(_built_once(self.kind, "validation"), mode="validation")
+            return object.__getattribute__(self, name)
 
     def within(self, max_bytes: int | None) -> Codec[T]:
         """The codec of the same parameters that parses so much at most."""
-        return codec(self.kind, max_bytes=max_bytes)
+        return self._with(_max_bytes=max_bytes)
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema; it parses and explains faults as this one does.
@@ -137,34 +124,23 @@ class Codec(Generic[T]):
             schema: the schema of the type with other descriptions.
         """
         shown = Schemas(self._built.schemas().parsed, to_json(schema))
-        described = copy.copy(self)
         # The validators are those of this codec, so nothing is built again.
-        described._built = self._built._replace(schemas=lambda: shown)  # noqa: SLF001 - an object of this class
-        return described
+        return self._with(_built=self._built._replace(schemas=lambda: shown))
+
+    def _with(self, **attributes: object) -> Codec[T]:
+        changed = copy.copy(self)
+        vars(changed).update(attributes)
+        return changed
 
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
         return cast("dict[str, Any]", from_json(self._built.schemas().shown))
 
-    @property
-    def hides(self) -> bool:
-        """Whether a place is secret by its type or by a mark."""
-        return self._built.hides
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether a field is secret, and pydantic does not know it."""
-        return self._built.is_marked
-
     def for_keys(self) -> Codec[T] | None:
         """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
         read = _key_readers.get(self.kind, lambda: (reader_for_keys(self._built.adapter),))[0]
-        if read is None:
-            return None
-        made = copy.copy(self)
-        made._validate = read  # noqa: SLF001 - an object of this class
-        return made
+        return None if read is None else self._with(_validate=read)
 
     def parse_json(self, data: Text) -> T:
         """The value that `data` says, strictly: `"7"` is not an integer, and `true` is not a number.
@@ -187,7 +163,8 @@ class Codec(Generic[T]):
         # key and reports nothing.
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
-            if colons > self._colons and not self._surely_once(data) and (faults := repeated_keys(data)):
+            is_once = colons <= self._colons or (self._surely_once is not None and self._surely_once(data))
+            if not is_once and (faults := repeated_keys(data)):
                 raise _refusal(faults)
         return value
 
@@ -216,9 +193,8 @@ class Codec(Generic[T]):
                 values are stored, and it could not be read back.
             Exception: what a dataclass's own `__post_init__` raises when the fields are checked once more.
         """
-        is_known = type(value) is self._cls and (*map(type, self._fields(value)),) in self._shapes
         try:
-            if is_known:
+            if self._is_exact(value):
                 data = self.parsed_json(value)
                 if self._is_settled and len(data) <= MOST_DIGITS:
                     return data
@@ -249,20 +225,17 @@ class Codec(Generic[T]):
 
     def _doubted(self, value: T) -> bytes:
         """The JSON of a value that is of its type, though the serializer doubts it: an `int` in `float | str`."""
-        levels = MOST_LEVELS if self._stored else MOST_WRITTEN
         # First, because pydantic's validator has words of its own for a cycle, which name neither JSON nor a limit.
-        if fault := endless(value, levels):
+        if fault := endless(value, MOST_LEVELS if self._stored else MOST_WRITTEN):
             raise _unsayable([fault]) from None
         # A lone surrogate is in a value of the right type: the next check reports it, with its place.
         self._refuse_misfits(value, lambda line: line["type"] != "string_unicode")
         if fault := find_unserializable(value):
             raise _unsayable([fault]) from None  # pydantic's error holds the value, and would take it into every log
-        try:
+        with suppress(PydanticSerializationError, ParseError):
             data = self.parsed_json(value, warnings=False)
             if self.parse_json(data) == value:
                 return data
-        except (PydanticSerializationError, ParseError):
-            pass
         doubt = f"{type(value).__name__} is written as no member of its type, or as another one"
         raise _unsayable([("$", doubt)]) from None
 
@@ -280,10 +253,7 @@ class Codec(Generic[T]):
         # Values without `==` are compared by their JSON, and so are those with secrets.
         has_equality = CHECKS_ALL and MASK.encode() not in data and self.parse_json(data) == read
         if has_equality or self.parsed_json(read, warnings=False) != data:
-            fault = (
-                "it would come back as another value: its type does not say all of it, or a validator or a "
-                "__post_init__ changes what is read"
-            )
+            fault = "it would come back as another value: its type says less, or a validator or __post_init__ alters it"
             raise _unsayable([("$", fault)], is_mistyped=True)
 
     def dump(self, value: T) -> Any:  # noqa: ANN401 - decoded JSON
@@ -297,8 +267,10 @@ class Codec(Generic[T]):
     def _repaired(self, error: ValidationError, data: Text) -> tuple[Text, tuple[Fault, ...]]:
         """`data` with what `repair` changes, and what is wrong with it then."""
         lines = error.errors(include_url=False, include_input=False)
-        if lines[0]["type"] in _NOT_JSON:
-            return data, self._faults(error, data)
+        if lines[0]["type"] == "json_invalid":
+            return data, (("$", json_syntax_fault(lines[0]["msg"], data)),)
+        if lines[0]["type"] == "string_unicode" and isinstance(data, str):
+            return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)
         if not repair(lines, self._built.schemas().parsed, decoded, inexact_numbers(data, whole=True)):
             rounded = [line for line in lines if line["type"] == "digits"]  # what else is an integer is not at fault
@@ -318,20 +290,7 @@ class Codec(Generic[T]):
         if self._max_bytes is not None and (faults := size_faults(data, self._max_bytes)):
             raise _refusal(faults)
         if not self._finite and (faults := number_faults(data)):
-            try:
-                self._validate(data, strict=True)
-            except ValidationError as error:
-                faults = (*faults, *self._faults(error, data))
-            # The validator may report a number that is not finite as well; it is one fault.
-            raise _refusal(dict.fromkeys(faults))
-
-    def _faults(self, error: ValidationError, data: Text) -> tuple[Fault, ...]:
-        lines = error.errors(include_url=False, include_input=False)
-        if lines[0]["type"] == "json_invalid":
-            return (("$", json_syntax_fault(lines[0]["msg"], data)),)
-        if lines[0]["type"] == "string_unicode" and isinstance(data, str):
-            return (("$", lone_surrogate(data)),)
-        return faults_of(lines, self._built.schemas().parsed, from_json(data))
+            raise _refusal(faults)
 
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
@@ -341,57 +300,25 @@ class Codec(Generic[T]):
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-        else:
-            return
-        if lines:
-            text = dict.fromkeys(self._misfit(line) for line in lines[:MOST_FAULTS])
-            raise _unsayable(text, is_mistyped=any(map(_is_of_type, lines))) from None
-
-    def _misfit(self, line: ErrorDetails) -> Fault:
-        path = locate(line["loc"], self._built.schemas().parsed, None).path
-        return format_path(path), f"{reason_of(line)}, got {type(line['input']).__name__}"
+            schema = self._built.schemas().parsed
+            places = [format_path(locate(line["loc"], schema, None).path) for line in lines[:MOST_FAULTS]]
+            words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
+            # Or of what a value of the right type holds.
+            is_mistyped = any(line["type"].endswith("_type") or line["type"] == "is_instance_of" for line in lines)
+            if lines:
+                raise _unsayable(dict.fromkeys(zip(places, words, strict=True)), is_mistyped=is_mistyped) from None
 
 
-class _DeferredCodec(Codec[T]):
-    """The codec of parameters whose annotations show that it can be built: it is built when it is first used.
-
-    From then on it is a `Codec`, so that a call costs what it costs with any other.
-    """
-
-    __slots__ = ()
-
-    def __init__(self, kind: type[T]) -> None:
-        self.kind = kind
-
-    @property
-    def hides(self) -> bool:
-        """False: it has no marks."""
-        return False
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - one of the attributes of a codec, which are not set yet
-        if name not in Codec.__slots__:
-            raise AttributeError(f"'Codec' object has no attribute {name!r}", name=name, obj=self)
-        kind = self.kind
-        built = _built.get(("validation", kind), lambda: build(kind, mode="validation"))
-        # Two threads may do so at once, and set the same. `super()` fails in one when the other has set the class.
-        cast("Any", Codec).__init__(self, built, extra="forbid", max_bytes=None, once=True)
-        object.__setattr__(self, "__class__", Codec)
-        return getattr(self, name)
-
-
-def codec(cls: type[T], *, extra: Extra = "forbid", max_bytes: int | None = None) -> Codec[T]:
+def codec(cls: type[T]) -> Codec[T]:
     """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
 
     Args:
         cls: the type, a generic one with its arguments (`Page[Item]`).
-        extra: whether unknown fields are faults, or are ignored.
-        max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
 
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot give its values back.
-        ValueError: `extra` is neither of the two.
     """
-    return cast("Codec[T]", _codec(cls, "validation", extra, max_bytes))
+    return cast("Codec[T]", _codecs.get(("validation", cls), lambda: _parameter_codec(cls)))
 
 
 @overload
@@ -404,7 +331,9 @@ def result_codec(kind: object) -> Codec[Any]:
     Raises:
         SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
-    return _codec(kind, "serialization", "forbid", None)
+    return _codecs.get(
+        ("serialization", kind), lambda: Codec[Any](_built_once(kind, "serialization"), mode="serialization")
+    )
 
 
 @overload
@@ -421,30 +350,17 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     Raises:
         SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
     """
-    return _stored.get((kind, unambiguous), lambda: _made_stored(kind, unambiguous=unambiguous))
+    return _codecs.get(("stored", unambiguous, kind), lambda: _made_stored(kind, unambiguous=unambiguous))
 
 
-def parse(
-    cls: type[T],
-    data: Text | Mapping[str, object],
-    *,
-    extra: Extra = "forbid",
-    max_bytes: int | None = None,
-) -> T:
+def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
     """The value of the dataclass `cls` that `data` says, as JSON or decoded already.
-
-    Args:
-        cls: a plain dataclass.
-        data: what to parse.
-        extra: whether unknown fields are faults, or are ignored.
-        max_bytes: the most that may be parsed, in bytes of UTF-8; nothing larger is looked into.
 
     Raises:
         ParseError: the data does not fit; `faults` has all that is wrong with it.
         SchemaError: the type cannot be closed, or JSON cannot give its values back.
-        ValueError: `extra` is neither of the two.
     """
-    return codec(cls, extra=extra, max_bytes=max_bytes).parse(data)
+    return codec(cls).parse(data)
 
 
 def schema(cls: type[Any]) -> dict[str, Any]:
@@ -473,19 +389,13 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     return _decoded(data)
 
 
-def _not_known(data: Text) -> bool:
-    """Of nested objects it takes a look at each to know that no key is given twice."""
-    del data
-    return False
-
-
 def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     try:
         return from_json(data)
     except ValueError as error:
-        if "recursion limit" in str(error):
-            raise _unsayable((("$", TOO_DEEPLY.format(levels=MAX_JSON_DEPTH)),)) from None
-        raise _unsayable((("$", f"JSON cannot give it back ({error})"),)) from None
+        is_deep = "recursion limit" in str(error)
+        fault = TOO_DEEPLY.format(levels=MAX_JSON_DEPTH) if is_deep else f"JSON cannot give it back ({error})"
+        raise _unsayable([("$", fault)]) from None
 
 
 def _refusal(faults: Iterable[Fault]) -> ParseError:
@@ -498,38 +408,30 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
     return DumpError(fault_message(text), faults=text, is_mistyped=is_mistyped)
 
 
-def _is_of_type(line: ErrorDetails) -> bool:
-    """Whether a fault is one of the type, and not of what a value of the right type holds."""
-    return line["type"].endswith("_type") or line["type"] == "is_instance_of"
-
-
 _built: Final[BoundedCache[Built]] = BoundedCache()
 _codecs: Final[BoundedCache[Codec[Any]]] = BoundedCache()
-_stored: Final[BoundedCache[Codec[Any]]] = BoundedCache()
 _key_readers: Final[BoundedCache[tuple[Callable[..., Any] | None]]] = BoundedCache()
 _rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 
 
-def _codec(kind: object, mode: SchemaMode, extra: Extra, max_bytes: int | None) -> Codec[Any]:
-    def made() -> Codec[Any]:
-        # Checked where the codec is made: a refused combination is not cached, and a cached one needs no check.
-        if extra not in ("forbid", "ignore"):  # a tuple, because what is wrong may not even be hashable
-            raise ValueError(f"extra is {extra!r}, but unknown fields are either a fault (forbid) or ignored (ignore)")
-        if max_bytes is not None and max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}; give a positive number of bytes, or None for no limit")
-        if (mode, extra, max_bytes) == ("validation", "forbid", None) and can_be_deferred(kind):
-            return _DeferredCodec(cast("type[Any]", kind))
-        built = _built.get((mode, kind), lambda: build(kind, mode=mode))
-        return Codec(built, extra=extra, max_bytes=max_bytes, once=mode == "validation")
+def _parameter_codec(kind: object) -> Codec[Any]:
+    if can_be_deferred(kind):
+        # It has neither fault nor mark, and is built when it is first used.
+        deferred = cast("Codec[Any]", cast("Any", Codec).__new__(Codec))
+        deferred.kind = cast("type[Any]", kind)
+        return deferred
+    return Codec(_built_once(kind, "validation"), mode="validation")
 
-    return _codecs.get((mode, extra, max_bytes, kind), made)
+
+def _built_once(kind: object, mode: SchemaMode) -> Built:
+    return _built.get((mode, kind), lambda: build(kind, mode=mode))
 
 
 def _made_stored(kind: object, *, unambiguous: bool) -> Codec[Any]:
-    built = _built.get(("serialization", kind), lambda: build(kind, mode="serialization"))
+    built = _built_once(kind, "serialization")
     if unambiguous and "union" in built.adapter.kinds:
         check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
-    return Codec(built, extra="forbid", max_bytes=None, once=False, stored=True)
+    return Codec(built, mode="serialization", stored=True)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
@@ -561,11 +463,5 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
     # A number by itself is only read from a store, where an integer is written as one.
     meant.pop((), None)
     for path, value in meant.items():
-        _put(data, path, value)
+        reduce(getitem, path[:-1], cast("Any", data))[path[-1]] = value
     return bool(meant)
-
-
-def _put(data: Any, path: Path, value: object) -> None:  # noqa: ANN401 - decoded JSON
-    for segment in path[:-1]:
-        data = data[segment]
-    data[path[-1]] = value

@@ -56,8 +56,8 @@ REFUSED = {
     "One | Two": "$.x",
     "dict[str, list[Approve] | list[Reject]]": "$.x.*",
     "Json[int]": "$.x",
-    "Annotated[int, Field(gt=5, lt=2)]": "$.x",
-    "list[Annotated[str, Field(min_length=2, max_length=1)]]": "$.x",
+    "Annotated[int, {'minimum': 5}]": "$.x",
+    "list[Annotated[str, Field(gt=2)]]": "$.x[*]",
 }
 """Types of a parameter, and the place of the fault."""
 

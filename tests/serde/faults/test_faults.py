@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from handrail.errors import ParseError
-from handrail.serde import codec, parse
+from handrail.serde import parse
 from tests.serde.expected_faults import told
-from tests.serde.shapes import Drawing, Json, Plan, Step
+from tests.serde.shapes import Drawing, Json, Plan
 from tests.serde.slips import Wide
 from tests.wording import Wording
 
@@ -67,17 +67,6 @@ def test_nothing_of_what_was_sent_is_repeated() -> None:
     assert "s3cret" not in str(caught.value).lower()
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-
-
-def test_unknown_fields_may_be_ignored(wording: Wording) -> None:
-    """At every level; what is known is checked as ever."""
-    ignoring = codec(Plan, extra="ignore")
-    assert ignoring.parse('{"objective": "a", "more": 1, "steps": [{"title": "b", "more": {}}]}') == Plan(
-        "a", steps=(Step("b"),)
-    )
-    with pytest.raises(ParseError) as raised:
-        ignoring.parse('{"objective": "a", "more": 1, "limit": "1"}')
-    assert str(raised.value) == wording
 
 
 def test_a_missing_field_that_takes_anything_is_told_so(wording: Wording) -> None:

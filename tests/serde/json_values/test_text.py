@@ -14,10 +14,10 @@ from tests.serde.shapes import Json, Loose, Plan, Tree
 from tests.wording import Wording
 
 
-def told(kind: type[object], data: Json, **options: Json) -> str:
+def told(kind: type[object], data: Json, *, max_bytes: int | None = None) -> str:
     """The message for data that does not fit."""
     with pytest.raises(ParseError) as caught:
-        parse(kind, data, **options)
+        codec(kind).within(max_bytes).parse(data)
     assert caught.value.faults
     return str(caught.value)
 
@@ -52,11 +52,10 @@ def test_malformed_json_is_told_with_its_position(encoded: Json, wording: Wordin
     ],
     ids=["unknown field", "recursive dataclass", "open brackets", "open braces"],
 )
-@pytest.mark.parametrize("extra", ["forbid", "ignore"])
-def test_deep_nesting_is_a_fault_and_no_crash(text: str, extra: Json, wording: Wording) -> None:
+def test_deep_nesting_is_a_fault_and_no_crash(text: str, wording: Wording) -> None:
     """The parser stops at some two hundred levels, long before the stack does."""
-    assert told(Tree, text, extra=extra) == wording
-    assert told(Loose, text, extra=extra) == wording
+    assert told(Tree, text) == wording
+    assert told(Loose, text) == wording
 
 
 @pytest.mark.parametrize("depth", range(190, 210))
@@ -87,7 +86,6 @@ def test_numbers_that_json_does_not_have_are_refused_wherever_they_stand(number:
     assert told(Loose, f'{{"anything": {number}}}'.encode()) == wording
     assert told(Loose, f'{{"anything": [{{"a": {number}}}]}}') == wording
     assert told(Loose, f'{{"numbers": {{"a": {number}}}}}') == wording
-    assert told(Plan, f'{{"objective": "a", "more": {number}}}', extra="ignore") == wording
 
 
 @pytest.mark.parametrize(
@@ -134,9 +132,9 @@ def test_what_is_too_large_is_not_even_looked_into(wording: Wording) -> None:
 def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json, wording: Wording) -> None:
     """Twenty bytes each: twenty are taken, nineteen are not enough."""
     assert len(text.encode()) == 20
-    assert parse(Plan, encoded(text), max_bytes=20).objective
+    assert codec(Plan).within(20).parse(encoded(text)).objective
     assert told(Plan, encoded(text), max_bytes=19) == wording
-    assert parse(Plan, encoded(text), max_bytes=10_000).objective
+    assert codec(Plan).within(10_000).parse(encoded(text)).objective
 
 
 REPEATED = [
@@ -189,9 +187,3 @@ def test_a_key_that_is_given_twice_is_refused_at_its_place(
 def test_what_only_looks_like_a_key_is_taken(cls: type[Any], text: str, encode: Any) -> None:
     """Names of fields, quotation marks and colons in texts."""
     assert codec(cls).parse(encode(text)) == cls(**json.loads(text))
-
-
-def test_unknown_keys_that_are_ignored_are_given_once_all_the_same() -> None:
-    """Readers of JSON do not agree on those either."""
-    with pytest.raises(ParseError, match=r"^\$\.z"):
-        parse(Flat, '{"note":"a","z":1,"z":2}', extra="ignore")

@@ -38,26 +38,8 @@ def test_a_codec_is_built_once() -> None:
     assert codec(Plan) is codec(Plan)
     assert codec(Page[Step]) is codec(Page[Step])
     assert codec(Page[Circle]).kind == Page[Circle]
-    assert codec(Plan) is not codec(Plan, extra="ignore")
-    assert codec(Plan) is not codec(Plan, max_bytes=10)
     assert codec(Plan) is not result_codec(Plan)
     assert codec(Plan).kind is Plan
-
-
-@pytest.mark.parametrize("extra", ["allow", "", None, True, ["forbid"]])
-def test_extra_is_one_of_two_words(extra: Json, wording: Wording) -> None:
-    """There is no third thing to do with an unknown field."""
-    with pytest.raises(ValueError) as raised:
-        parse(Plan, "{}", extra=extra)
-    assert str(raised.value) == wording
-
-
-@pytest.mark.parametrize("max_bytes", [0, -1])
-def test_a_limit_leaves_room(max_bytes: int, wording: Wording) -> None:
-    """A limit of nothing would refuse everything."""
-    with pytest.raises(ValueError) as raised:
-        codec(Plan, max_bytes=max_bytes)
-    assert str(raised.value) == wording
 
 
 def test_parsing_is_strict() -> None:

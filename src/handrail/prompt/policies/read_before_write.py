@@ -38,8 +38,7 @@ from handrail.prompt.policies.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.prompt.type_parameters import annotation_name
-from handrail.serde.annotations import is_record
-from handrail.serde.supported_types import record_types
+from handrail.serde.annotations import is_record, record_types
 from handrail.session import Session
 
 AnyPath = str | PurePath
