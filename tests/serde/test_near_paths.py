@@ -30,19 +30,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("dsk.agent", "desk.agent"),
         ("desk.agnet", "desk.agent"),
         ("Desk.agent", "desk.agent"),
-        ("refunds/nigt.agent", "refunds/night.agent"),
+        ("refund/night.agent", "refunds/night.agent"),
+        ("refund/nigt.agent", "refunds/night.agent"),
         ("refunds/night", "refunds/night.agent"),
         ("refunds/../dsk.agent", "refunds/../desk.agent"),
         ("desk.txt", "desk.agent"),
         ("letters.agent", None),
-        ("refund/night.agent", None),
+        ("elsewhere/desk.agent", None),
         ("refunds/zebra.agent", None),
         ("", None),
         ("a\0b", None),
     ],
 )
 def test_the_nearest_path_is_proposed(typed: str, meant: str | None) -> None:
-    """Among the files of that kind in the folder; one that is like no other has none."""
+    """Part by part, among the files of that kind; one that is like no other has none."""
     near = nearest_path(Path(typed), suffix=".agent")
     assert near == (None if meant is None else Path(meant))
 

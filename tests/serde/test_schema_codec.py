@@ -92,7 +92,7 @@ def test_numbers_are_those_that_were_written() -> None:
 def test_arguments_that_are_too_large_are_not_read(wording: Wording) -> None:
     """The limit is that of the executor."""
     with pytest.raises(ParseError) as raised:
-        schema_codec(ORDER).within(5).parse({"kind": "new"})
+        schema_codec(ORDER).parse({"kind": "new"}, max_bytes=5)
     assert str(raised.value) == wording
 
 

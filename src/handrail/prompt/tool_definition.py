@@ -337,13 +337,13 @@ class Tool(Generic[P, R]):
         if self.params_type is None:
             # Others are parsed as arguments of an empty dataclass, which reports each argument as unexpected.
             if arguments not in ("{}", {}):
-                codec(NoParams).within(max_bytes).parse(arguments)
+                codec(NoParams).parse(arguments, max_bytes=max_bytes)
             return cast("P", None)  # P is None here
         # The fast path: a text this short is within the limit in any encoding of its characters, so its bytes are not
         # counted.
         if type(arguments) is str and (max_bytes is None or len(arguments) * _MOST_BYTES <= max_bytes):
             return self.codec.parse_json(arguments)
-        return self.codec.within(max_bytes).parse(arguments)
+        return self.codec.parse(arguments, max_bytes=max_bytes)
 
     @property
     def key_codec(self) -> Codec[P] | None:

@@ -136,7 +136,9 @@ _LONGEST_SHOWN = 200
 
 
 def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path | None:
-    """The path in the same folder that is most like one that does not exist; `None` if none is similar.
+    """The existing path that is most like one that does not exist; `None` if none is similar.
+
+    Of folders on the way that are not there, the nearest ones are taken.
 
     Args:
         path: the path, in the form in which it was typed.
@@ -146,6 +148,9 @@ def nearest_path(path: Path, *, suffix: str = "", folder: bool = False) -> Path 
     try:
         if suffix and path.with_name(path.name + suffix).is_file():
             return path.with_name(path.name + suffix)
+        if not path.parent.is_dir():
+            near_folder = nearest_path(path.parent, folder=True)
+            path = (near_folder or path.parent) / path.name
         # Of a large folder only so many names are read, in no order.
         with os.scandir(path.parent) as entries:
             fitting = [each for each in islice(entries, _MOST_NAMES) if each.is_dir() is folder]

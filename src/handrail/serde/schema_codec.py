@@ -61,13 +61,8 @@ class _SchemaCodec:
 
     validator: Any  # of the library
     shown: Mapping[str, Any]
-    max_bytes: int | None = None
     kind: type[Any] = dict
     parsed_json: Callable[[object], bytes] = json_of
-
-    def within(self, max_bytes: int | None) -> _SchemaCodec:
-        """The codec of the same arguments that parses so much at most."""
-        return replace(self, max_bytes=max_bytes)
 
     def with_schema(self, schema: Mapping[str, Any]) -> _SchemaCodec:
         """The codec of the same arguments that shows another schema: this one with other descriptions."""
@@ -81,13 +76,16 @@ class _SchemaCodec:
         """The JSON Schema; a new one each time."""
         return cast("dict[str, Any]", from_json(json_of(self.shown)))
 
-    def parse(self, data: Text | Mapping[str, object]) -> dict[str, Any]:
-        """The object that `data` says, as JSON or decoded already.
+    def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> dict[str, Any]:
+        """The object that `data` says, as JSON or decoded already; of so many bytes at most.
 
         Raises:
             ParseError: it does not fit; `faults` has all that is wrong with it.
         """
-        return self.parse_json(json_of(data) if isinstance(data, Mapping) else data)
+        text = json_of(data) if isinstance(data, Mapping) else data
+        if max_bytes is not None and (faults := size_faults(text, max_bytes)):
+            raise _refusal(faults)
+        return self.parse_json(text)
 
     def parse_json(self, data: Text) -> dict[str, Any]:
         """The object that `data` says.
@@ -95,8 +93,6 @@ class _SchemaCodec:
         Raises:
             ParseError: it does not fit; `faults` has all that is wrong with it.
         """
-        if self.max_bytes is not None and (faults := size_faults(data, self.max_bytes)):
-            raise _refusal(faults)
         try:
             value: object = from_json(data)
         except ValueError as error:

@@ -83,9 +83,10 @@ class Codec(Generic[T]):
             nothing is checked once more.
     """
 
-    hides: bool = False
-    is_marked: bool
-    _max_bytes: int | None = None
+    __slots__ = (
+        *("_built", "_colons", "_has_any", "_is_exact", "_is_settled", "_reads_back", "_stored", "_surely_once"),
+        *("_validate", "hides", "is_marked", "kind", "parsed_json"),
+    )
 
     def __init__(self, built: Built, *, mode: SchemaMode, stored: bool = False) -> None:
         self.kind: type[T] = cast("type[T]", built.kind)
@@ -95,27 +96,14 @@ class Codec(Generic[T]):
         # Whether an exact value is written as it is, if it is not long.
         self._is_settled = not built.facts.numbers and not self._reads_back
         self._is_exact = built.is_exact
-        self._finite = not built.facts.untyped
+        self._has_any = built.facts.untyped
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = built.facts.required if mode == "validation" else None
         # Of nested objects it takes a look at each to know that.
         self._surely_once = FlatKeys(built.facts.flat).surely_once if built.facts.flat else None
         self._validate: Callable[..., T] = built.adapter.guarded(built.adapter.validator.validate_json)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
-        self._built = built  # last: with it all are set
-
-    # Checkers would take any name for an attribute.
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            # Two threads may do so at once, and set the same.
-            if "_built" not in vars(self) and not name.startswith("__"):
-                self.__init__(_built_once(self.kind, "validation"), mode="validation")
-            return object.__getattribute__(self, name)
-
-    def within(self, max_bytes: int | None) -> Codec[T]:
-        """The codec of the same parameters that parses so much at most."""
-        return self._with(_max_bytes=max_bytes)
+        self._built = built
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema; it parses and explains faults as this one does.
@@ -129,7 +117,8 @@ class Codec(Generic[T]):
 
     def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
-        vars(changed).update(attributes)
+        for name, value in attributes.items():
+            setattr(changed, name, value)
         return changed
 
     @property
@@ -149,8 +138,8 @@ class Codec(Generic[T]):
             ParseError: it does not fit; `faults` has all that is wrong with it.
             Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
         """
-        if self._max_bytes is not None or not self._finite:
-            self._guard(data)
+        if self._has_any and (faults := number_faults(data)):
+            raise _refusal(faults)
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
@@ -168,22 +157,20 @@ class Codec(Generic[T]):
                 raise _refusal(faults)
         return value
 
-    def parse(self, data: Text | Mapping[str, object]) -> T:
+    def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> T:
         """The value that `data` says, be it JSON or decoded already; otherwise as `parse_json`.
+
+        Args:
+            data: JSON, or decoded JSON.
+            max_bytes: the most that it may take as JSON in UTF-8; nothing larger is looked into.
 
         Raises:
             ParseError: it does not fit, or a part of it is not what JSON could have held: bytes, a moment.
         """
-        if isinstance(data, str | bytes | bytearray):
-            return self.parse_json(data)
-        try:
-            encoded = json_of(data)
-        except DumpError as error:
-            raise _refusal(error.faults) from None
-        # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
-        if not is_decoded(data) and (found := tuple(islice(foreign_values(data), MOST_FAULTS))):
-            raise _refusal(foreign_fault(path, name) for path, name in found)
-        return self.parse_json(encoded)
+        text = data if isinstance(data, str | bytes | bytearray) else _encoded(data)
+        if max_bytes is not None and (faults := size_faults(text, max_bytes)):
+            raise _refusal(faults)
+        return self.parse_json(text)
 
     def dump_json(self, value: T) -> bytes:
         """`value` as JSON in UTF-8, without white space.
@@ -285,13 +272,6 @@ class Codec(Generic[T]):
             return whole, (*faults, *repeated)
         return meant, repeated
 
-    def _guard(self, data: Text) -> None:
-        """Refuses what the validator would let pass: too much, and numbers that JSON does not have."""
-        if self._max_bytes is not None and (faults := size_faults(data, self._max_bytes)):
-            raise _refusal(faults)
-        if not self._finite and (faults := number_faults(data)):
-            raise _refusal(faults)
-
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
         # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
@@ -307,6 +287,27 @@ class Codec(Generic[T]):
             is_mistyped = any(line["type"].endswith("_type") or line["type"] == "is_instance_of" for line in lines)
             if lines:
                 raise _unsayable(dict.fromkeys(zip(places, words, strict=True)), is_mistyped=is_mistyped) from None
+
+
+class _DeferredCodec(Codec[Any]):
+    """A codec of a type that has neither fault nor mark; it is built when it is first used, and then is a `Codec`."""
+
+    __slots__ = ()
+
+    def __init__(self, kind: object) -> None:
+        self.kind = cast("type[Any]", kind)
+        self.hides = self.is_marked = False
+
+    # Checkers would take any name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if not name.startswith("__"):
+                # Two threads may do so at once, and set the same.
+                super().__init__(_built_once(self.kind, "validation"), mode="validation")
+                # A class with this method is slower at each attribute.
+                self.__class__ = Codec
+            return object.__getattribute__(self, name)
 
 
 def codec(cls: type[T]) -> Codec[T]:
@@ -389,6 +390,17 @@ def dump(value: object) -> Any:  # noqa: ANN401 - decoded JSON
     return _decoded(data)
 
 
+def _encoded(data: Mapping[str, object]) -> bytes:
+    try:
+        encoded = json_of(data)
+    except DumpError as error:
+        raise _refusal(error.faults) from None
+    # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
+    if not is_decoded(data) and (foreign := tuple(islice(foreign_values(data), MOST_FAULTS))):
+        raise _refusal(foreign_fault(path, name) for path, name in foreign)
+    return encoded
+
+
 def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
     try:
         return from_json(data)
@@ -415,12 +427,7 @@ _rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
 
 
 def _parameter_codec(kind: object) -> Codec[Any]:
-    if can_be_deferred(kind):
-        # It has neither fault nor mark, and is built when it is first used.
-        deferred = cast("Codec[Any]", cast("Any", Codec).__new__(Codec))
-        deferred.kind = cast("type[Any]", kind)
-        return deferred
-    return Codec(_built_once(kind, "validation"), mode="validation")
+    return _DeferredCodec(kind) if can_be_deferred(kind) else Codec(_built_once(kind, "validation"), mode="validation")
 
 
 def _built_once(kind: object, mode: SchemaMode) -> Built:

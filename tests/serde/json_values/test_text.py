@@ -17,7 +17,7 @@ from tests.wording import Wording
 def told(kind: type[object], data: Json, *, max_bytes: int | None = None) -> str:
     """The message for data that does not fit."""
     with pytest.raises(ParseError) as caught:
-        codec(kind).within(max_bytes).parse(data)
+        codec(kind).parse(data, max_bytes=max_bytes)
     assert caught.value.faults
     return str(caught.value)
 
@@ -132,9 +132,9 @@ def test_what_is_too_large_is_not_even_looked_into(wording: Wording) -> None:
 def test_the_limit_counts_bytes_and_not_characters(text: str, encoded: Json, wording: Wording) -> None:
     """Twenty bytes each: twenty are taken, nineteen are not enough."""
     assert len(text.encode()) == 20
-    assert codec(Plan).within(20).parse(encoded(text)).objective
+    assert codec(Plan).parse(encoded(text), max_bytes=20).objective
     assert told(Plan, encoded(text), max_bytes=19) == wording
-    assert codec(Plan).within(10_000).parse(encoded(text)).objective
+    assert codec(Plan).parse(encoded(text), max_bytes=10_000).objective
 
 
 REPEATED = [
