@@ -141,6 +141,7 @@ def test_a_missing_extra_is_named(missing: str, monkeypatch: pytest.MonkeyPatch,
     """The error says what to install."""
     for module in ("serde.document", "testing.script_file", "testing.scripted_model"):
         monkeypatch.delitem(sys.modules, f"handrail.{module}", raising=False)
+    monkeypatch.delattr("handrail.serde.document", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError) as raised:
         importlib.import_module("handrail.testing.scripted_model")
