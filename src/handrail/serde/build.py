@@ -42,7 +42,6 @@ from handrail.serde.core_schemas import (
     innermost,
     is_bound,
     is_labelled,
-    is_of_the_program,
     label_of,
     places_of,
     rebuilt,
@@ -253,7 +252,7 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
 _LENGTHS: Final = ("min_length", "max_length")
 _TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")
-_WITH_LENGTH: Final = frozenset({"list", "url", "multi-host-url"})
+_WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
 
 
 def _check_parts(kind: object, adapter: Adapter, mode: SchemaMode) -> None:
@@ -306,11 +305,10 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
         part = part["schema"]
     if words:
         around = [each for path, each in places_of(part, definitions) if path == "$" and "function" in each]
-        # What a function of the program makes is not known; a secret of pydantic's has the length of what it holds.
-        is_unknown = any(each["type"] != "function-before" and is_of_the_program(each["function"]) for each in around)
+        # A secret of pydantic's has the length of what it holds.
         has_secret = any(hasattr(each["function"]["function"], "get_secret_value") for each in around)
         is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
-        yield from (word for word in words if not (is_unknown or (is_sized and word in _LENGTHS)))
+        yield from (word for word in words if not (is_sized and word in _LENGTHS))
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys

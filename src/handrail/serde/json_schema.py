@@ -33,31 +33,9 @@ Node = Mapping[str, Any]
 """A JSON Schema, or a part of one."""
 
 _REFS = "#/$defs/"
-_NUMBERS = frozenset({"integer", "number"})
-_STRINGS = frozenset({"string"})
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
-_NOTHING: frozenset[str] = frozenset()
 JSON_SCALARS: Final = frozenset({str, int, bool, type(None)})
 """The classes of the defaults that are JSON as they are."""
-
-_MADE_FOR = {
-    "minLength": _STRINGS,
-    "maxLength": _STRINGS,
-    "pattern": _STRINGS,
-    "minimum": _NUMBERS,
-    "maximum": _NUMBERS,
-    "exclusiveMinimum": _NUMBERS,
-    "exclusiveMaximum": _NUMBERS,
-    "multipleOf": _NUMBERS,
-    # pydantic leaves these names behind where it could not build the constraint into the type
-    "gt": _NOTHING,
-    "ge": _NOTHING,
-    "lt": _NOTHING,
-    "le": _NOTHING,
-    "multiple_of": _NOTHING,
-    "max_digits": _NOTHING,
-    "decimal_places": _NOTHING,
-}
 
 DECIMAL: Final = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 """A `Decimal`."""
@@ -294,16 +272,6 @@ def _check(node: Node, path: str, kind: object) -> None:
             type=kind,
             path=path,
         )
-    for constraint, types in _MADE_FOR.items():
-        # pydantic writes a constraint beside a type that it cannot constrain, and the model would read a rule that
-        # no check enforces.
-        if constraint in node and node.get("type") not in types:
-            raise SchemaError(
-                f"{path}: the constraint {constraint} does not fit the type it stands on; put it on a number or a "
-                "string, inside Annotated[...] if the field is a union",
-                type=kind,
-                path=path,
-            )
     if not isinstance(node.get("description", ""), str):
         raise SchemaError(f"{path}: its description is not a string; write one", type=kind, path=path)
 
