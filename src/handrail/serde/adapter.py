@@ -58,7 +58,6 @@ from handrail.serde.core_schemas import (
     choices_of,
     core_definitions,
     innermost,
-    is_labelled,
     kinds_in,
     label_of,
     rebuilt,
@@ -242,11 +241,9 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
         if part["type"] == "union":
             # Each with the name of its type, for the locations of faults: pydantic's own is made of the parts of a core
-            # schema. Scalars and classes are called what they are called in Python already.
-            choices = [
-                (choice, label_of(named, definitions)) if is_labelled(named, definitions) else choice
-                for choice, named in zip(choices_of(part), choices_of(was), strict=True)
-            ]
+            # schema.
+            named = [label_of(choice, definitions) for choice in choices_of(was)]
+            choices = [*zip(choices_of(part), named, strict=True)]
             return {**part, "choices": _numbers_first(choices)}
         steps = _steps_instead(part, config, published=published)
         if not steps:

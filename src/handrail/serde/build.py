@@ -41,7 +41,6 @@ from handrail.serde.core_schemas import (
     core_definitions,
     innermost,
     is_bound,
-    is_labelled,
     label_of,
     places_of,
     rebuilt,
@@ -195,7 +194,7 @@ def _member_schemas(core: Core) -> dict[str, Node]:
             # One schema serves for a member that stands in several unions. Within a type of pydantic's own, such as
             # SecretStr, a member may be an instance, which has no schema.
             label = label_of(choice, definitions)
-            if is_labelled(choice, definitions) and label not in schemas:
+            if label not in schemas:
                 with suppress(PydanticInvalidForJsonSchema):
                     schemas[label] = inlined(core_json_schema(whole(choice, definitions), mode="validation"))
     return schemas

@@ -216,9 +216,6 @@ def _inside(core: Core) -> Core | None:
     return None if kind in OF_CLASSES or not isinstance(core.get("schema"), dict) else cast("Core", core["schema"])
 
 
-_NAMED_BY_PYDANTIC: Final = frozenset({"none", "str", "int", "float", "bool", "dataclass", "model"})
-"""Types that pydantic calls in the location of a fault what they are called in Python."""
-
 _NAMES: Final = {
     **{name.lower(): name for name in ("Decimal", "Fraction", "UUID", "Any", "Url", "None", "Counter")},
     "ordered-dict": "OrderedDict",
@@ -233,12 +230,6 @@ def fields_of(part: Core) -> dict[str, Core]:
         core = core["schema"]
     fields: Any = core["fields"]
     return cast("dict[str, Core]", fields) if isinstance(fields, dict) else {field["name"]: field for field in fields}
-
-
-def is_labelled(core: Core, definitions: Mapping[str, Core]) -> bool:
-    """Whether a member of a union is called by its label in the location of a fault."""
-    # Not `innermost`: pydantic makes its own label of the outermost part, such as the function that checks a value.
-    return referred(core, definitions)["type"] not in _NAMED_BY_PYDANTIC
 
 
 def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...] = ()) -> str:

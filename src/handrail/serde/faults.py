@@ -12,7 +12,6 @@ union; here the schema separates those names from keys.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, groupby, takewhile
 from typing import Any, Final, NamedTuple
@@ -299,8 +298,6 @@ def join_choices(choices: Iterable[object]) -> str:
 # ------------------------------------------------------------------------------------------------------------ locations
 
 
-_SCALARS = {"int": "integer", "float": "number", "bool": "boolean", "str": "string"}
-
 _KEY = "[key]"
 """What pydantic writes into a location behind a key that is at fault itself."""
 
@@ -409,24 +406,13 @@ def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
 
 def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
     """The branches that a label can mean: all of them, where it is not clear."""
-    # From the surest to the least sure: a tag, a label that Handrail gave, a name that pydantic made.
+    # A tag, or a label that Handrail gave; within a type of pydantic's own, such as a secret, it may be neither.
     tag = union.get("discriminator", {}).get("mapping", {}).get(label)
     if tag is not None:
         return ({"$ref": tag},)
     if label in root.get(MEMBERS, {}):
         return (root[MEMBERS][label],)
-    options = tuple(option for option in options_of(union) if resolve_ref(option, root).get("type") != "null")
-    return tuple(option for option in options if _fits(option, label)) or options
-
-
-def _fits(node: Node, label: str) -> bool:
-    """Whether `node` is of the class of that name, or a scalar that Python calls so."""
-    if "$ref" in node:
-        definition = str(node["$ref"]).rpartition("/")[2]
-        # pydantic names the definition of `Page[Item]` with `_` in the place of the brackets.
-        name = re.sub(r"\W", "_", label)
-        return definition == name or definition.startswith(f"{name}_")
-    return bool(node.get("type") == _SCALARS.get(label, ""))
+    return tuple(option for option in options_of(union) if resolve_ref(option, root).get("type") != "null")
 
 
 def _children(node: Node, segment: str | int) -> Iterator[Node]:

@@ -32,7 +32,7 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import is_model, is_record, is_union, options_around, record_types, strip_annotated
 from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.formatting import shorten, type_name
-from handrail.serde.json_values import escape_surrogates, parts_of_value
+from handrail.serde.json_values import parts_of_value
 
 TypeFault = tuple[str, str]
 """What is wrong, and what to write instead."""
@@ -293,10 +293,6 @@ def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault
     for word, (why, cure) in _RENAMING.items():
         if said(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
-    for word in ("title", "description"):
-        text = said(word, None)
-        if isinstance(text, str) and escape_surrogates(text) is not text:
-            yield f"its {word} has a lone surrogate, which is not Unicode", "leave it out"
     # A function that changes the schema is the program's own; a format describes, in JSON Schema too.
     extra: object = said("json_schema_extra", None)
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
