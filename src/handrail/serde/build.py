@@ -7,6 +7,19 @@ would differ by it. One that makes equal values (`list`, or the copy of a defaul
 pydantic hands a factory the fields of its record that are read already. That dictionary becomes the fields of the
 instance, which identifies the record that a factory was called for. The values are replaced when all has been read:
 until then the program's own validators see what the factories made.
+
+Places are secret, and those that pydantic does not know are written and read otherwise:
+
+| a place is secret | by |
+|---|---|
+| if its type is or contains `SecretStr`, `SecretBytes` or another `Secret` of pydantic's | the type |
+| if its field is declared with `field(metadata={"secret": True})` | a mark |
+| if its type is `Annotated[T, Field(json_schema_extra={"writeOnly": True})]`, or says `"format": "password"` | a mark |
+| if `handrail.redaction` lists the name of its field | the operator |
+
+pydantic writes the first kind as asterisks. The others are written as `MASK`. What is shown, stored and returned has
+the mask there, and so has what is read of it, whatever the type of the place: an `int` that is marked is read as
+asterisks. Only null stays null. Parameters of a tool are read as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +29,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
@@ -32,19 +45,25 @@ from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
+from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
 from handrail.serde.core_schemas import (
+    OF_FIELDS,
     Core,
     check_read_unions,
     choices_of,
     core_definitions,
+    fields_of,
     innermost,
     is_bound,
     label_of,
+    makes_secret,
+    parts_of,
     places_of,
     rebuilt,
     replacing,
+    serializer_of,
     validator_of,
     whole,
     without_name,
@@ -58,10 +77,12 @@ from handrail.serde.json_schema import (
     core_json_schema,
     facts_of,
     inlined,
+    is_object,
+    is_secret_schema,
     is_surely_simple,
     json_schema,
 )
-from handrail.serde.secret_types import has_marks, masking_adapter
+from handrail.serde.json_values import is_secret_class
 from handrail.serde.supported_types import SCALARS, TypeFault, TypePlace, TypeWalk, accept_type, refuse_first
 
 _MOST_SHAPES = 64
@@ -416,3 +437,89 @@ def _take_model(value: BaseModel) -> BaseModel:
 
 
 _AFTER: Final[Mapping[str, Any]] = {"dataclass-args": _take_fields, "dataclass": _take_dataclass, "model": _take_model}
+
+
+# ------------------------------------------------------------------------------------------------------------- secrets
+
+
+def has_marks(core: Core) -> bool:
+    """Whether a field in a type is secret, and pydantic does not know it."""
+    return bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
+
+
+def _marked_fields(part: Core) -> frozenset[str]:
+    """The fields of a class or a TypedDict that are secret, and of which pydantic does not know it."""
+    if part["type"] not in OF_FIELDS:
+        return frozenset()
+    hides, cls = current_redaction().hides_name, part.get("cls")
+    own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
+    marked = {field.name for field in own if field.metadata.get("secret")}
+    return frozenset(
+        name for name, field in fields_of(part).items() if name in marked or hides(name) or _has_mark(field)
+    )
+
+
+def _has_mark(core: Core) -> bool:
+    extra: object = core.get("metadata", {}).get("pydantic_js_extra")
+    if is_object(extra) and is_secret_schema(extra):
+        return True
+    return core["type"] not in OF_FIELDS and any(map(_has_mark, parts_of(core)))
+
+
+def masking_adapter(adapter: Adapter) -> Adapter:
+    """The adapter of a type that writes the mask for what is marked, and reads it back.
+
+    Args:
+        adapter: that of the type.
+
+    Returns:
+        The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
+    """
+
+    def change(part: Core, *, was: Core, made: bool) -> Core:
+        del made
+        mask = core_schema.literal_schema([MASK])
+        if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
+            held: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
+            read = core_schema.no_info_after_validator_function(lambda _: held, mask)
+            return {**part, "schema": core_schema.union_schema([read, part["schema"]], mode="left_to_right")}
+        if was["type"] == "function-after" and _bounds_secret(was):
+            # The mask may be shorter than the least length that the secret is held to.
+            read_through = core_schema.chain_schema([mask, part["schema"]])
+            return {"type": "union", "choices": [read_through, part], "mode": "left_to_right"}
+        if names := _marked_fields(was):
+            _mask_fields(part, names)
+        return part
+
+    if "function-after" not in adapter.kinds and not has_marks(adapter.core):
+        return adapter
+    core, config = rebuilt(adapter.core, change), core_config()
+    if core == adapter.core:
+        return adapter
+    agreed = agreeing(core, config)
+    return adapter._replace(core=core, validator=validator_of(agreed, config), serializer=serializer_of(core, config))
+
+
+def _mask_fields(part: Core, names: Collection[str]) -> None:
+    """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
+    written = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
+    for name, field in fields_of(part).items():
+        # A default is that of the field, so it stays outside.
+        holder = field["schema"] if field["schema"]["type"] == "default" else field
+        if name in names:
+            inner = holder["schema"]
+            holder["schema"] = core_schema.no_info_wrap_validator_function(_read_mask, inner, serialization=written)
+
+
+def _bounds_secret(core: Core) -> bool:
+    """Whether it holds a secret to a bound, such as a length, which the mask may not keep to."""
+    while core["type"] == "function-after" and is_bound(core["function"]):
+        core = core["schema"]
+    if core["type"] != "lax-or-strict":
+        return False
+    parts = [part for part in parts_of(core["strict_schema"]) if part["type"] == "function-after"]
+    return any(is_secret_class(made) for part in parts if isinstance(made := part["function"]["function"], type))
+
+
+def _read_mask(value: object, read: Callable[[Any], object]) -> object:
+    return MASK if value == MASK else read(value)

@@ -36,8 +36,7 @@ from pydantic_core import from_json
 from handrail.errors import DumpError
 from handrail.serde.annotations import field_values
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import innermost_fault, json_of
-from handrail.serde.secret_types import is_secret_value
+from handrail.serde.json_values import innermost_fault, is_secret_value, json_of
 
 _DEEPEST: Final = 200
 _MOST_DIGITS: Final = 4300

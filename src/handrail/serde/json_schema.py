@@ -23,7 +23,7 @@ from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.serde.annotations import is_union
-from handrail.serde.core_schemas import Core, makes_secret
+from handrail.serde.core_schemas import Core, core_definitions, innermost, makes_secret
 from handrail.serde.formatting import type_name
 
 SchemaMode = Literal["validation", "serialization"]
@@ -100,30 +100,9 @@ def resolve_ref(node: Node, root: Node) -> Node:
     return node
 
 
-def leaves_untyped(schema: Node) -> bool:
-    """Whether a place in `schema` takes any value, so that no type refuses what JSON cannot say."""
-    # What these say does not restrict a value.
-    plain = {"default", "description", "title", "examples", "deprecated"}
-    return any(
-        not node.keys() - plain or node.get("additionalProperties") is True
-        for _, node in _nodes(schema, schema, "$", set())
-    )
-
-
-def holds_numbers(schema: Node) -> bool:
-    """Whether a value of `schema` may hold a float, and so NaN or an infinity."""
-    return leaves_untyped(schema) or any(node.get("type") == "number" for _, node in _nodes(schema, schema, "$", set()))
-
-
-def flat_names(schema: Node) -> tuple[str, ...]:
-    """The names of the fields of an object whose fields hold neither objects nor arrays; none for any other schema."""
-    if schema.get("additionalProperties") is not False:
-        return ()
-    names = tuple(schema.get("properties", ()))
-    # What stands below a field has a path of its own, and what may be anything has no type.
-    leaves = [node for path, node in _nodes(schema, schema, "$", set()) if path != "$" and "anyOf" not in node]
-    known = all({node.get("type")} <= _SCALARS or "enum" in node or "const" in node for node in leaves)
-    return names if known else ()
+def is_secret_schema(node: Node) -> bool:
+    """Whether a JSON Schema marks a place as secret, as pydantic's does for its secrets."""
+    return node.get("writeOnly") is True or node.get("format") == "password"
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
@@ -145,12 +124,12 @@ class _Terse(GenerateJsonSchema):
         return False
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        """A dataclass without the title that repeats its name; fields that are marked as secret are `writeOnly`."""
+        """A dataclass, whose fields that are marked as secret are `writeOnly`."""
         node = super().dataclass_schema(schema)
         for field in fields(schema["cls"]):
             if field.metadata.get("secret") and field.name in node["properties"]:
                 node["properties"][field.name] = {**node["properties"][field.name], "writeOnly": True}
-        return {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
+        return node
 
     def json_or_python_schema(self, schema: core_schema.JsonOrPythonSchema) -> JsonSchemaValue:
         """A part that is read from JSON; a secret of pydantic's as such."""
@@ -159,24 +138,18 @@ class _Terse(GenerateJsonSchema):
         return {**node, "writeOnly": True} if makes_secret(made.get("function")) else node
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """A model without that title; closed, as the validator of one is."""
-        node = super().model_schema(schema)
-        closed = {key: value for key, value in node.items() if key != "title" or value != schema["cls"].__name__}
-        return {**closed, "additionalProperties": False}
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        """A TypedDict without that title."""
-        node = super().typed_dict_schema(schema)
-        name = getattr(schema.get("cls"), "__name__", None)
-        return {key: value for key, value in node.items() if key != "title" or value != name}
+        """A model; closed, as the validator of one is."""
+        return {**super().model_schema(schema), "additionalProperties": False}
 
     def generate(self, schema: core_schema.CoreSchema, mode: SchemaMode = "validation") -> JsonSchemaValue:
-        """The whole schema; the definitions of enums without the titles that repeat their names."""
+        """The whole schema, without the titles that repeat the names of classes."""
         whole = super().generate(schema, mode)
-        for definition in whole.get("$defs", {}).values():
-            if "enum" in definition:
-                # The name of the definition says the same.
-                definition.pop("title", None)
+        core = cast("Core", schema)
+        root: Any = innermost(core, core_definitions(core)).get("cls")
+        named = [(getattr(root, "__name__", ""), whole), *whole.get("$defs", {}).items()]
+        for name, node in named:
+            if self.normalize_name(node.get("title", "")) == self.normalize_name(name):
+                node.pop("title", None)
         return whole
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
@@ -309,10 +282,20 @@ class SchemaFacts(NamedTuple):
 
 def facts_of(schema: Node) -> SchemaFacts:
     """What is known of a JSON Schema."""
-    return SchemaFacts(
-        len(schema.get("required", ())), leaves_untyped(schema), holds_numbers(schema), flat_names(schema)
+    nodes = [*_nodes(schema, schema, "$", set())]
+    is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for _, node in nodes)
+    holds_numbers = is_untyped or any(node.get("type") == "number" for _, node in nodes)
+    # What stands below a field has a path of its own, and what may be anything has no type.
+    leaves = [node for path, node in nodes if path != "$" and "anyOf" not in node]
+    is_flat = schema.get("additionalProperties") is False and all(
+        {node.get("type")} <= _SCALARS or "enum" in node or "const" in node for node in leaves
     )
+    flat = tuple(schema.get("properties", ())) if is_flat else ()
+    return SchemaFacts(len(schema.get("required", ())), is_untyped, holds_numbers, flat)
 
+
+_DESCRIBING: Final = frozenset({"default", "description", "title", "examples", "deprecated"})
+"""What does not restrict a value."""
 
 _PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, bool, NoneType)
 

@@ -26,7 +26,7 @@ from enum import Enum
 from fractions import Fraction
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeGuard, TypeVar, cast
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -473,3 +473,30 @@ def _has_lone_key(value: object) -> bool:
     return any(
         isinstance(key, str) and key.encode(errors="replace") != key.encode(errors="surrogatepass") for key in keys
     )
+
+
+# ------------------------------------------------------------------------------------------------------------- secrets
+
+
+_SECRETS: Final = frozenset({"SecretStr", "SecretBytes", "Secret"})
+_MODULE: Final = "pydantic.types"  # not imported, because it takes long; a program with a secret has imported it
+
+
+class SecretValue(Protocol):
+    """One of pydantic's secrets: an object that holds the secret and does not show it."""
+
+    def get_secret_value(self) -> object:
+        """What it holds."""
+        ...
+
+
+def is_secret_value(value: object) -> TypeGuard[SecretValue]:
+    """Whether a value is one of pydantic's secrets."""
+    cls: type[Any] = type(value)
+    return is_secret_class(cls)
+
+
+def is_secret_class(cls: type[Any]) -> bool:
+    """Whether its values are secrets of pydantic's."""
+    # A subclass that the program defines is a secret too.
+    return any(base.__module__ == _MODULE and base.__name__ in _SECRETS for base in cls.__mro__)

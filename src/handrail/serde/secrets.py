@@ -1,6 +1,6 @@
 """Values without their secrets, for people to read, and the texts by which a secret is found elsewhere.
 
-The JSON Schema of a type says which places are secret, as `handrail.serde.secret_types` has it, by `"writeOnly"` and
+The JSON Schema of a type says which places are secret, as `handrail.serde.build` has it, by `"writeOnly"` and
 `"format": "password"`: pydantic writes both for its secrets, and `handrail.serde.json_schema` the first for marked
 fields. A place is worked out once for each schema. A secret place is replaced by `MASK` whole, a list of secrets too;
 only null stays null. What is beside secrets and does not fit the type is masked as well: a field of another name may be
@@ -38,14 +38,18 @@ from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import is_model, is_record
-from handrail.serde.core_schemas import (
-    BoundedCache,
-)
+from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
-from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object
-from handrail.serde.json_values import COLLECTIONS, escape_surrogates, json_of, parts_of_value, walk_value
-from handrail.serde.secret_types import is_secret_schema, is_secret_value
+from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object, is_secret_schema
+from handrail.serde.json_values import (
+    COLLECTIONS,
+    escape_surrogates,
+    is_secret_value,
+    json_of,
+    parts_of_value,
+    walk_value,
+)
 from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, result_codec
 

@@ -27,8 +27,7 @@ from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
 from handrail.runtime import ToolMessage
 from handrail.serde.json_schema import is_array, is_object
-from handrail.serde.json_values import escape_surrogates, escaped_within
-from handrail.serde.secret_types import SecretValue, is_secret_value
+from handrail.serde.json_values import SecretValue, escape_surrogates, escaped_within, is_secret_value
 from handrail.serde.secrets import schema_masking
 from handrail.taint.state import ContentMarks
 
