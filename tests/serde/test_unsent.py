@@ -31,8 +31,8 @@ class Line:
     parts: list[Line] = field(default_factory=list["Line"])
 
     def __post_init__(self) -> None:
-        """Need the value that the factory made."""
-        object.__setattr__(self, "sku", self.sku + self.trace[:0])
+        """Meets `None` in a reading for keys."""
+        object.__setattr__(self, "sku", self.sku + (self.trace or "")[:0])
 
 
 class Header(BaseModel):

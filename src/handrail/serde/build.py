@@ -4,10 +4,6 @@ Arguments are read for keys by a reader of their own, in which what a default ma
 not send, is `None`. A `default_factory` makes another value for each call, an id or a time, and two equal requests
 would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default.
 
-pydantic hands a factory the fields of its record that are read already. That dictionary becomes the fields of the
-instance, which identifies the record that a factory was called for. The values are replaced when all has been read:
-until then the program's own validators see what the factories made.
-
 Places are secret, and those that pydantic does not know are written and read otherwise:
 
 | a place is secret | by |
@@ -29,9 +25,8 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -39,7 +34,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import core_schema, to_json
@@ -66,7 +60,6 @@ from handrail.serde.core_schemas import (
     serializer_of,
     validator_of,
     whole,
-    without_name,
 )
 from handrail.serde.faults import MEMBERS
 from handrail.serde.formatting import shorten, type_name
@@ -337,50 +330,25 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
 _CONSTANT: Final = (dict, frozenset, list, set, tuple)
 
 
-class _Reading(NamedTuple):
-    """The names of the fields that one text of arguments leaves out.
-
-    Attributes:
-        by_fields: by the identity of the fields that are read already, which are held so that it stays theirs.
-        dataclasses: of those whose fields are read, and that are not made yet.
-        records: those that are made.
-    """
-
-    by_fields: dict[int, tuple[object, list[str]]]
-    dataclasses: list[Sequence[str]]
-    records: list[tuple[object, Sequence[str]]]
-
-
-_READING: Final = ContextVar[_Reading]("reading")
-
-
 def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     """The `validate_json` of a parameter type for keys; `None` if no default of the type is made up.
 
     Args:
         adapter: the adapter of the type.
     """
-    made_up: list[str] = []
+    made_up: list[Core] = []
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
-        kind = part["type"]
-        if kind == "dataclass-field" and is_made_up(part["schema"].get("default_factory")):
-            made_up.append(part["name"])
-            return {**part, "schema": _recording(part["name"], part["schema"])}
-        if kind == "model":
-            made_up.extend(_factories(part["cls"]))
-        after = _AFTER.get(kind)
-        if after is None:
+        if part["type"] != "default" or not is_made_up(part.get("default_factory")):
             return part
-        return replacing(part, core_schema.no_info_after_validator_function(after, without_name(part)))
+        made_up.append(part)
+        return replacing(part, core_schema.with_default_schema(part["schema"], default=None, validate_default=False))
 
     if "default" not in adapter.kinds:
         return None
     core = rebuilt(agreeing(adapter.core, core_config(), published=True), change)
-    if not made_up:
-        return None
-    return partial(_read, adapter.guarded(validator_of(core, core_config()).validate_json))
+    return adapter.guarded(validator_of(core, core_config()).validate_json) if made_up else None
 
 
 def is_made_up(factory: object) -> bool:
@@ -388,55 +356,6 @@ def is_made_up(factory: object) -> bool:
     is_copy = isinstance(factory, partial) and factory.func is copy.deepcopy
     # `list[str]` makes what `list` makes.
     return factory is not None and not is_copy and not any((get_origin(factory) or factory) is x for x in _CONSTANT)
-
-
-def _factories(model: type[BaseModel]) -> list[str]:
-    return [name for name, field in model.model_fields.items() if is_made_up(field.default_factory)]
-
-
-def _read(validate: Callable[..., Any], data: str | bytes | bytearray, **options: Any) -> Any:  # noqa: ANN401 - any type
-    reading = _Reading({}, [], [])
-    token = _READING.set(reading)
-    try:
-        value = validate(data, **options)
-    finally:
-        _READING.reset(token)
-    for record, names in reading.records:
-        for name in names:
-            object.__setattr__(record, name, None)  # it may be frozen, and is of this reading alone
-    return value
-
-
-def _recording(name: str, default: Core) -> Core:
-    factory, takes_data = default["default_factory"], default.get("default_factory_takes_data", False)
-
-    def make(fields: dict[str, Any]) -> object:
-        # With the fields, so that no other record gets their identity.
-        _READING.get().by_fields.setdefault(id(fields), (fields, []))[1].append(name)
-        return factory(fields) if takes_data else factory()
-
-    return {**default, "default_factory": make, "default_factory_takes_data": True}
-
-
-def _take_fields(fields: tuple[Any, ...]) -> tuple[Any, ...]:
-    reading = _READING.get()
-    reading.dataclasses.append(reading.by_fields.get(id(fields[0]), (None, ()))[1])
-    return fields
-
-
-def _take_dataclass(value: object) -> object:
-    reading = _READING.get()
-    reading.records.append((value, reading.dataclasses.pop()))
-    return value
-
-
-def _take_model(value: BaseModel) -> BaseModel:
-    sent = value.model_fields_set
-    _READING.get().records.append((value, [name for name in _factories(type(value)) if name not in sent]))
-    return value
-
-
-_AFTER: Final[Mapping[str, Any]] = {"dataclass-args": _take_fields, "dataclass": _take_dataclass, "model": _take_model}
 
 
 # ------------------------------------------------------------------------------------------------------------- secrets
