@@ -111,7 +111,7 @@ class Built(NamedTuple):
     kind: object
     adapter: Adapter
     facts: SchemaFacts
-    schemas: Callable[[], Schemas]
+    schemas: Schemas
     is_exact: Callable[[object], bool]
     hides: bool = False
     is_marked: bool = False
@@ -150,7 +150,7 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     masked = adapter if mode == "validation" else masking_adapter(adapter)
     hides = any(mark in schemas.shown for mark in _MARKS)
     is_marked = hides and has_marks(adapter.core)
-    return Built(kind, masked, facts_of(schemas.parsed), lambda: schemas, is_exact, hides, is_marked)
+    return Built(kind, masked, facts_of(schemas.parsed), schemas, is_exact, hides, is_marked)
 
 
 def _made_schemas(kind: object, adapter: Adapter, mode: SchemaMode) -> Schemas:

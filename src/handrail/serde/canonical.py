@@ -129,10 +129,10 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
         reveals: whether secrets are written as what they hold.
     """
     # By the exact type first: most values are of one, and the tests below take longer.
-    kind: type[Any] = type(value)
+    kind: Any = type(value)
     if (write := _SCALARS.get(kind)) is not None:
         return write(value)
-    compose = _COMPOSED.get(kind) or _composer_for(value)
+    compose = _composer_for(kind)
     if compose is not None:
         if depth >= _DEEPEST:
             raise _TooDeepError
@@ -153,18 +153,13 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
         raise ValueError(error.faults[0][1]) from None
 
 
-def _composer_for(value: object) -> Callable[[Any, int, bool], object] | None:
-    if isinstance(value, Enum):
+@lru_cache(maxsize=1024)
+def _composer_for(cls: type[Any]) -> Callable[[Any, int, bool], object] | None:
+    if issubclass(cls, Enum):
         return None
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(cls):
         return _dataclass
-    if isinstance(value, BaseModel):
-        return _model
-    if isinstance(value, Mapping):
-        return _mapping
-    if isinstance(value, AbstractSet):
-        return _set
-    return _list if isinstance(value, list | tuple) else None
+    return next((compose for kind, compose in _COMPOSED.items() if issubclass(cls, kind)), None)
 
 
 def _float(value: float) -> float:
@@ -284,12 +279,12 @@ _SCALARS: Final[dict[type[Any], Callable[[Any], object]]] = {
     bytes: _bytes,
     bytearray: _bytes,
 }
-_COMPOSED: Final[dict[type[Any], Callable[[Any, int, bool], object]]] = {
+_COMPOSED: Final[Mapping[type[Any], Callable[[Any, int, bool], object]]] = {
+    BaseModel: _model,
+    Mapping: _mapping,
+    AbstractSet: _set,
     list: _list,
     tuple: _list,
-    dict: _mapping,
-    set: _set,
-    frozenset: _set,
 }
 
 

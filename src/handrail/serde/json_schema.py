@@ -170,19 +170,9 @@ class _Terse(GenerateJsonSchema):
             node["maxLength"] = -(-node["maxLength"] // 3) * 4
         return node
 
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+    def dict_schema(self, schema: Any) -> JsonSchemaValue:  # noqa: ANN401 - of each kind of mapping
         """A mapping with the form of its keys."""
-        return self._with_keys(super().dict_schema(schema), schema)
-
-    def ordered_dict_schema(self, schema: core_schema.OrderedDictSchema) -> JsonSchemaValue:
-        """The same for an `OrderedDict`."""
-        return self._with_keys(super().ordered_dict_schema(schema), schema)
-
-    def counter_schema(self, schema: core_schema.CounterSchema) -> JsonSchemaValue:
-        """The same for a `Counter`."""
-        return self._with_keys(super().counter_schema(schema), schema)
-
-    def _with_keys(self, node: JsonSchemaValue, schema: Mapping[str, Any]) -> JsonSchemaValue:
+        node = super().dict_schema(schema)
         keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
         while "$ref" in keys:  # a key that an alias names
             keys = self.get_schema_from_definitions(keys["$ref"]) or {}
@@ -197,6 +187,8 @@ class _Terse(GenerateJsonSchema):
         items = node.get("additionalProperties", next(iter(node.get("patternProperties", {}).values()), True))
         made = {key: value for key, value in node.items() if key != "patternProperties"}
         return {**made, "additionalProperties": items, "propertyNames": named}
+
+    ordered_dict_schema = counter_schema = dict_schema
 
     def encode_default(self, dft: Any) -> Any:  # noqa: ANN401 - a default may be anything
         """A default as JSON; a set in the order of its members' JSON, which is the same in every process."""
@@ -309,8 +301,8 @@ _BOUNDED: Final[Mapping[type[Any], frozenset[str]]] = {
 }
 """The constraints of `annotated_types` that a type may have, by the names of their classes."""
 
-_TEXTS_OF_FIELD: Final = frozenset({"annotation", "description", "metadata"})
-"""What a `Field` of a simple type may say; `metadata` has its bounds."""
+_OF_FIELD: Final = frozenset({"annotation", "metadata"})
+"""What a `Field` says of a simple type beside its description; `metadata` has its bounds."""
 
 
 def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
@@ -349,9 +341,9 @@ def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - what
     kind = cast("Any", type(option))
     if (kind.__module__, kind.__name__) != ("pydantic.fields", "FieldInfo"):
         return False
-    empty = kind()
-    words = [word for word in kind.__slots__ if not word.startswith("_") and word not in _TEXTS_OF_FIELD]
-    if any(getattr(option, word) != getattr(empty, word) for word in words):
+    plain = kind(description=option.description)
+    words = [word for word in kind.__slots__ if not word.startswith("_") and word not in _OF_FIELD]
+    if any(getattr(option, word) != getattr(plain, word) for word in words):
         return False
     may = _BOUNDED.get(cast("type[Any]", get_origin(inner) or inner), frozenset[str]())
     return isinstance(option.description, str | None) and all(_is_plain_bound(each, may) for each in option.metadata)

@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import Field, is_dataclass
 from datetime import datetime
 from enum import Enum
+from itertools import count
 from typing import Any, Final, NamedTuple, cast, get_origin
 from uuid import UUID
 
@@ -44,7 +45,7 @@ from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object, is_secret_schema
 from handrail.serde.json_values import (
     COLLECTIONS,
-    escape_surrogates,
+    escaped_within,
     is_secret_value,
     json_of,
     parts_of_value,
@@ -370,56 +371,48 @@ class PartialJson(NamedTuple):
 
 def partial_json(value: object) -> PartialJson:
     """The JSON of as much of any value as JSON can say, a hundred levels deep and ten thousand parts long."""
-    walk = _Sayable()
+    gaps: list[str] = []
     try:
-        text = _encode(walk.plain(value, (), ()))
+        plain = _sayable(value, (), (), count(), gaps)
+        escaped = escaped_within(plain)
+        return PartialJson(_encode(escaped), tuple(gaps), escaped is not plain)
     except Exception:  # noqa: BLE001 - code of the program, such as a property
         return PartialJson("null", (f"$ is of type {type(value).__name__}",), is_escaped=False)
-    return PartialJson(text, tuple(walk.gaps), walk.is_escaped)
 
 
-class _Sayable:
-    """One walk through a value, which notes where JSON cannot say it."""
+def _sayable(value: object, path: Path, above: tuple[int, ...], numbers: Iterator[int], gaps: list[str]) -> object:
+    """A value as decoded JSON.
 
-    __slots__ = ("_parts", "gaps", "is_escaped")
-
-    def __init__(self) -> None:
-        self._parts = 0
-        self.gaps: list[str] = []
-        self.is_escaped = False
-
-    def plain(self, value: object, path: Path, above: tuple[int, ...]) -> object:
-        """The value as decoded JSON; `above` has the ids of what holds it."""
-        self._parts += 1
-        kind: type[Any] = type(value)
-        if isinstance(value, str):
-            return self._escaped(value)
-        gap = ""
-        if isinstance(value, float) and not math.isfinite(value):
-            gap = f"is {json.dumps(value)}"
-        elif id(value) in above or len(above) > _MOST_LEVELS or self._parts > _MOST_PARTS:
-            gap = "is left out, because it contains itself, or there is too much"
-        try:
-            if is_record(kind):
-                accept_type(kind)  # of any other class it is not known what is secret
-            elif not gap and not issubclass(kind, _COMPOSED):
-                return from_json(json_of(value), allow_inf_nan=False)
-        except Exception:  # noqa: BLE001 - code of the program may run
-            gap = f"is of type {kind.__name__}"
-        if gap:
-            self.gaps.append(f"{format_path(path)} {gap}")
-            return None
-        inner = (*above, id(value))
-        parts = [(name, self.plain(part, (*path, name), inner)) for name, part in parts_of_value(value)]
-        if issubclass(kind, COLLECTIONS):
-            return [part for _, part in parts]
-        named = {self._escaped(str(name)): part for name, part in parts}
-        return named if issubclass(kind, Mapping) else result_masking(kind).mask(named)
-
-    def _escaped(self, text: str) -> str:
-        escaped = escape_surrogates(text)
-        self.is_escaped = self.is_escaped or escaped is not text
-        return escaped
+    Args:
+        value: the value.
+        path: where it is.
+        above: the ids of what holds it.
+        numbers: counts the parts.
+        gaps: where JSON cannot say it; they are added here.
+    """
+    kind: type[Any] = type(value)
+    if isinstance(value, str):
+        return value
+    gap = ""
+    if isinstance(value, float) and not math.isfinite(value):
+        gap = f"is {json.dumps(value)}"
+    elif id(value) in above or len(above) > _MOST_LEVELS or next(numbers) > _MOST_PARTS:
+        gap = "is left out, because it contains itself, or there is too much"
+    try:
+        if is_record(kind):
+            accept_type(kind)  # of any other class it is not known what is secret
+        elif not gap and not issubclass(kind, _COMPOSED):
+            return from_json(json_of(value), allow_inf_nan=False)
+    except Exception:  # noqa: BLE001 - code of the program may run
+        gap = f"is of type {kind.__name__}"
+    if gap:
+        gaps.append(f"{format_path(path)} {gap}")
+        return None
+    inner = (*above, id(value))
+    parts = [(str(at), _sayable(part, (*path, at), inner, numbers, gaps)) for at, part in parts_of_value(value)]
+    if issubclass(kind, COLLECTIONS):
+        return [part for _, part in parts]
+    return dict(parts) if issubclass(kind, Mapping) else result_masking(kind).mask(dict(parts))
 
 
 _COMPOSED: Final = (Mapping, *COLLECTIONS)

@@ -111,9 +111,9 @@ class Codec(Generic[T]):
         Args:
             schema: the schema of the type with other descriptions.
         """
-        shown = Schemas(self._built.schemas().parsed, to_json(schema))
+        shown = Schemas(self._built.schemas.parsed, to_json(schema))
         # The validators are those of this codec, so nothing is built again.
-        return self._with(_built=self._built._replace(schemas=lambda: shown))
+        return self._with(_built=self._built._replace(schemas=shown))
 
     def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
@@ -124,7 +124,7 @@ class Codec(Generic[T]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
-        return cast("dict[str, Any]", from_json(self._built.schemas().shown))
+        return cast("dict[str, Any]", from_json(self._built.schemas.shown))
 
     def for_keys(self) -> Codec[T] | None:
         """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
@@ -259,9 +259,9 @@ class Codec(Generic[T]):
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)
-        if not repair(lines, self._built.schemas().parsed, decoded, inexact_numbers(data, whole=True)):
+        if not repair(lines, self._built.schemas.parsed, decoded, inexact_numbers(data, whole=True)):
             rounded = [line for line in lines if line["type"] == "digits"]  # what else is an integer is not at fault
-            return data, faults_of(rounded or lines, self._built.schemas().parsed, decoded)
+            return data, faults_of(rounded or lines, self._built.schemas.parsed, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
         meant, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
@@ -280,7 +280,7 @@ class Codec(Generic[T]):
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-            schema = self._built.schemas().parsed
+            schema = self._built.schemas.parsed
             places = [format_path(locate(line["loc"], schema, None).path) for line in lines[:MOST_FAULTS]]
             words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
             # Or of what a value of the right type holds.
