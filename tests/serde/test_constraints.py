@@ -86,7 +86,6 @@ WITHOUT_EFFECT: dict[str, Any] = {
     "format": held(str, format="email"),
     "length": held(str, length=3),
     "choices": held(str, choices=["a"]),
-    "Timezone": held(Annotated[dt.datetime, annotated_types.Timezone("UTC")]),
     "ge of text or None": held(float | None, ge="1"),
     "ge of text around a number": held(str | Annotated[int, Field(le=5)], ge="1"),
     "multiple_of of a complex number": held(Annotated[float, _field(multiple_of=1j)]),

@@ -32,7 +32,7 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
 from handrail.serde.annotations import is_model, is_record, is_union, options_around, record_types, strip_annotated
 from handrail.serde.core_schemas import BoundedCache
 from handrail.serde.formatting import shorten, type_name
-from handrail.serde.json_values import parts_of_value
+from handrail.serde.json_values import escape_surrogates, parts_of_value
 
 TypeFault = tuple[str, str]
 """What is wrong, and what to write instead."""
@@ -293,6 +293,10 @@ def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault
     for word, (why, cure) in _RENAMING.items():
         if said(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
+    for word in ("title", "description"):
+        text = said(word, None)
+        if isinstance(text, str) and escape_surrogates(text) is not text:
+            yield f"its {word} has a lone surrogate, which is not Unicode", "leave it out"
     # A function that changes the schema is the program's own; a format describes, in JSON Schema too.
     extra: object = said("json_schema_extra", None)
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
@@ -363,22 +367,17 @@ _SPELLINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("exclusiveMinimum", "exclusive_minimum"), "gt"),
     **dict.fromkeys(("exclusiveMaximum", "exclusive_maximum"), "lt"),
     "multipleOf": "multiple_of",
-    **dict.fromkeys(("minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
+    **dict.fromkeys(("length", "minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
     **dict.fromkeys(("maxLength", "maxItems", "max_items", "maxProperties", "max_properties"), "max_length"),
     **dict.fromkeys(("regex", "regexp"), "pattern"),
     **{word: word for word in ACTING},
 }
 """Words of JSON Schema and of other libraries, with those that act."""
 
-_BY_TYPE: Final[Mapping[str, str]] = {
-    "const": "a Literal type",
-    **dict.fromkeys(("enum", "choices"), "a Literal type, or an Enum"),
-    "length": "min_length and max_length",
-    "format": "a type of that form, such as datetime or UUID, or a pattern",
-    **dict.fromkeys(("uniqueItems", "unique_items"), "a set or frozenset type"),
-    "coerce_numbers_to_str": "int | str, or float | str, and convert the number",
-    **dict.fromkeys(("strip_whitespace", "to_lower", "to_upper"), "Annotated[str, StringConstraints(...)] of pydantic"),
-}
+_BY_TYPE: Final = frozenset(
+    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"}
+    | {"strip_whitespace", "to_lower", "to_upper"}
+)
 """Words that a type says instead."""
 
 WORDS: Final = frozenset({*_SPELLINGS, *_BY_TYPE})
@@ -390,12 +389,6 @@ _SHAPING: Final = frozenset(
 )
 """Words of JSON Schema that a type says."""
 
-_UNREAD: Final = {
-    "Pattern": "Field(pattern=...) of pydantic",  # of re
-    "Timezone": "AwareDatetime or NaiveDatetime of pydantic",  # of annotated_types
-}
-"""Classes whose instances constrain nothing in `Annotated`, and what to write instead."""
-
 _READ_BY_PYDANTIC: Final = frozenset({"pydantic", "annotated_types", "typing", "typing_extensions"})
 
 
@@ -405,11 +398,9 @@ def _word_faults(
     for word in words:
         if word in refused:
             acting = _SPELLINGS.get(str(word))
-            cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else _BY_TYPE.get(str(word))
-            yield (
-                f"{word!r} {where} constrains nothing",
-                f"write {cure or 'the type that the schema is to say'}",
-            )
+            by_type = "a type that says it, such as a Literal, a set, datetime or pydantic's StringConstraints"
+            cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type
+            yield f"{word!r} {where} constrains nothing", f"write {cure}"
 
 
 def _option_faults(option: object) -> Iterator[TypeFault]:
@@ -417,8 +408,6 @@ def _option_faults(option: object) -> Iterator[TypeFault]:
     cls = type(option)
     if isinstance(option, Mapping):
         yield from _word_faults(cast("Mapping[object, object]", option), "in a dictionary inside Annotated", WORDS)
-    elif cls.__name__ in _UNREAD:
-        yield f"{cls.__name__} inside Annotated constrains nothing", f"write {_UNREAD[cls.__name__]}"
     # With this hook an object defines its own core schema, whatever else its attributes are called.
     elif cls.__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(option, "__get_pydantic_core_schema__"):
         yield from _described_faults(partial(getattr, option))
