@@ -36,8 +36,6 @@ from contextlib import suppress
 from contextvars import ContextVar
 from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
 from enum import Enum
-from itertools import compress
-from operator import not_
 from typing import Any, Final, LiteralString, NamedTuple, cast
 
 from pydantic import ConfigDict, TypeAdapter
@@ -244,7 +242,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
             # schema.
             named = [label_of(choice, definitions) for choice in choices_of(was)]
             choices = [*zip(choices_of(part), named, strict=True)]
-            return {**part, "choices": _numbers_first(choices)}
+            return {**part, "choices": choices}
         steps = _steps_instead(part, config, published=published)
         if not steps:
             return part
@@ -262,18 +260,23 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
     """
     kind = core["type"]
     if kind in _TEXTS:
-        return [_NUMBER_OR_TEXT if kind in _NUMBERS else _TEXT, _from_text(core, config, *_TEXTS[kind])]
+        from_text = _from_text(core, config, *_TEXTS[kind])
+        # A number stays one where a decimal, which takes numbers too, is declared first: see below.
+        return [_NUMBER_OR_TEXT, _less_exact(from_text)] if kind in _NUMBERS else [_TEXT, from_text]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
         return [_from_choice([(each, each) for each in core["expected"]], "literal_error")]
     if kind == "enum" and not _is_read_as_published(core, published=published):
         members = [(each.value, each) for each in core["members"]]
         from_choice = _from_choice(members, "enum", None if published else core["cls"])
-        # Behind the function, a step that takes anything: the match is then less exact than that of a string or a
-        # number.
-        return [core_schema.chain_schema([from_choice, core_schema.any_schema()])]
+        return [_less_exact(from_choice)]
     if kind in _MAPPINGS and _may_fall_together(core.get("keys_schema")):
         return [_with_distinct_keys(core, config)]
     return []
+
+
+def _less_exact(read: CoreSchema) -> CoreSchema:
+    """Behind the function, a step that takes anything: the match is then less exact than that of a string or number."""
+    return core_schema.chain_schema([read, core_schema.any_schema()])
 
 
 def _is_read_as_published(core: Core, *, published: bool) -> bool:
@@ -281,21 +284,6 @@ def _is_read_as_published(core: Core, *, published: bool) -> bool:
     cls: Any = core["cls"]
     has_more = getattr(cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
     return not (published and has_more) and all(isinstance(each.value, str) for each in core["members"])
-
-
-def _numbers_first(choices: list[Any]) -> list[Any]:
-    """The choices of a union, so that a number stays one where a `Decimal`, which takes numbers too, is declared first.
-
-    pydantic's own decimal is a less exact match for a number; its replacement is as exact.
-    """
-    parts = [part.get("python_schema", part) for part in choices_of({"choices": choices})]
-    if not any(part["type"] in _NUMBERS for part in parts):
-        return choices
-    numbers = [
-        part["type"] in {"int", "float"} or any(isinstance(each, int) for each in part.get("expected", ()))
-        for part in parts
-    ]
-    return [*compress(choices, numbers), *compress(choices, map(not_, numbers))]
 
 
 # -------------------------------------------------------------------------------------------------------------- texts
