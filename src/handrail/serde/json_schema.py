@@ -33,7 +33,6 @@ Node = Mapping[str, Any]
 """A JSON Schema, or a part of one."""
 
 _REFS = "#/$defs/"
-_SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 JSON_SCALARS: Final = frozenset({str, int, bool, type(None)})
 """The classes of the defaults that are JSON as they are."""
 
@@ -263,13 +262,11 @@ class SchemaFacts(NamedTuple):
         required: how many fields must be given.
         untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
         numbers: whether a value may hold NaN or an infinity.
-        flat: the names of the fields, if none of them holds an object or an array; empty otherwise.
     """
 
     required: int
     untyped: bool
     numbers: bool
-    flat: tuple[str, ...]
 
 
 def facts_of(schema: Node) -> SchemaFacts:
@@ -277,13 +274,7 @@ def facts_of(schema: Node) -> SchemaFacts:
     nodes = [*_nodes(schema, schema, "$", set())]
     is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for _, node in nodes)
     holds_numbers = is_untyped or any(node.get("type") == "number" for _, node in nodes)
-    # What stands below a field has a path of its own, and what may be anything has no type.
-    leaves = [node for path, node in nodes if path != "$" and "anyOf" not in node]
-    is_flat = schema.get("additionalProperties") is False and all(
-        {node.get("type")} <= _SCALARS or "enum" in node or "const" in node for node in leaves
-    )
-    flat = tuple(schema.get("properties", ())) if is_flat else ()
-    return SchemaFacts(len(schema.get("required", ())), is_untyped, holds_numbers, flat)
+    return SchemaFacts(len(schema.get("required", ())), is_untyped, holds_numbers)
 
 
 _DESCRIBING: Final = frozenset({"default", "description", "title", "examples", "deprecated"})

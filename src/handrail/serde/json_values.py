@@ -19,7 +19,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -105,40 +105,18 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
     return tuple((format_path(path), NOT_FINITE) for path in islice(numbers, MOST_FAULTS))
 
 
-class FlatKeys:
-    """The keys of an object of scalars, by which it is found out soon that none of them is given twice."""
-
-    __slots__ = ("_bytes", "_escape", "_text")
-
-    def __init__(self, names: Iterable[str]) -> None:
-        """Take the names of all fields of the object."""
-        self._text = tuple(json.dumps(name, ensure_ascii=False) for name in names)
-        self._bytes = tuple(name.encode() for name in self._text)
-        # An ASCII character has only an escape that begins with 00, beside the short ones. Those are for characters
-        # that the name of a field does not have.
-        self._escape = "\\u00" if all(name.isascii() for name in self._text) else "\\u"
-
-    def surely_once(self, data: Text) -> bool:
-        """Whether no key can be in `data` twice, neither as it is nor spelled with an escape.
-
-        Within a string a quotation mark is escaped, so hardly anything there looks like a key.
-        """
-        if isinstance(data, str):
-            if self._escape in data:
-                return False
-            for name in self._text:  # noqa: SIM110 - `all` with a generator takes twice as long
-                if data.count(name) > 1:
-                    return False
-            return True
-        return self._escape.encode() not in data and all(data.count(name) <= 1 for name in self._bytes)
-
-
 def repeated_keys(data: Text) -> tuple[Fault, ...]:
     """A fault for every key that an object in `data`, which is JSON, holds more than once.
 
     Readers of JSON do not agree on which of the values counts.
     """
     text = data if isinstance(data, str) else data.decode()
+    # Where no text stands twice, no key does; found out in a fraction of the time that reading takes. Several objects
+    # most often have keys in common.
+    if text.count("{") == 1 and "\\" not in text:
+        texts = text.split('"')[1::2]
+        if len({*texts}) == len(texts):
+            return ()
     try:
         _have_keys_once(text)
     except _RepeatedKeyError:

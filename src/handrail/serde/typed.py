@@ -52,7 +52,6 @@ from handrail.serde.json_values import (
     MOST_LEVELS,
     MOST_WRITTEN,
     TOO_DEEPLY,
-    FlatKeys,
     Text,
     decoded_text,
     endless,
@@ -84,7 +83,7 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        *("_built", "_colons", "_has_any", "_is_exact", "_is_settled", "_reads_back", "_stored", "_surely_once"),
+        *("_built", "_colons", "_has_any", "_is_exact", "_is_settled", "_reads_back", "_stored"),
         *("_validate", "hides", "is_marked", "kind", "parsed_json"),
     )
 
@@ -99,8 +98,6 @@ class Codec(Generic[T]):
         self._has_any = built.facts.untyped
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = built.facts.required if mode == "validation" else None
-        # Of nested objects it takes a look at each to know that.
-        self._surely_once = FlatKeys(built.facts.flat).surely_once if built.facts.flat else None
         self._validate: Callable[..., T] = built.adapter.guarded(built.adapter.validator.validate_json)
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         self._built = built
@@ -152,8 +149,7 @@ class Codec(Generic[T]):
         # key and reports nothing.
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
-            is_once = colons <= self._colons or (self._surely_once is not None and self._surely_once(data))
-            if not is_once and (faults := repeated_keys(data)):
+            if colons > self._colons and (faults := repeated_keys(data)):
                 raise _refusal(faults)
         return value
 
