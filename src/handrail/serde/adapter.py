@@ -239,10 +239,10 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
             part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
         if part["type"] == "union":
             # Each with the name of its type, for the locations of faults: pydantic's own is made of the parts of a core
-            # schema.
+            # schema, and the same for scalars.
             named = [label_of(choice, definitions) for choice in choices_of(was)]
-            choices = [*zip(choices_of(part), named, strict=True)]
-            return {**part, "choices": choices}
+            pairs = zip(choices_of(part), named, strict=True)
+            return {**part, "choices": [each if each == {"type": name} else (each, name) for each, name in pairs]}
         steps = _steps_instead(part, config, published=published)
         if not steps:
             return part
