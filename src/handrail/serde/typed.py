@@ -89,7 +89,8 @@ class Codec(Generic[T]):
 
     def __init__(self, built: Built, *, mode: SchemaMode, stored: bool = False) -> None:
         self.kind: type[T] = cast("type[T]", built.kind)
-        self.hides, self.is_marked = built.hides, built.is_marked
+        self.hides: bool = built.hides
+        self.is_marked: bool = built.is_marked
         self._stored = stored
         self._reads_back = stored and is_read_back(built.adapter.core)
         # Whether an exact value is written as it is, if it is not long.
