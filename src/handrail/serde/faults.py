@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import ErrorDetails
 
 from handrail.serde.formatting import format_path, nearest, quote, shorten
-from handrail.serde.json_schema import Node, is_array, is_object, leaves_of, options_of, resolve_ref
+from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolve_ref
 
 Fault = tuple[str, str]
 """A path, and what is wrong there."""
@@ -363,14 +363,6 @@ def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterat
             way.append(_step(way[-1], segment, root))
         taken = location
         yield way[-1]._replace(nodes=tuple(resolve_ref(node, root) for node in way[-1].nodes))
-
-
-def asked_at(path: Path, root: Node) -> tuple[Node, ...]:
-    """The schemas that can hold at `path` in the data: of every branch of a union, for none has been tried."""
-    nodes: tuple[Node, ...] = (root,)
-    for segment in path:
-        nodes = tuple(child for node in nodes for one in leaves_of(node, root) for child in _children(one, segment))
-    return tuple(resolve_ref(node, root) for node in nodes)
 
 
 def unwrapped(node: Node, root: Node) -> Node:

@@ -245,16 +245,6 @@ def options_of(node: Node) -> list[Node]:
     return [*node.get("anyOf", ()), *node.get("oneOf", ())]
 
 
-def leaves_of(node: Node, root: Node) -> Iterator[Node]:
-    """`node`, or what it refers to, or all that it can be if it is a union."""
-    node = resolve_ref(node, root)
-    options = options_of(node)
-    if not options:
-        yield node
-    for option in options:
-        yield from leaves_of(option, root)
-
-
 class SchemaFacts(NamedTuple):
     """What a reader needs to know of a JSON Schema.
 

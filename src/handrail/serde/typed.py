@@ -34,7 +34,6 @@ from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
     Path,
-    asked_at,
     fault_message,
     faults_of,
     followed_each,
@@ -454,16 +453,18 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
     """
     if any(line["type"] == "digits" for line in lines):
         return False
+    spots = [*followed_each((line["loc"] for line in lines), schema, data)]
+    # Of every branch of a union, for each has reported why it does not take the value.
+    asked: dict[Path, set[str]] = {}
+    for spot in spots:
+        asked.setdefault(spot.path, set()).update(kind for node in spot.nodes for kind in kinds_asked(node, schema))
     meant: dict[Path, object] = {}
-    for spot in followed_each((line["loc"] for line in lines), schema, data):
-        value = spot.value
-        if isinstance(value, float) and value.is_integer() and value not in inexact:
-            if any("integer" in kinds_asked(node, schema) for node in spot.nodes):
-                meant[spot.path] = int(value)
-        elif isinstance(value, str) and not spot.is_key:
-            kinds = {kind for node in asked_at(spot.path, schema) for kind in kinds_asked(node, schema)}
-            if (decoded := decoded_text(value, kinds)) is not None:
-                meant[spot.path] = decoded
+    for spot in spots:
+        value, kinds = spot.value, asked[spot.path]
+        if isinstance(value, float) and value.is_integer() and value not in inexact and "integer" in kinds:
+            meant[spot.path] = int(value)
+        elif isinstance(value, str) and not spot.is_key and (decoded := decoded_text(value, kinds)) is not None:
+            meant[spot.path] = decoded
     # A number by itself is only read from a store, where an integer is written as one.
     meant.pop((), None)
     for path, value in meant.items():
