@@ -299,8 +299,8 @@ class _DeferredCodec(Codec[Any]):
 
         def __getattr__(self, name: str) -> object:
             if not name.startswith("__"):
-                # Two threads may do so at once, and set the same.
-                super().__init__(_built_once(self.kind, "validation"), mode="validation")
+                # Two threads may do so at once, and set the same. `super` refuses what is a `Codec` by then.
+                Codec.__init__(self, _built_once(self.kind, "validation"), mode="validation")
                 # A class with this method is slower at each attribute.
                 self.__class__ = Codec
             return object.__getattribute__(self, name)

@@ -103,6 +103,14 @@ def test_a_simple_type_is_built_when_it_is_first_used(wording: Wording) -> None:
     assert str(raised.value) == wording
 
 
+def test_a_thread_that_comes_late_to_a_first_use_finds_all_there() -> None:
+    """Another one has built the codec since this one asked for what was not there."""
+    made: Codec[Any] = codec(make_dataclass("Order", [("number", str)]))
+    ask: Any = type(made).__dict__["__getattr__"]
+    value = made.parse({"number": "a"})
+    assert ask(made, "kind") is type(value)
+
+
 def test_a_type_that_may_be_at_fault_is_built_at_once() -> None:
     """So that its fault is reported where it is declared."""
     kind: type[Any] = make_dataclass("Order", [("day", date)])
