@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from handrail.serde import codec, digest
 
@@ -31,8 +31,8 @@ class Line:
     parts: list[Line] = field(default_factory=list["Line"])
 
     def __post_init__(self) -> None:
-        """Meets `None` in a reading for keys."""
-        object.__setattr__(self, "sku", self.sku + (self.trace or "")[:0])
+        """Need the value that the factory made."""
+        object.__setattr__(self, "sku", self.sku + self.trace[:0])
 
 
 class Header(BaseModel):
@@ -43,6 +43,12 @@ class Header(BaseModel):
     title: str = ""
     at: datetime | str = Field(default_factory=lambda: datetime.now(UTC))
     key: str = Field(default_factory=lambda data: data["title"] + number())
+
+    @model_validator(mode="after")
+    def needs_its_key(self) -> Self:
+        """Need the value that the factory made."""
+        self.key.strip()
+        return self
 
 
 @dataclass

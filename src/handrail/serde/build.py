@@ -2,7 +2,8 @@
 
 Arguments are read for keys by a reader of their own, in which what a default makes up for each call, and the model did
 not send, is `None`. A `default_factory` makes another value for each call, an id or a time, and two equal requests
-would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default.
+would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default. No
+`__post_init__` and no validator of a whole record runs in that reader: they have run when the arguments were read.
 
 Places are secret, and those that pydantic does not know are written and read otherwise:
 
@@ -43,6 +44,7 @@ from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
 from handrail.serde.core_schemas import (
+    OF_CLASSES,
     OF_FIELDS,
     Core,
     check_read_unions,
@@ -340,8 +342,11 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
 
     def change(part: Core, *, was: Core, made: bool) -> Core:
         del was, made
+        # The program's checks of a whole record need its values, and these have been checked already.
+        if part["type"] == "function-after" and part["schema"]["type"] in OF_CLASSES:
+            return replacing(part, part["schema"])
         if part["type"] != "default" or not is_made_up(part.get("default_factory")):
-            return part
+            return {key: value for key, value in part.items() if key != "post_init"}
         made_up.append(part)
         return replacing(part, core_schema.with_default_schema(part["schema"], default=None, validate_default=False))
 
