@@ -398,7 +398,7 @@ def _word_faults(
     for word in words:
         if word in refused:
             acting = _SPELLINGS.get(str(word))
-            by_type = "a type that says it, such as a Literal, a set, datetime or pydantic's StringConstraints"
+            by_type = "a type that says it: a Literal, a set, datetime, int | str, or StringConstraints of pydantic"
             cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type
             yield f"{word!r} {where} constrains nothing", f"write {cure}"
 
