@@ -11,7 +11,7 @@ from handrail.session.open_calls import answer_in
 from handrail.session.persistence.protocol import AnswerChange, AnswerRow
 from handrail.store import Store
 from handrail.store.protocol import RefusedWrite
-from handrail.store.sql.rows import answer_of
+from handrail.store.sql.tables import read_answer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.store.session_rows import entries, held, session_row
@@ -45,7 +45,7 @@ def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     """In its columns, or in what they hold."""
     row = AnswerRow(*ROW, FakeClock().now(), b"{}")
     with pytest.raises(StoreCorruptError):
-        answer_of(("r1", "c1", 0, "text"), session_id="s1", store="desk")
+        read_answer(("r1", "c1", 0, "text"), session_id="s1", store="desk")
     with pytest.raises(StoreCorruptError):
         answer_in(row, store="desk")
 

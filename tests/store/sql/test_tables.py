@@ -11,8 +11,9 @@ import pytest
 
 from handrail.errors import StoreCorruptError, StoreReadOnlyError, StoreVersionError
 from handrail.store import SqliteStore, Store
-from handrail.store.sql.database import TABLES, Database, make_tables
+from handrail.store.sql.database import Database, make_tables
 from handrail.store.sql.statements import TABLES_VERSION
+from handrail.store.sql.tables import TABLES
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
 from tests.wording import Wording
@@ -76,7 +77,7 @@ def test_version_that_cannot_be_read_is_told(tmp_path: Path, sql: str, wording: 
 
 def test_tables_of_the_program_stay_untouched(database: Store) -> None:
     """Ours carry a prefix of their own."""
-    assert all(name.startswith("handrail_") for statement in TABLES for name in _names(statement))
+    assert all(name.startswith("handrail_") for table in TABLES for made in table.definition for name in _names(made))
     assert list(database.rows()) == []
 
 

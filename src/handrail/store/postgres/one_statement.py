@@ -26,7 +26,7 @@ from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.rows import ENTRY_COLUMNS, effect_columns, entry_columns
+from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns
 from handrail.store.sql.unit_writer import MOST_ENTRIES, change_statement, row_statement
 from handrail.transaction import RecordCommit
 
@@ -128,7 +128,7 @@ def _entries(number: int, *, has_checkpoint: bool) -> list[str]:
     """The parts that add entries, and the checkpoint that covers them, if the unit is written."""
     row = f"({', '.join('?' * (1 + len(SessionEntry._fields)))})"
     rows = ", ".join([row] * number)
-    inserted = f"INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) SELECT * FROM (VALUES {rows}) AS added"
+    inserted = f"INSERT INTO handrail_entries ({ENTRY_TABLE.names}) SELECT * FROM (VALUES {rows}) AS added"
     parts = [f"entries AS ({inserted} WHERE {_IN_UNIT})"]
     if has_checkpoint:
         parts.append(

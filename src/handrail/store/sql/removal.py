@@ -23,7 +23,7 @@ from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import DriverConnection
-from handrail.store.sql.rows import to_micros
+from handrail.store.sql.tables import to_micros
 from handrail.store.sql.unit_writer import holder
 
 ROWS_AT_ONCE = 1000

@@ -11,14 +11,7 @@ from datetime import timedelta
 
 from handrail.session.persistence.protocol import EntryPosition
 from handrail.store.protocol import UNTIL_APPLIED
-from handrail.store.sql.rows import (
-    ANSWER_COLUMNS,
-    EFFECT_COLUMNS,
-    EFFECT_FIELDS,
-    ENTRY_COLUMNS,
-    POSITION_COLUMNS,
-    SESSION_COLUMNS,
-)
+from handrail.store.sql import tables
 
 TABLES_VERSION = 1
 """The version of the tables that these statements are written for."""
@@ -29,8 +22,9 @@ GET_VERSION = "SELECT version FROM handrail_schema"
 IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"
 """Whether the tables have that version."""
 
-_MARKS = ", ".join("?" for _ in EFFECT_FIELDS)
-_SET = ", ".join(f"{name} = ?" for name in EFFECT_FIELDS[2:])
+_EFFECTS = f"SELECT {tables.EFFECT_TABLE.names} FROM handrail_effects"
+_MARKS = ", ".join("?" for _ in tables.EFFECT_TABLE.columns)
+_SET = ", ".join(f"{column.name} = ?" for column in tables.EFFECT_TABLE.columns[2:])
 _KEY = "partition = ? AND key = ?"
 SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
 """The row that was seen."""
@@ -38,17 +32,17 @@ SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
 EFFECTS_PER_PAGE = 500
 """So many effects are read at a time."""
 
-GET_EFFECT = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE {_KEY}"
+GET_EFFECT = f"{_EFFECTS} WHERE {_KEY}"
 """The effect of a key."""
 
 INSERT_EFFECT = (
-    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE {IS_CURRENT} "
+    f"INSERT INTO handrail_effects ({tables.EFFECT_TABLE.names}) SELECT {_MARKS} WHERE {IS_CURRENT} "
     "ON CONFLICT (partition, key) DO NOTHING"
 )
 """A row, if its key has none."""
 
 INSERT_EFFECT_IF = (
-    f"INSERT INTO handrail_effects ({EFFECT_COLUMNS}) SELECT {_MARKS} WHERE EXISTS ({{}}) AND {IS_CURRENT} "
+    f"INSERT INTO handrail_effects ({tables.EFFECT_TABLE.names}) SELECT {_MARKS} WHERE EXISTS ({{}}) AND {IS_CURRENT} "
     "ON CONFLICT (partition, key) DO NOTHING"
 )
 """A row, if its key has none and a query, which is to be filled in, finds something."""
@@ -74,35 +68,30 @@ MARK_APPLIED = (
 )
 """That a call has an effect which is done, if no other call has been given it."""
 
-EFFECTS_OF_KEY = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE key = ?"
+EFFECTS_OF_KEY = f"{_EFFECTS} WHERE key = ?"
 """The effects of a key, in all partitions."""
 
-FIRST_EFFECTS = f"SELECT {EFFECT_COLUMNS} FROM handrail_effects ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
+FIRST_EFFECTS = f"{_EFFECTS} ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 """The first page of all effects."""
 
-NEXT_EFFECTS = (
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE (partition, key) > (?, ?) "
-    f"ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
-)
+NEXT_EFFECTS = f"{_EFFECTS} WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
 """The page after a key."""
 
 _OPEN = "status <> 'failed' AND applied_at IS NULL"
 # A key of one session has that session as its partition; for the others there is an index on their owner.
 OPEN_EFFECTS_OF_SESSION = (
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND {_OPEN} UNION ALL "
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND {_OPEN}"
+    f"{_EFFECTS} WHERE partition = ? AND {_OPEN} UNION ALL "
+    f"{_EFFECTS} WHERE partition = '' AND owner_session = ? AND {_OPEN}"
 )
 """The effects of a session that are running, unknown, or done and not applied."""
 
 RUNNING_EFFECTS_OF_SESSION = (
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = ? AND status = 'running' UNION ALL "
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE partition = '' AND owner_session = ? AND status = 'running'"
+    f"{_EFFECTS} WHERE partition = ? AND status = 'running' UNION ALL "
+    f"{_EFFECTS} WHERE partition = '' AND owner_session = ? AND status = 'running'"
 )
 """The running effects of a session."""
 
-EFFECTS_BELOW = (
-    f"SELECT {EFFECT_COLUMNS} FROM handrail_effects WHERE (partition = ? OR (partition >= ? AND partition < ?))"
-)
+EFFECTS_BELOW = f"{_EFFECTS} WHERE (partition = ? OR (partition >= ? AND partition < ?))"
 """The effects of a session, and of those whose ids are in a range."""
 
 UNRESOLVED_SLOTS = (
@@ -122,7 +111,7 @@ ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
 
 INSERT_SESSION = (
-    f"INSERT INTO handrail_sessions ({SESSION_COLUMNS}, token) SELECT ?, ?, ?, ?, ?, '' WHERE {IS_CURRENT} "
+    f"INSERT INTO handrail_sessions ({tables.SESSION_TABLE.names}) SELECT ?, ?, ?, ?, ?, ? WHERE {IS_CURRENT} "
     "ON CONFLICT (session_id) DO NOTHING"
 )
 """A session, unless its id is taken."""
@@ -130,17 +119,17 @@ INSERT_SESSION = (
 # A session whose rows are being removed has the head -1: no version of Handrail opens it or appends to it.
 _EXISTS = "head >= 0"
 
-GET_SESSION = f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
+GET_SESSION = f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
 """One session."""
 
 OLDER_SESSIONS = (
-    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) AND {_EXISTS} "
+    f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) AND {_EXISTS} "
     f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The page of sessions after one, the newest first."""
 
 NEWEST_SESSIONS = (
-    f"SELECT {SESSION_COLUMNS} FROM handrail_sessions WHERE {_EXISTS} "
+    f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE {_EXISTS} "
     f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
 )
 """The first page of sessions, the newest first."""
@@ -151,7 +140,7 @@ GET_HOLDER = f"SELECT token, head FROM handrail_sessions WHERE session_id = ? AN
 SET_HOLDER = (
     "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END "
     f"WHERE session_id = ? AND {_EXISTS} AND {IS_CURRENT} "
-    f"RETURNING {SESSION_COLUMNS}, token"
+    f"RETURNING {tables.SESSION_TABLE.names}"
 )
 """Another holder of a session, and its row: with the first token if it was released, else with the second."""
 
@@ -162,20 +151,20 @@ SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head
 """Another last entry, if holder and last entry are still those."""
 
 ENTRIES = (
-    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
 )
 """Entries of a session, in order."""
 
 ENTRIES_OF_TYPE = (
-    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries "
+    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries "
     "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
 )
 """Entries of a session that hold one type, in order."""
 
 NEWEST_CHANGES = (
-    f"SELECT {ENTRY_COLUMNS} FROM handrail_entries "
+    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries "
     "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? AND role <> 'event' "
     "ORDER BY number DESC LIMIT ?"
 )
@@ -183,7 +172,7 @@ NEWEST_CHANGES = (
 
 # Not the items, which may be large: their length is read without them.
 POSITIONS = (
-    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
+    f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
     f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
 )
 """What opening a session reads of its entries, in order."""
@@ -208,7 +197,7 @@ CONTENTS = (
     f"SELECT 0 AS part, number, {_NO_POSITION}, {_NO_CALL}, data FROM handrail_checkpoints "
     f"WHERE session_id = ? AND number = ({_COVERED}) UNION ALL "
     f"SELECT 1 AS part, {', '.join(EntryPosition._fields)}, {_NO_CALL}, NULL AS data FROM ("
-    f"SELECT {POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? "
+    f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? "
     f"AND number > coalesce(({_COVERED}), 0) AND number <= ? ORDER BY number LIMIT {ENTRIES_PER_PAGE}) AS uncovered "
     "UNION ALL "
     f"SELECT 2 AS part, number, {_NO_POSITION}, reply, call_id, NULL AS data FROM ("
@@ -230,8 +219,8 @@ NEWEST_CHECKPOINT = (
 """The newest checkpoint up to an entry."""
 
 COPY_ENTRIES = (
-    f"INSERT INTO handrail_entries (session_id, {ENTRY_COLUMNS}) "
-    f"SELECT ?, {ENTRY_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number <= ?"
+    f"INSERT INTO handrail_entries ({tables.ENTRY_TABLE.names}) "
+    f"SELECT ?, {tables.ENTRY_TABLE.rest.names} FROM handrail_entries WHERE session_id = ? AND number <= ?"
 )
 """The entries of another session, up to one."""
 
@@ -245,7 +234,7 @@ UNRELEASED_SESSIONS = f"SELECT session_id FROM handrail_sessions WHERE token <> 
 """The sessions that a process holds, or has not released before it died."""
 
 INSERT_ANSWER = (
-    f"INSERT INTO handrail_answers (session_id, {ANSWER_COLUMNS}) SELECT ?, ?, ?, ?, ? "
+    f"INSERT INTO handrail_answers ({tables.ANSWER_TABLE.names}) SELECT ?, ?, ?, ?, ? "
     f"WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}) "
     "ON CONFLICT (session_id, reply, call_id) DO NOTHING"
 )
@@ -257,7 +246,10 @@ REPLACE_ANSWER = (
 )
 """Another answer to a call, if the one that was seen stands."""
 
-GET_ANSWERS = f"SELECT {ANSWER_COLUMNS} FROM handrail_answers WHERE session_id = ? ORDER BY given_at, reply, call_id"
+GET_ANSWERS = (
+    f"SELECT {tables.ANSWER_TABLE.rest.names} FROM handrail_answers WHERE session_id = ? "
+    "ORDER BY given_at, reply, call_id"
+)
 """The answers to calls of a session, the oldest first."""
 
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"

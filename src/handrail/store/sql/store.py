@@ -48,15 +48,15 @@ from handrail.store.sql import removal, statements
 from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
 from handrail.store.sql.driver import Driver
-from handrail.store.sql.rows import (
-    answer_of,
-    checkpoint_of,
-    effect_of,
-    entry_of,
-    missing_entry,
-    position_of,
+from handrail.store.sql.tables import (
+    corrupt_row,
+    read_answer,
+    read_checkpoint,
+    read_effect,
+    read_entry,
+    read_position,
+    read_session,
     session_columns,
-    session_of,
     to_micros,
 )
 from handrail.store.sql.unit_applier import UnitApplier
@@ -199,14 +199,14 @@ class SqlStore:
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
         rows = self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
-        return open_calls(self, [*map(effect_of, rows)])
+        return open_calls(self, [*map(read_effect, rows)])
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
         found = self._database.query(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
         now = self.now()
         others: list[OpenCall] = []
-        for row in map(effect_of, found):
+        for row in map(read_effect, found):
             seen = proved(self, row, now)
             if seen.lease_until is not None and seen.lease_until > now:
                 others.append(open_call(seen))
@@ -217,7 +217,7 @@ class SqlStore:
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
         found = self._database.query(statements.GET_EFFECT, (partition, key))
-        return effect_of(found[0]) if found else None
+        return read_effect(found[0]) if found else None
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
@@ -238,11 +238,11 @@ class SqlStore:
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
-            yield from map(effect_of, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
+            yield from map(read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
             return
         found = self._database.query(statements.FIRST_EFFECTS)
         while found:
-            yield from map(effect_of, found)
+            yield from map(read_effect, found)
             found = (
                 self._database.query(statements.NEXT_EFFECTS, found[-1][:2])
                 if len(found) == statements.EFFECTS_PER_PAGE
@@ -275,7 +275,7 @@ class SqlStore:
 
     def _below(self, statement: str, root: str) -> tuple[EffectRow, ...]:
         # "0" is the character after "/".
-        return tuple(map(effect_of, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
+        return tuple(map(read_effect, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
         """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
@@ -300,7 +300,7 @@ class SqlStore:
             StoreCorruptError: it cannot be read.
         """
         found = self._database.query(statements.GET_SESSION, (session_id,))
-        return session_of(found[0], store=self._database.url) if found else None
+        return read_session(found[0], store=self._database.url) if found else None
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions, the newest first; each as it stood when the iteration came near it.
@@ -310,7 +310,7 @@ class SqlStore:
         """
         found = self._database.query(statements.NEWEST_SESSIONS)
         while found:
-            rows = [session_of(columns, store=self._database.url) for columns in found]
+            rows = [read_session(columns, store=self._database.url) for columns in found]
             yield from rows
             last = (to_micros(rows[-1].created_at), rows[-1].session_id)
             found = (
@@ -330,7 +330,7 @@ class SqlStore:
             found = link.query(statements.GET_SESSION, (source,))
             if not found:
                 raise session_locks.session_not_found(source, self.url)
-            head = session_of(found[0], store=self.url).head
+            head = read_session(found[0], store=self.url).head
             if row.head > head:
                 raise session_locks.too_few_entries(source, head, row.head)
             if link.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
@@ -349,7 +349,7 @@ class SqlStore:
             StoreCorruptError: one cannot be read.
         """
         found = self._database.query(statements.GET_ANSWERS, (session_id,))
-        return tuple(answer_of(columns, session_id=session_id, store=self.url) for columns in found)
+        return tuple(read_answer(columns, session_id=session_id, store=self.url) for columns in found)
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
@@ -440,15 +440,15 @@ class SqlStore:
         records: list[tuple[CallRef, int]] = []
         for part, *columns in self._database.query(statements.CONTENTS, parameters):
             if part == 0:
-                checkpoint = checkpoint_of((columns[0], columns[-1]), session_id=session_id, store=self.url)
+                checkpoint = read_checkpoint((columns[0], columns[-1]), session_id=session_id, store=self.url)
             elif part == 1:
-                positions.append(position_of(columns[:7], session_id=session_id, store=self.url))
+                positions.append(read_position(columns[:7], session_id=session_id, store=self.url))
             else:
                 records.append((CallRef(columns[7] or None, columns[8]), int(columns[0])))
         place = 0 if checkpoint is None else checkpoint.number
         for number, position in enumerate(positions, place + 1):
             if position.number != number:
-                raise missing_entry(number, session_id=session_id, store=self.url)
+                raise _missing_entry(number, session_id=session_id, store=self.url)
         more = self._positions(session_id, after=positions[-1].number if positions else place, until=head)
         # As many as were asked for may not be all.
         all_records = records[::-1] if len(records) < most_records else None
@@ -461,7 +461,7 @@ class SqlStore:
             StoreCorruptError: it cannot be read.
         """
         found = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
-        return checkpoint_of(found[0], session_id=session_id, store=self._database.url) if found else None
+        return read_checkpoint(found[0], session_id=session_id, store=self._database.url) if found else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -482,7 +482,7 @@ class SqlStore:
         while place < last:
             found = self._database.query(sql, (session_id, place, last, *more))
             for columns in found:
-                entry = entry_of(columns, session_id=session_id, store=url)
+                entry = read_entry(columns, session_id=session_id, store=url)
                 if type_name is None and entry.number != place + 1:
                     raise self._missing(place + 1, session_id)
                 place = entry.number
@@ -501,7 +501,7 @@ class SqlStore:
             StoreCorruptError: one of them cannot be read.
         """
         found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
-        return [entry_of(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
+        return [read_entry(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
 
     def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
@@ -539,22 +539,22 @@ class SqlStore:
         while place < until:
             found = self._database.query(statements.POSITIONS, (session_id, place, until))
             if not found:
-                raise missing_entry(place + 1, session_id=session_id, store=self._database.url)
+                raise _missing_entry(place + 1, session_id=session_id, store=self._database.url)
             for columns in found:
-                position = position_of(columns, session_id=session_id, store=self._database.url)
+                position = read_position(columns, session_id=session_id, store=self._database.url)
                 if position.number != place + 1:
-                    raise missing_entry(place + 1, session_id=session_id, store=self._database.url)
+                    raise _missing_entry(place + 1, session_id=session_id, store=self._database.url)
                 place = position.number
                 yield position
 
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
-        row = session_of(columns[:-1], store=self.url)
+        row = read_session(columns, store=self.url)
         return SessionLock(row.session_id, str(columns[-1]), row, was_released)
 
     def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
         if self.find(session_id) is None:  # deleted since its row was read
             return session_locks.session_not_found(session_id, self.url)
-        return missing_entry(number, session_id=session_id, store=self.url)
+        return _missing_entry(number, session_id=session_id, store=self.url)
 
     def _running_processes(self) -> list[str]:
         """The processes that running claims name."""
@@ -567,3 +567,7 @@ class SqlStore:
         else:
             self._claimed.pop((partition, key), None)
         self._watchers.notify(partition, key, write.row)
+
+
+def _missing_entry(number: int, *, session_id: str, store: str) -> StoreError:
+    return corrupt_row(f"entry {number} of session {session_id!r}", ["it is missing"], store)

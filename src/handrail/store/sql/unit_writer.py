@@ -14,25 +14,25 @@ from typing import Protocol, TypeAlias
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError
-from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionEntry, SessionHeld, SessionLock
+from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionLock
 from handrail.store import session_locks
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, MarkApplied, RefusedWrite
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import DriverConnection, Statement, StatementExecutor, StatementParameters
-from handrail.store.sql.rows import (
-    ENTRY_COLUMNS,
+from handrail.store.sql.tables import (
+    ENTRY_TABLE,
     answer_columns,
     applied_columns,
     effect_columns,
-    effect_of,
     entry_columns,
+    read_effect,
 )
 from handrail.transaction import RecordCommit
 
-_ENTRIES = f"handrail_entries (session_id, {ENTRY_COLUMNS})"
+_ENTRIES = f"handrail_entries ({ENTRY_TABLE.names})"
 
-INSERT_ENTRY = f"INSERT INTO {_ENTRIES} VALUES ({', '.join('?' * (1 + len(SessionEntry._fields)))})"  # noqa: S608 - ours
+INSERT_ENTRY = f"INSERT INTO {_ENTRIES} VALUES ({', '.join('?' * len(ENTRY_TABLE.columns))})"  # noqa: S608 - ours
 """One more entry of a session."""
 
 Execute: TypeAlias = Callable[[str, StatementParameters], int]
@@ -105,7 +105,7 @@ def insert_row(
     """
     sql, columns = statements.INSERT_EFFECT, effect_columns(insert.row)
     if held is not None:
-        sql, columns = statements.INSERT_EFFECT_WHILE_HELD, (*columns, *held.lock[:2])
+        sql, columns = statements.INSERT_EFFECT_WHILE_HELD, [*columns, *held.lock[:2]]
     while not executor.execute(sql, columns):
         standing = _standing(executor, insert.row)
         if standing is not None:
@@ -135,7 +135,7 @@ def replace_row(execute: Execute, change: EffectChange, executor: StatementExecu
     standing = _standing(executor, seen)
     # A row that could not be read is shown with another status than it has, so it is compared as it is shown.
     if seen.status == "unknown" and change.fits(standing):
-        values: tuple[object, ...] = () if row is None else effect_columns(row)[2:]
+        values = [] if row is None else effect_columns(row)[2:]
         unread = statements.DELETE_READ_EFFECT if row is None else statements.REPLACE_READ_EFFECT
         if execute(unread, (*values, seen.partition, seen.key)):
             return None
@@ -186,7 +186,7 @@ def holder(executor: StatementExecutor, lock: SessionLock) -> tuple[str, int] | 
 
 def _standing(executor: StatementExecutor, row: EffectRow) -> EffectRow | None:
     found = executor.query(statements.GET_EFFECT, (row.partition, row.key))
-    return effect_of(found[0]) if found else None
+    return read_effect(found[0]) if found else None
 
 
 MOST_ENTRIES = 1000

@@ -1,0 +1,471 @@
+"""The tables of a store: for each kind of row one list of columns, from which its definition and its rows are made.
+
+A column has a kind, which says what the database has for a value, and how it is written and read. Times are whole
+microseconds since 1970 in UTC, so that they are restored exactly. Messages for the model are bytes in UTF-8, because
+they may hold characters that a database refuses in text.
+
+A row that cannot be read is an error that names it, with all columns that are at fault. A row of the ledger is not: of
+that everything is read that can be, and its status is `"unknown"` (rule 6 of `handrail.store.protocol`); a word that is
+not a status is left to the ledger, which checks rows.
+
+`docs/reference/store-schema.md` is made from this module.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeAlias, cast, get_args
+
+from handrail.errors import StoreCorruptError
+from handrail.session.persistence.protocol import AnswerRow, Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
+from handrail.store.protocol import ClaimOwner, EffectRow
+
+Columns: TypeAlias = Sequence[Any]
+"""A row as a database gives it."""
+
+SMALLEST_COMPRESSED = 4096
+"""Items of an entry that have fewer bytes are stored as they are: to read a row takes more than they do."""
+
+_COMPRESSED = b"x"
+"""The first byte of what is compressed; no JSON begins with it."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY, _SECOND = 86_400_000_000, 1_000_000
+_LONGEST_SHOWN = 60
+_ROLES = frozenset(get_args(Role))
+
+
+# ------------------------------------------------------------------------------------------------------------- columns
+
+
+class ColumnKind(NamedTuple):
+    """What the database has for the values of a column.
+
+    Attributes:
+        sql: its type there, with fields of `handrail.store.sql.driver.ColumnTypes` in braces.
+        type: what a driver gives for it.
+        write: makes it of a value; `None` for what is written as it is.
+        read: makes the value of it, or raises `TypeError`, `ValueError` or `OverflowError`; `None` as for `write`.
+        unread: what takes the place of a value of an effect that cannot be read.
+    """
+
+    sql: str
+    type: type[Any]
+    write: Callable[[Any], object] | None = None
+    read: Callable[[Any], Any] | None = None
+    unread: object = ""
+
+
+class TableColumn(NamedTuple):
+    """A column of a table.
+
+    Attributes:
+        name: its name.
+        kind: what it holds.
+        about: its meaning, for people who look into the database.
+        is_null: whether it may be null.
+    """
+
+    name: str
+    kind: ColumnKind
+    about: str
+    is_null: bool = False
+
+
+class RowForm:
+    """How some columns are written and read.
+
+    Attributes:
+        columns: the columns, in the order of the values of a row.
+        names: their names, as a statement has them.
+    """
+
+    def __init__(self, columns: Sequence[TableColumn]) -> None:
+        """Work out what has to be made of the values."""
+        self.columns: tuple[TableColumn, ...] = tuple(columns)
+        self.names: str = ", ".join(column.name for column in columns)
+        self._types = [column.kind.type for column in columns]
+        self._writers = [(place, one.kind.write) for place, one in enumerate(columns) if one.kind.write is not None]
+        self._readers = [(place, one.kind.read) for place, one in enumerate(columns) if one.kind.read is not None]
+
+    def write(self, values: Iterable[object]) -> list[object]:
+        """The columns of the values of a row."""
+        columns = list(values)
+        for place, write in self._writers:
+            if (value := columns[place]) is not None:
+                columns[place] = write(value)
+        return columns
+
+    def read(self, columns: Columns, where: str, store: str) -> list[Any]:
+        """The values that columns hold.
+
+        Args:
+            columns: the columns.
+            where: names the row, for the error.
+            store: the URL of the store, for the error.
+
+        Raises:
+            StoreCorruptError: some cannot be read; all of them are named.
+        """
+        # Nearly all rows are so.
+        if [*map(type, columns)] == self._types:
+            with suppress(TypeError, ValueError, OverflowError):
+                values = list(columns)
+                for place, read in self._readers:
+                    values[place] = read(values[place])
+                return values
+        values, faults = self.salvage(columns)
+        if faults:
+            raise corrupt_row(where, faults, store)
+        return values
+
+    def salvage(self, columns: Columns) -> tuple[list[Any], list[str]]:
+        """The values that columns hold, and what is wrong with those that cannot be read."""
+        values: list[Any] = []
+        faults: list[str] = []
+        for (name, kind, _, is_null), value in zip(self.columns, columns, strict=True):
+            try:
+                if value is None and is_null:
+                    values.append(None)
+                    continue
+                if type(value) is not kind.type:
+                    raise TypeError(value)  # noqa: TRY301 - as what `read` raises
+                values.append(value if kind.read is None else kind.read(value))
+            except (TypeError, ValueError, OverflowError):
+                values.append(None if is_null else kind.unread)
+                faults.append(f"{name} is {_shortened(value)}")
+        return values, faults
+
+
+class Table(RowForm):
+    """A table, and the rows in it.
+
+    Attributes:
+        name: its name.
+        about: what a row of it is.
+        definition: the statements that make it and its indexes, with fields of `ColumnTypes` in braces. What may be
+            large stands last, so that it is not read for what is small.
+        rest: its columns without the first one, the session of the row, which who asks for rows knows.
+    """
+
+    def __init__(  # noqa: PLR0913 - a declaration
+        self,
+        name: str,
+        about: str,
+        columns: Sequence[TableColumn],
+        *,
+        key: str = "",
+        is_clustered: bool = True,
+        indexes: Sequence[str] = (),
+    ) -> None:
+        """Declare a table."""
+        super().__init__(columns)
+        self.name: str = name
+        self.about: str = about
+        self.rest: RowForm = RowForm(columns[1:])
+        parts = [
+            f"{one.name} {one.kind.sql}{'' if one.is_null else ' NOT NULL'}"
+            for one in sorted(columns, key=lambda column: column.kind.type is bytes)
+        ]
+        parts += [f"PRIMARY KEY ({key})"] if key else []
+        made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key and is_clustered else ''}"
+        self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
+
+
+def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
+    """The error for a row that cannot be read.
+
+    Args:
+        where: names the row.
+        faults: what is wrong with it.
+        store: the URL of the store.
+    """
+    msg = (
+        f"{where} in {store} cannot be read: {'; '.join(faults)}. Something other than Handrail has changed it; put "
+        "the store back from a copy, or fork the session before that entry"
+    )
+    return StoreCorruptError(msg, store=store)
+
+
+def to_micros(moment: datetime) -> int:
+    """An aware moment as microseconds since 1970."""
+    since = moment - _EPOCH
+    return since.days * _DAY + since.seconds * _SECOND + since.microseconds
+
+
+def from_micros(since: int) -> datetime:
+    """The moment that `to_micros` came from, in UTC."""
+    return _EPOCH + timedelta(0, 0, since)
+
+
+def _plain(text: str) -> str:
+    """Text for people, without what a database refuses in text."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+
+
+def _tags(text: str) -> dict[str, str]:
+    tags: Any = json.loads(text)
+    if type(tags) is not dict or {*map(type, cast("dict[str, Any]", tags).values())} - {str}:
+        raise ValueError(text)
+    return cast("dict[str, str]", tags)
+
+
+def _role(word: str) -> str:
+    if word not in _ROLES:
+        raise ValueError(word)
+    return word
+
+
+def _compressed(items: bytes) -> bytes:
+    # The fastest level: it makes text a third of its size, and the writer of the store waits for it.
+    return items if len(items) < SMALLEST_COMPRESSED else min(zlib.compress(items, 1), items, key=len)
+
+
+def _decompressed(items: bytes) -> bytes:
+    try:
+        return items if items[:1] != _COMPRESSED else zlib.decompress(items)
+    except zlib.error as error:
+        raise ValueError(items) from error
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
+
+
+_TEXT = ColumnKind("TEXT", str)
+_TAGS = ColumnKind("TEXT", str, lambda tags: json.dumps(dict(tags)), _tags)
+_ROLE = ColumnKind("TEXT", str, read=_role)
+_ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed, b"")
+_ORDERED = ColumnKind("TEXT{ordered}", str)
+_WORDS = ColumnKind("TEXT", str, _plain)
+_NUMBER = ColumnKind("{number}", int, unread=0)
+_MOMENT = ColumnKind("{number}", int, to_micros, from_micros, _EPOCH)
+_FLAG = ColumnKind("{number}", int, int, lambda number: number == 1, unread=False)
+_BYTES = ColumnKind("{bytes}", bytes, unread=b"")
+_MESSAGE = ColumnKind(
+    "{bytes}",
+    bytes,
+    lambda text: text.encode("utf-8", "surrogatepass"),
+    lambda data: data.decode("utf-8", "surrogatepass"),
+)
+
+# -------------------------------------------------------------------------------------------------------------- tables
+
+SCHEMA_TABLE = Table(
+    "handrail_schema",
+    "The store itself: one row.",
+    (
+        TableColumn("version", _NUMBER, "the version of the tables; nothing is written to tables of another one"),
+        TableColumn("hash_key", _BYTES, "a random key, for hashes of secrets", is_null=True),
+    ),
+)
+"""The store itself."""
+
+EFFECT_TABLE = Table(
+    "handrail_effects",
+    "The effect of a call, from its claim on.",
+    (
+        TableColumn("partition", _ORDERED, "the session that the key is of; empty for one that all sessions share"),
+        TableColumn("key", _TEXT, "the idempotency key; `call:` and a hash for a tool that declares none"),
+        TableColumn("effect_id", _TEXT, "32 hexadecimal digits, unique"),
+        TableColumn("tool", _TEXT, "the tool"),
+        TableColumn("params_hash", _TEXT, "SHA-256 of the canonical JSON of the arguments"),
+        TableColumn("owner_session", _WORDS, "the session of the call that has claimed it last"),
+        TableColumn("owner_reply", _WORDS, "the reply of that call; empty if it has none"),
+        TableColumn("owner_call", _WORDS, "the id of that call"),
+        TableColumn("owner_process", _TEXT, "the process that renews the lease; empty if none does"),
+        TableColumn("status", _TEXT, "`running`, `done`, `failed` or `unknown`"),
+        TableColumn("fence", _NUMBER, "one more for each owner"),
+        TableColumn("created_at", _MOMENT, "when it was claimed first"),
+        TableColumn("lease_until", _MOMENT, "until when its owner has it, if no renewal follows", is_null=True),
+        TableColumn("completed_at", _MOMENT, "when its result was recorded", is_null=True),
+        TableColumn("expires_at", _MOMENT, "when the row counts as absent", is_null=True),
+        TableColumn("message", _MESSAGE, "the message of the result, in UTF-8"),
+        TableColumn("value", _BYTES, "the value of the result as JSON; null if JSON cannot say it", is_null=True),
+        TableColumn("exclude_value_from_context", _FLAG, "1 if the model reads only the message"),
+        TableColumn("note", _WORDS, "why it has failed or is unknown, for people"),
+        TableColumn("arguments", _BYTES, "the arguments as JSON, without secrets, for people", is_null=True),
+        TableColumn("applied_at", _MOMENT, "when a call was committed with the result", is_null=True),
+    ),
+    key="partition, key",
+    # For keys that sessions share. The others are found by their partition, which is the session.
+    indexes=("shared ON handrail_effects (owner_session) WHERE partition = ''",),
+)
+"""The ledger."""
+
+SESSION_TABLE = Table(
+    "handrail_sessions",
+    "A session.",
+    (
+        TableColumn("session_id", _TEXT, "its id"),
+        TableColumn("tags", _TAGS, "its tags, a JSON object"),
+        TableColumn("parent", _TEXT, "the session that it was forked from", is_null=True),
+        TableColumn("created_at", _MOMENT, "when it was begun"),
+        TableColumn("head", _NUMBER, "the number of its newest entry; -1 while its rows are being deleted"),
+        TableColumn("token", _TEXT, "names the process that has it open; empty if it was closed"),
+    ),
+    key="session_id",
+    indexes=("by_age ON handrail_sessions (created_at, session_id)",),
+)
+"""The sessions."""
+
+ENTRY_TABLE = Table(
+    "handrail_entries",
+    "A change of a session: items that were added to a slice, or removed from it.",
+    (
+        TableColumn("session_id", _TEXT, "its session"),
+        TableColumn("number", _NUMBER, "its place in the session, from 1, without gaps"),
+        TableColumn("reply", _TEXT, "the reply of the call that has written it; empty for none"),
+        TableColumn("call_id", _TEXT, "the id of that call; empty for none"),
+        TableColumn("role", _ROLE, f"what it is to its slice: {', '.join(get_args(Role))}"),
+        TableColumn("type_name", _TEXT, "the name of the stored type of its items; calls are `handrail.tool_invoked`"),
+        TableColumn("type_version", _NUMBER, "the version of that type"),
+        TableColumn("start", _NUMBER, "where in the slice it changes"),
+        TableColumn("removed", _NUMBER, "how many items it removes"),
+        TableColumn("added", _NUMBER, "how many items it adds"),
+        TableColumn("items", _ITEMS, "these as a JSON array; compressed by zlib if that has 4 kB or more"),
+    ),
+    key="session_id, number",
+    # The role is among the columns, so that the index covers the query: SQLite takes the primary key otherwise.
+    indexes=("of_calls ON handrail_entries (session_id, reply, call_id, role) WHERE role = 'log' AND call_id <> ''",),
+)
+"""What has changed them."""
+
+CHECKPOINT_TABLE = Table(
+    "handrail_checkpoints",
+    "Where the entries of each slice are, up to one entry; opening a session reads the newest.",
+    (
+        TableColumn("session_id", _TEXT, "the session"),
+        TableColumn("number", _NUMBER, "the entry"),
+        TableColumn("data", _BYTES, "JSON"),
+    ),
+    key="session_id, number",
+    is_clustered=False,
+)
+"""What opening a session reads in place of old entries."""
+
+DECISION_TABLE = Table(
+    "handrail_decisions",
+    "A call that was committed, while a journal of files or another participant has to be told.",
+    (TableColumn("journal_id", _TEXT, "what belongs to the call"),),
+    key="journal_id",
+)
+"""Which calls are committed."""
+
+ANSWER_TABLE = Table(
+    "handrail_answers",
+    "The answer of a person to a call that waits for approval.",
+    (
+        TableColumn("session_id", _TEXT, "the session of the call"),
+        TableColumn("reply", _TEXT, "the reply of the call"),
+        TableColumn("call_id", _TEXT, "its id"),
+        TableColumn("given_at", _MOMENT, "when it was given"),
+        TableColumn("answer", _BYTES, "JSON"),
+    ),
+    key="session_id, reply, call_id",
+)
+"""What people have said about calls."""
+
+TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
+"""All tables of a store."""
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+POSITION_COLUMNS = f"{', '.join(EntryPosition._fields[:-1])}, length(items) AS size"
+"""The columns of an entry that are read when its session is opened, in the order of `EntryPosition`."""
+
+_OWNER = EffectRow._fields.index("owner")
+_SIZE = TableColumn("size", _NUMBER, "the bytes of its items")
+_NAMED = {column.name: column for column in (*ENTRY_TABLE.columns, _SIZE)}
+_POSITIONS = RowForm([_NAMED[name] for name in EntryPosition._fields])
+
+
+def effect_columns(row: EffectRow) -> list[object]:
+    """An effect as columns."""
+    session, reply, call, process = row.owner
+    return EFFECT_TABLE.write((*row[:_OWNER], session, reply or "", call, process, *row[_OWNER + 1 :]))
+
+
+def applied_columns(row: EffectRow) -> tuple[int | None, int | None]:
+    """When an effect was applied, and when its row expires, as columns."""
+    applied, expires = row.applied_at, row.expires_at
+    return None if applied is None else to_micros(applied), None if expires is None else to_micros(expires)
+
+
+def read_effect(columns: Columns) -> EffectRow:
+    """The effect that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
+    values, faults = EFFECT_TABLE.salvage(columns)
+    session, reply, call, process = values[_OWNER : _OWNER + 4]
+    row = EffectRow._make((*values[:_OWNER], ClaimOwner(session, reply or None, call, process), *values[_OWNER + 4 :]))
+    if faults:
+        return row._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
+    return row
+
+
+def session_columns(row: SessionRow) -> list[object]:
+    """A session as columns, that nobody has open."""
+    return SESSION_TABLE.write((*row, ""))
+
+
+def read_session(columns: Columns, *, store: str) -> SessionRow:
+    """The session that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    return SessionRow._make(SESSION_TABLE.read(columns, f"the row of session {columns[0]!r}", store)[:-1])
+
+
+def entry_columns(session_id: str, entry: SessionEntry) -> list[object]:
+    """An entry of a session as columns, its items compressed if that makes them smaller."""
+    return ENTRY_TABLE.write((session_id, *entry))
+
+
+def read_entry(columns: Columns, *, session_id: str, store: str) -> SessionEntry:
+    """The entry of a session that columns hold, without that of the session.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    return SessionEntry._make(ENTRY_TABLE.rest.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
+
+
+def read_position(columns: Columns, *, session_id: str, store: str) -> EntryPosition:
+    """Where the entry of a session stands that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    return EntryPosition._make(_POSITIONS.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
+
+
+def read_checkpoint(columns: Columns, *, session_id: str, store: str) -> Checkpoint:
+    """The checkpoint of a session that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    where = f"checkpoint {columns[0]!r} of session {session_id!r}"
+    return Checkpoint._make(CHECKPOINT_TABLE.rest.read(columns, where, store))
+
+
+def answer_columns(row: AnswerRow) -> list[object]:
+    """An answer as columns."""
+    return ANSWER_TABLE.write(row)
+
+
+def read_answer(columns: Columns, *, session_id: str, store: str) -> AnswerRow:
+    """The answer of a session that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    where = f"the answer to call {columns[1]!r} of session {session_id!r}"
+    return AnswerRow(session_id, *ANSWER_TABLE.rest.read(columns, where, store))
