@@ -91,7 +91,18 @@ class PostgresDriver:
         StoreError: the server cannot be reached.
     """
 
-    types: ColumnTypes = ColumnTypes(number="BIGINT", bytes="BYTEA", ordered=' COLLATE "C"')
+    types: ColumnTypes = ColumnTypes(
+        number="BIGINT",
+        bytes="BYTEA",
+        moment="to_timestamp({} / 1000000.0)",
+        text="handrail_text({})",
+        ordered=' COLLATE "C"',
+        # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
+        function=(
+            "CREATE FUNCTION handrail_text(data bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN "
+            "RETURN convert_from(data, 'UTF8'); EXCEPTION WHEN others THEN RETURN encode(data, 'escape'); END $$"
+        ),
+    )
     """What PostgreSQL calls its types."""
 
     one_writer = False

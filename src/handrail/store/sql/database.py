@@ -25,7 +25,7 @@ from handrail.errors import (
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementExecutor, StatementParameters
 from handrail.store.sql.statements import GET_VERSION, TABLES_VERSION
-from handrail.store.sql.tables import TABLES
+from handrail.store.sql.tables import TABLES, VIEWS
 from handrail.transaction import Transaction, UnitStore, current
 
 
@@ -262,8 +262,10 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
             if driver.has_table(link, "handrail_schema"):  # another process has made them meanwhile
                 check_version(link, database.url)
                 return
-            for statement in (each for table in TABLES for each in table.definition):
-                link.execute(statement.format_map(driver.types._asdict()))
+            types = driver.types
+            made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
+            for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
+                link.execute(statement)
             row = (TABLES_VERSION, new_key())
             link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
     except StoreReadOnlyError as error:

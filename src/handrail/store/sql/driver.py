@@ -43,13 +43,19 @@ class ColumnTypes(NamedTuple):
         number: 64 bits.
         bytes: any number of bytes.
         clustered: what makes a table be kept in the order of its key; may be empty.
+        moment: what shows a time to people; `{}` stands for microseconds since 1970.
+        text: what shows text to people; `{}` stands for bytes in UTF-8.
         ordered: what makes texts be compared character by character; may be empty.
+        function: the statement that makes a function of these; may be empty.
     """
 
     number: str
     bytes: str
+    moment: str
+    text: str
     clustered: str = ""
     ordered: str = ""
+    function: str = ""
 
 
 class FetchedRows:

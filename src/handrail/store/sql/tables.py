@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 from handrail.errors import StoreCorruptError
 from handrail.session.persistence.protocol import AnswerRow, Checkpoint, EntryPosition, Role, SessionEntry, SessionRow
 from handrail.store.protocol import ClaimOwner, EffectRow
+from handrail.store.sql.driver import ColumnTypes
 
 Columns: TypeAlias = Sequence[Any]
 """A row as a database gives it."""
@@ -174,6 +175,32 @@ class Table(RowForm):
         parts += [f"PRIMARY KEY ({key})"] if key else []
         made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key and is_clustered else ''}"
         self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
+
+
+class TableView(NamedTuple):
+    """A table for people who look into the database: times are moments there, and bytes are text.
+
+    Attributes:
+        name: its name.
+        about: what a row of it is.
+        table: the table.
+        columns: the names of the columns that it has; empty for all.
+        where: which rows it has; empty for all.
+    """
+
+    name: str
+    about: str
+    table: Table
+    columns: tuple[str, ...] = ()
+    where: str = ""
+
+    def definition(self, types: ColumnTypes) -> str:
+        """The statement that makes it."""
+        forms = {_MOMENT: types.moment, **dict.fromkeys((_BYTES, _MESSAGE, _ITEMS), types.text)}
+        chosen = [one for one in self.table.columns if not self.columns or one.name in self.columns]
+        shown = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in chosen)
+        where = f" WHERE {self.where}" if self.where else ""
+        return f"CREATE VIEW {self.name} AS SELECT {shown} FROM {self.table.name}{where}"  # noqa: S608 - our own names
 
 
 def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
@@ -375,6 +402,9 @@ ANSWER_TABLE = Table(
 
 TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
 """All tables of a store."""
+
+VIEWS = (TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),)
+"""What people look at with their own tools."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
 

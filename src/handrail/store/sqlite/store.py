@@ -94,7 +94,13 @@ class SqliteDriver:
         StoreError: the file cannot be opened, or is not a database.
     """
 
-    types: ColumnTypes = ColumnTypes(number="INTEGER", bytes="BLOB", clustered=" WITHOUT ROWID")
+    types: ColumnTypes = ColumnTypes(
+        number="INTEGER",
+        bytes="BLOB",
+        moment="strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000000.0, 'unixepoch')",
+        text="CAST({} AS TEXT)",
+        clustered=" WITHOUT ROWID",
+    )
     """What SQLite calls its types."""
 
     one_writer = True
