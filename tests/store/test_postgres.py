@@ -28,7 +28,7 @@ from handrail.store.postgres.server import Server, ServerClock, known_to_forks
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import EffectInsert
 from handrail.store.sql.driver import Durability
-from handrail.store.sql.unit_writer import insert_row
+from handrail.store.sql.units import write_unit
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.kit import Note, executor, tool
@@ -160,11 +160,11 @@ def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str, wordin
         driver = PostgresDriver(Server(url, url))
         link = driver.acquire()
         link.begin()
-        assert insert_row(link, EffectInsert(running_row(CLOCK))) is None
+        assert write_unit(link, [EffectInsert(running_row(CLOCK))]) is None
         with pytest.raises(StoreError, match="NUL"):
             link.query("SELECT ?", ("\0",))
         with pytest.raises(StoreError, match="out of range"):
-            insert_row(link, EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70)))
+            write_unit(link, [EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70))])
         with pytest.raises(StoreError) as raised:
             link.commit()
         assert str(raised.value).replace(url, "<store>") == wording

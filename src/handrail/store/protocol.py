@@ -30,9 +30,9 @@ from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
 from handrail.session import Session
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionAppend, SessionHeld, SessionStore
 from handrail.session.session import OpenOptions
-from handrail.transaction import UnitOfWork, UnitStore
+from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
 EffectStatus = Literal["running", "done", "failed", "unknown"]
 """What is known of an effect; an effect that has no row has not been started."""
@@ -194,6 +194,10 @@ class EffectInsert(NamedTuple):
         """The row itself, by which the write is identified."""
         return self.row
 
+    def fits(self, standing: EffectRow | None) -> bool:
+        """Whether the key has no row."""
+        return standing is None
+
 
 class EffectChange(NamedTuple):
     """A change that a unit of work makes to a row of the ledger, if the row is still the one seen.
@@ -205,6 +209,11 @@ class EffectChange(NamedTuple):
 
     seen: EffectRow
     row: EffectRow | None
+
+    @property
+    def is_renewal(self) -> bool:
+        """Whether nothing changes but the lease."""
+        return self.row is not None and (self.row.status, self.row.fence) == (self.seen.status, self.seen.fence)
 
     def fits(self, standing: EffectRow | None) -> bool:
         """Whether a row is still the one seen."""
@@ -266,15 +275,53 @@ class RefusedWrite(NamedTuple):
 
 def points_of(writes: Sequence[object]) -> list[str]:
     """The crash points that a store which writes a unit in one step reaches before it: nothing is written yet."""
-    if any(isinstance(write, SessionHeld) for write in writes):
+    if not any(isinstance(write, SessionAppend) for write in writes):
         return []  # a claim has points of its own
-    points = ["unit-begun"]
-    for write in writes:
-        if isinstance(write, EFFECT_WRITES):
-            points.append("unit-ledger-written")
-        elif isinstance(write, SessionAppend):
-            points.append("unit-session-written")
-    return [*points, "unit-before-commit"]
+    points = {SessionAppend: "unit-session-written", **dict.fromkeys(get_args(EFFECT_WRITES), "unit-ledger-written")}
+    return ["unit-begun", *(points[kind] for kind in map(type, writes) if kind in points), "unit-before-commit"]
+
+
+class StoredRows(Protocol):
+    """What is read to find out whether a unit has been written."""
+
+    def get(self, partition: str, key: str) -> EffectRow | None:
+        """The present row; `None` if there is none."""
+        ...
+
+    def holder(self, session_id: str) -> tuple[str, int] | None:
+        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        ...
+
+    def is_committed(self, journal_id: str) -> bool:
+        """Whether the call that a journal belongs to has been committed."""
+        ...
+
+    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
+        """The answers to calls of a session."""
+        ...
+
+
+def has_written(rows: StoredRows, unit: UnitOfWork) -> bool:
+    """Whether a unit has been committed, although its answer was lost: what it writes is there."""
+    proofs = [is_written for write in unit.writes if (is_written := _is_written(rows, write)) is not None]
+    return bool(proofs) and all(proofs)
+
+
+def _is_written(rows: StoredRows, write: object) -> bool | None:
+    match write:
+        case EffectInsert(row):
+            return rows.get(*row[:2]) == row
+        case EffectChange(seen, row) | MarkApplied(seen, row):
+            # Who has removed a row is not known, so a removal counts once.
+            return row is not None and rows.get(*seen[:2]) == row
+        case SessionAppend(lock, head, entries):
+            return rows.holder(lock.session_id) == (lock.token, head + len(entries))
+        case AnswerChange(_, row):
+            return row in rows.answers(row.session_id)
+        case RecordCommit(journal_id):
+            return rows.is_committed(journal_id)
+        case _:  # a condition; or what a handler has written, which is committed with the rest
+            return None
 
 
 def open_calls(store: LedgerStore, rows: Sequence[EffectRow]) -> tuple[OpenCall, ...]:

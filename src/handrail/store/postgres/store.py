@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import Any, cast
 
 import psycopg
@@ -26,9 +26,8 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
-from handrail.session.persistence.protocol import SessionAppend
 from handrail.store.postgres.locks import AdvisoryLocks
-from handrail.store.postgres.one_statement import one_statement, writes_shared_key
+from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.server import (
     FAILED_BEFORE,
     PsycopgConnection,
@@ -50,9 +49,6 @@ from handrail.store.sql.driver import (
     StatementParameters,
 )
 from handrail.store.sql.store import SqlStore
-from handrail.store.sql.unit_writer import may_group
-
-_ROWS_AT_ONCE = 1000
 
 _CANCEL_SECONDS = 2.0
 
@@ -182,7 +178,7 @@ class PostgresDriver:
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """A unit may that is one statement, and waits for none of another session: all would wait with it."""
-        return self._server.pipelines and may_group(writes) and not writes_shared_key(writes)
+        return self._server.pipelines and may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one pipeline, which is one transaction and one round trip."""
@@ -191,10 +187,8 @@ class PostgresDriver:
             statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
         if len(statements) < len(units):
             return None
-        for writes in units:
-            if any(isinstance(write, SessionAppend) for write in writes):
-                for point in points_of(writes):
-                    reached(point)
+        for point in chain.from_iterable(map(points_of, units)):
+            reached(point)
         link = self.acquire()
         try:
             return link.execute_all(statements)
@@ -367,23 +361,18 @@ class PostgresConnection:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
-    def insert_if(
-        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
-    ) -> bool:
-        """Change one row, and if there was one to change, add rows; returns whether there was.
-
-        The change goes with the first rows in one statement, because each one is a round trip to the server.
-        """
-        first = rows[:_ROWS_AT_ONCE]
-        if not first:
-            return bool(self.execute(change, parameters))
-        sql = _insertion(into, len(first[0]), len(first), change)
-        if not self.execute(sql, (*parameters, *(value for row in first for value in row))):
-            return False
-        for start in range(_ROWS_AT_ONCE, len(rows), _ROWS_AT_ONCE):
-            some = rows[start : start + _ROWS_AT_ONCE]
-            self.execute(_insertion(into, len(some[0]), len(some)), [value for row in some for value in row])
-        return True
+    def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
+        """Execute a statement that writes with each of some rows, in one round trip if there is a pipeline for them."""
+        if not self._server.pipelines:
+            for row in rows:
+                self.execute(sql, row)
+            return
+        try:
+            with self.connection.pipeline():
+                for row in rows:
+                    self._executed(sql, row)
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error, lost=self.is_lost) from error
 
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
@@ -435,15 +424,3 @@ def _numbered(sql: str) -> bytes:
     """Our SQL with the placeholders of PostgreSQL."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql).encode()
-
-
-@lru_cache(maxsize=64)
-def _insertion(into: str, columns: int, rows: int, change: str = "") -> str:
-    row = f"({', '.join('?' * columns)})"
-    values = f"VALUES {', '.join([row] * rows)}"
-    if not change:
-        return f"INSERT INTO {into} {values}"
-    return (
-        f"WITH changed AS ({change} RETURNING 1) "  # noqa: S608 - our own words
-        f"INSERT INTO {into} SELECT * FROM ({values}) AS added WHERE EXISTS (SELECT 1 FROM changed)"
-    )

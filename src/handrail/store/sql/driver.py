@@ -136,16 +136,11 @@ class DriverConnection(StatementExecutor, Protocol):
         """Undo the transaction, if there is one; raises no error of the store."""
         ...
 
-    def insert_if(
-        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
-    ) -> bool:
-        """Execute a statement that changes one row or none, and if it changed one, add rows; returns whether it did.
+    def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> object:
+        """Execute a statement that writes with each of some rows.
 
-        Args:
-            change: the statement.
-            parameters: its parameters.
-            into: names the table and its columns: `"notes (id, text)"`.
-            rows: the rows; there may be none.
+        Raises:
+            StoreError: what went wrong.
         """
         ...
 

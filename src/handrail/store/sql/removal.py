@@ -24,7 +24,7 @@ from handrail.store.sql import statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.tables import to_micros
-from handrail.store.sql.unit_writer import holder
+from handrail.store.sql.units import holder
 
 ROWS_AT_ONCE = 1000
 """The most rows of a session that one transaction removes."""
@@ -62,7 +62,7 @@ def delete_session(
     session_id = lock.session_id
     with database.transaction() as link:
         if not link.execute(statements.MARK_DELETED, (session_id, lock.token)):
-            raise session_locks.session_lost(lock, 0, holder(link, lock))
+            raise session_locks.session_lost(lock, 0, holder(link, lock.session_id))
         ended = _remove_some(link, session_id, most)
     if not ended:
         finish_deletion(database, session_id, most=most, pause=pause)

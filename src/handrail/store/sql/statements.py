@@ -144,6 +144,9 @@ SET_HOLDER = (
 )
 """Another holder of a session, and its row: with the first token if it was released, else with the second."""
 
+KEEP_HOLDER = f"UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ? AND {_EXISTS}"
+"""The same holder, if it is still this one: no other can come until the transaction has ended."""
+
 CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
 """No holder, if it is still this one."""
 
@@ -206,6 +209,10 @@ CONTENTS = (
     ") AS contents ORDER BY part, number"
 )
 """The newest checkpoint of a session (part 0), the positions of the entries after it (1), the newest records (2)."""
+
+_ENTRY = ", ".join("?" for _ in tables.ENTRY_TABLE.columns)
+INSERT_ENTRY = f"INSERT INTO handrail_entries ({tables.ENTRY_TABLE.names}) VALUES ({_ENTRY})"
+"""One more entry of a session."""
 
 INSERT_CHECKPOINT = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "

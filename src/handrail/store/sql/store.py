@@ -59,8 +59,7 @@ from handrail.store.sql.tables import (
     session_columns,
     to_micros,
 )
-from handrail.store.sql.unit_applier import UnitApplier
-from handrail.store.sql.unit_writer import holder
+from handrail.store.sql.units import UnitApplier, holder
 from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -420,9 +419,13 @@ class SqlStore:
             StoreUnavailableError: the store does not answer.
         """
         self._held.refresh()
-        stands = holder(self._database, lock)
+        stands = self.holder(lock.session_id)
         if stands != (lock.token, head):
             raise session_locks.session_lost(lock, head, stands)
+
+    def holder(self, session_id: str) -> tuple[str, int] | None:
+        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        return holder(self._database, session_id)
 
     # -------------------------------------------------------------------------------------------------------- entries
 

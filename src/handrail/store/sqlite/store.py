@@ -45,7 +45,7 @@ from handrail.store.sql.driver import (
     StatementParameters,
 )
 from handrail.store.sql.store import SqlStore
-from handrail.store.sql.unit_writer import may_group, write_group
+from handrail.store.sql.units import row_statement, write_group
 from handrail.store.sqlite.file import OpenedFiles, SqliteFile, is_read_only
 from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
 from handrail.store.sqlite.process_locks import ProcessLocks
@@ -184,9 +184,9 @@ class SqliteDriver:
         finally:
             self._leave()
 
-    def may_group(self, writes: Sequence[object]) -> bool:
-        """Whether a unit may be written in one transaction with others."""
-        return may_group(writes)
+    def may_group(self, writes: Sequence[object]) -> bool:  # noqa: ARG002 - the interface's
+        """All units may be written in one transaction with others."""
+        return True
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one transaction."""
@@ -206,9 +206,9 @@ class SqliteDriver:
         finally:
             self.release(link)
 
-    def one_statement(self, writes: Sequence[object]) -> Statement | None:  # noqa: ARG002 - the interface's
-        """None: there are no round trips to save."""
-        return None
+    def one_statement(self, writes: Sequence[object]) -> Statement | None:
+        """That of one row; for others there are no round trips to save."""
+        return row_statement(writes)
 
     def acquire(self) -> DriverConnection:
         """The connection, for one unit of work; other threads wait until it is released."""
@@ -403,17 +403,6 @@ class SqliteConnection:
     def rollback(self) -> None:
         """Undo the transaction, if there is one; raises no error of the store."""
         self._connection.rollback()
-
-    def insert_if(
-        self, change: str, parameters: StatementParameters, into: str, rows: Sequence[StatementParameters]
-    ) -> bool:
-        """Change one row, and if there was one to change, add rows; returns whether there was."""
-        if not self.execute(change, parameters):
-            return False
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            self.execute_many(f"INSERT INTO {into} VALUES ({marks})", rows)  # noqa: S608 - our own words
-        return True
 
     def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
         """Execute one statement of a handler; raises what `sqlite3` raises."""

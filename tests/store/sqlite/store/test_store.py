@@ -22,7 +22,7 @@ from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
 from tests.store.calls import call
 from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entries, held
+from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite.store.many import DESCRIPTORS, SESSIONS
 from tests.store.sqlite_files import CLOCK, filled, written
 from tests.store.units import append, at_point, insert, record_commit, replace
@@ -247,13 +247,13 @@ def test_thread_that_writes_a_unit_cannot_begin_another_one(tmp_path: Path, word
 
         def nested() -> None:
             with pytest.raises(StoreUnavailableError) as raised:
-                record_commit(store, "nested")
+                store.create(session_row(CLOCK, "nested"))
             refused.append(str(raised.value))
 
         with at_point("unit-begun", nested):
             store.apply(UnitOfWork((RecordCommit("outer"), EffectInsert(running_row(CLOCK)))))
         assert refused == [wording]
-        assert (store.is_committed("outer"), store.is_committed("nested")) == (True, False)
+        assert (store.is_committed("outer"), store.find("nested")) == (True, None)
 
 
 def test_unit_is_read_by_no_thread_before_its_commit(tmp_path: Path) -> None:
