@@ -337,13 +337,14 @@ class UnitApplier:
         writes = unit.writes
         statement = self._driver.one_statement(writes)
         if statement is not None:
-            for point in points_of(writes):
+            points, first = points_of(writes), writes[0]
+            for point in points:
                 reached(point)
-            first = writes[0]
             # A renewal of the lease by the call that writes through `context.connection` would wait for itself.
             is_renewal = isinstance(first, EffectChange) and first.is_renewal
             if (self._database.execute_with_call if is_renewal else self._database.execute)(*statement):
-                reached("unit-after-commit")
+                if points:
+                    reached("unit-after-commit")
                 return None
             if isinstance(first, EffectInsert | EffectChange) and tuple(map(type, writes)) in ROW_UNITS:
                 refused = refusal(self._database, first)
