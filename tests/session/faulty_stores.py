@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 from handrail.clock import Clock
 from handrail.errors import StoreUnavailableError
+from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
     SessionAppend,
@@ -22,6 +23,7 @@ from handrail.session.persistence.protocol import (
     SessionLock,
     SessionRow,
 )
+from handrail.session.session import OpenOptions
 from handrail.store import Store
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
 from handrail.transaction import UnitOfWork
@@ -119,6 +121,9 @@ class FaultyStore(Store):
     def waits(self) -> bool:
         return self.behind.waits
 
+    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
+        return Session.open(self, session_id, **options)
+
     close = _passed(Store.close)
     close_async = _passed(Store.close_async)
     check_wait = _passed(Store.check_wait)
@@ -211,10 +216,10 @@ class FaultyStore(Store):
         self.rows_read += len(found)
         return found
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         self.lookups += 1
         self._reach("read")
-        return self.behind.recorded_calls(session_id, limit=limit, call_id=call_id)
+        return self.behind.recorded_calls(session_id, limit=limit)
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         self.lookups += 1

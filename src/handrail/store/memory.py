@@ -8,19 +8,17 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Self, Unpack
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionLostError, SessionUseError
-from handrail.session import Session
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
     AnswerChange,
     AnswerRow,
@@ -34,8 +32,8 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.session.session import OpenOptions
 from handrail.store import session_locks
+from handrail.store.base import BaseStore
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EFFECT_WRITES,
@@ -45,12 +43,10 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    WatchCallback,
-    open_calls,
+    has_written,
     points_of,
 )
 from handrail.store.session_locks import NoLockBackend, SessionLockTable
-from handrail.store.watchers import Watchers
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 
@@ -99,15 +95,13 @@ class _Session:
 _Identity = tuple[str, str]
 
 
-class MemoryStore:
+class MemoryStore(BaseStore):
     """A `handrail.store.Store` in memory; any number of threads, sessions and ledgers may share it.
 
     Args:
         clock: the time by which leases and expiries are measured.
         new_token: makes the tokens of locks.
     """
-
-    __slots__ = ("_clock", "_decided", "_hash_key", "_held", "_lock", "_new_token", "_rows", "_sessions", "_watchers")
 
     url = "memory:"
     """What names the store to people."""
@@ -119,35 +113,19 @@ class MemoryStore:
     """Never: every change passes through this object, so `watch` sees it."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex) -> None:
+        super().__init__()
         self._clock = clock
         self._new_token = new_token
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
-        self._watchers = Watchers()
         self._hash_key = os.urandom(32)
         self._sessions: dict[str, _Session] = {}
         self._decided: set[str] = set()
         self._held = SessionLockTable(NoLockBackend(), clock=clock, store=self.url)
 
-    def __enter__(self) -> Self:
-        """Return the store."""
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
-        """Close it."""
-        self.close()
-
-    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
-        """Resumes or begins a session; short for `Session.open(store, session_id)`."""
-        return Session.open(self, session_id, **options)
-
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""
         self._held.close()
-
-    async def close_async(self) -> None:
-        """As `close`."""
-        self.close()
 
     def check_wait(self, *, queued: bool) -> None:
         """A write waits for no call."""
@@ -194,12 +172,12 @@ class MemoryStore:
                 return self._apply_insert(writes[0])
             if isinstance(writes[0], EffectChange):
                 return self._apply_change(writes[0])
-        refused = self._apply_together(writes)
+        refused = self._apply_together(unit)
         if refused is not None:
             return refused
         for write in writes:
             if isinstance(write, EFFECT_WRITES):
-                self._watchers.notify(*write.seen[:2], write.row)
+                self.watchers.notify(*write.seen[:2], write.row)
         return None
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
@@ -233,33 +211,14 @@ class MemoryStore:
         ended = ("done", "failed")
         return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
 
-    def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
-        """The running, unknown and unread slots of a tool, or all, of a session and those below it."""
-        slots = self._watchers.unresolved.find(root, tool, lambda: self.effects_below(root))
-        return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
-
-    def has_no_slots(self, root: str, tool: str) -> bool:
-        """Whether they have been read, and there are none."""
-        return self._watchers.unresolved.has_none(root, tool)
-
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
         return tuple(row for row in self.rows() if row.is_below(root))
 
-    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
-        """Call `wake` after each change of the key's row; returns how to stop that."""
-        return self._watchers.watch(partition, key, wake)
-
-    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+    def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        own = [row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None]
-        return open_calls(self, [row for row in own if row.status != "failed"])
-
-    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
-        """No owner is proved dead, because all live in this process; returns the running effects of the session."""
-        now = self.now()
-        claimed = self.open_claims(session_id)
-        return tuple(each for each in claimed if each.lease_until is not None and each.lease_until > now)
+        own = (row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None)
+        return [row for row in own if row.status != "failed"]
 
     # ------------------------------------------------------------------------------------------------------- sessions
 
@@ -319,7 +278,7 @@ class MemoryStore:
             del self._sessions[session_id]
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
-        self._watchers.unresolved.forget(session_id)
+        self.watchers.unresolved.forget(session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
         """None: a deletion is one step."""
@@ -368,6 +327,12 @@ class MemoryStore:
         with self._lock:
             self._valid(lock, head)
 
+    def holder(self, session_id: str) -> tuple[str, int] | None:
+        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        with self._lock:
+            kept = self._sessions.get(session_id)
+            return None if kept is None else (kept.token, kept.row.head)
+
     def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened, without records."""
         with self._lock:
@@ -405,12 +370,10 @@ class MemoryStore:
             kept = self._sessions.get(session_id)
             return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
         with self._lock:
-            records = self._records(session_id)
-            found = (one for one in records if call_id in {None, one[0].call_id})
-            return list(islice(found, limit))
+            return list(islice(self._records(session_id), limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
@@ -451,7 +414,7 @@ class MemoryStore:
             if standing is not None:
                 return RefusedWrite(insert, standing)
             self._rows[identity] = row
-        self._watchers.notify(*identity, row)
+        self.watchers.notify(*identity, row)
         return None
 
     def _apply_change(self, change: EffectChange) -> RefusedWrite | None:
@@ -462,21 +425,23 @@ class MemoryStore:
             if standing is not seen and not change.fits(standing):
                 return RefusedWrite(change, standing)
             self._change(seen, row)
-        self._watchers.notify(*identity, row)
+        self.watchers.notify(*identity, row)
         return None
 
-    def _apply_together(self, writes: Sequence[object]) -> RefusedWrite | None:
+    def _apply_together(self, unit: UnitOfWork) -> RefusedWrite | None:
+        writes = unit.writes
         with self._lock:
             try:
                 refused = next(filter(None, map(self._refused, writes)), None)
             except SessionLostError:
-                if not all(map(self._is_written, writes)):
+                if not has_written(self, unit):
                     raise
                 return None
             if refused is not None:
-                return None if len(writes) > 1 and all(map(self._is_written, writes)) else refused
+                return None if len(writes) > 1 and has_written(self, unit) else refused
             # Before anything is written: what a point raises leaves nothing behind.
-            for point in points_of(writes):
+            points = points_of(writes)
+            for point in points:
                 reached(point)
             try:
                 for write in writes:
@@ -485,17 +450,15 @@ class MemoryStore:
                 for write in writes:
                     self._write(write)
                 raise
-        reached("unit-after-commit")
+        if points:
+            reached("unit-after-commit")
         return None
 
     def _refused(self, write: object) -> RefusedWrite | None:
         """Why a part of a unit cannot be written; `None` if it can. With the lock held."""
         match write:
-            case EffectInsert(row):
-                standing = self._rows.get(row[:2])
-                return None if standing is None else RefusedWrite(write, standing)
-            case EffectChange(seen) | MarkApplied(seen):
-                standing = self._rows.get(seen[:2])
+            case EffectInsert() | EffectChange() | MarkApplied():
+                standing = self._rows.get(write.seen[:2])
                 return None if write.fits(standing) else RefusedWrite(write, standing)
             case AnswerChange(seen, row):
                 kept = self._sessions.get(row.session_id)
@@ -530,22 +493,6 @@ class MemoryStore:
         else:
             self._rows[seen[:2]] = row
 
-    def _is_written(self, write: object) -> bool:
-        """Whether what a part of a unit writes stands there already, because the unit was written before."""
-        match write:
-            case EffectInsert(row):
-                return self._rows.get(row[:2]) == row
-            case EffectChange(seen, row) | MarkApplied(seen, row):
-                return row is not None and self._rows.get(seen[:2]) == row
-            case SessionAppend(lock, head, entries):
-                kept = self._sessions.get(lock.session_id)
-                return kept is not None and (kept.token, kept.row.head) == (lock.token, head + len(entries))
-            case AnswerChange(_, row):
-                kept = self._sessions.get(row.session_id)
-                return kept is not None and kept.answers.get(row.call) == row
-            case _:
-                return isinstance(write, RecordCommit) and write.journal_id in self._decided
-
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         kept = self._sessions.get(session_id)
         return iter(()) if kept is None else kept.records()
@@ -564,10 +511,9 @@ class MemoryStore:
         return kept
 
     def _valid(self, lock: SessionLock, head: int | None = None) -> None:
-        kept = self._sessions.get(lock.session_id)
-        if kept is None or kept.token != lock.token or head not in {None, kept.row.head}:
-            found = None if kept is None else (kept.token, kept.row.head)
-            raise session_locks.session_lost(lock, head or 0, found)
+        standing = self.holder(lock.session_id)
+        if standing is None or standing[0] != lock.token or head not in {None, standing[1]}:
+            raise session_locks.session_lost(lock, head or 0, standing)
 
 
 def _bytes_of(row: EffectRow) -> int:

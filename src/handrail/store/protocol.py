@@ -324,16 +324,6 @@ def _is_written(rows: StoredRows, write: object) -> bool | None:
             return None
 
 
-def open_calls(store: LedgerStore, rows: Sequence[EffectRow]) -> tuple[OpenCall, ...]:
-    """The calls of effects that are running, unknown, or done without having been applied, as is proved of owners."""
-    now = store.now() if rows else None
-    proofs = [store.owner_lives(row) if row.status == "running" else None for row in rows]
-    return tuple(
-        open_call(row if now is None else with_proof(row, lives, now), owner_is_dead=lives is False)
-        for row, lives in zip(rows, proofs, strict=True)
-    )
-
-
 def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     """The call of an effect that is running, unknown, or done without having been applied."""
     owner = row.owner
@@ -506,7 +496,7 @@ class Store(LedgerStore, SessionStore, Protocol):
             SessionError: as for `Session.open`.
             StoreError: the store cannot be used.
         """
-        return Session.open(self, session_id, **options)
+        ...
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""

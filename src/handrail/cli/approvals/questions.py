@@ -405,10 +405,7 @@ def _is_settled(store: Store, question: StoredQuestion) -> bool:
 
 def _why_not_found(store: Store, row: SessionRow, questions: Iterable[StoredQuestion], call: str) -> str:
     session_id, shown = row.session_id, shorten(call, _LONGEST_SHOWN)
-    parsed = CallRef.parse(call)
-    ids = {storable_id(call), storable_id(parsed.call_id)}
-    recorded = (ref for each in ids for ref, _ in store.recorded_calls(session_id, limit=_MOST_NAMED, call_id=each))
-    if any(is_named_by(ref, call) for ref in recorded):
+    if any(is_named_by(ref, call) for ref, _ in store.recorded_calls(session_id, limit=row.head)):
         return (
             f"call {shown} of session {session_id} has been carried out or refused, so there is nothing to answer; "
             f"handrail sessions show {session_id} shows its record"

@@ -32,8 +32,8 @@ _LONGEST_SHOWN = 200
 _MOST_NAMED = 10
 """How many calls of one id a message names."""
 
-_MOST_RECORDS = 1000
-"""How many records of one id are read to check that only one reply has a call with it."""
+_MOST_RECORDS = 1_000_000
+"""How many recorded calls are looked through for an id."""
 
 
 class StoredSession(NamedTuple):
@@ -367,7 +367,7 @@ def _end_of_call(store: Store, session: str, at: str) -> int:
     for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
         if number is not None:
             break
-        records = store.recorded_calls(session, limit=_MOST_RECORDS, call_id=call_id)
+        records = [each for each in store.recorded_calls(session, limit=_MOST_RECORDS) if each[0].call_id == call_id]
         calls = dict.fromkeys(call for call, _ in records)
         if len(calls) > 1:
             texts = ", ".join(str(call) if call.reply else f"/{call}" for call in islice(calls, _MOST_NAMED))

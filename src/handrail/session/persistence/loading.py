@@ -261,7 +261,6 @@ def load_session(
         kept = SessionRecorder(
             store, lock, row.head, layouts, covered, uncovered, opening.checkpoint_every, kinds, types
         )
-        kept.records = contents.records
         kept.queue.check_wait = partial(store.check_wait, queued=True)
     # Also for Ctrl-C: the lock would be held until the process ends.
     except BaseException:
@@ -304,8 +303,8 @@ class StoredCallRecords(CallRecords):
         self._head = kept.head  # when the session was opened
         # The numbers of their entries, of which the newest counts; a record is read when it is first asked for. `None`
         # for a call that the store was asked for, and that has none.
-        self._numbers: dict[CallRef, int | None] = dict(reversed(kept.records or ()))
-        self._is_complete = kept.records is not None
+        self._numbers: dict[CallRef, int | None] = {}
+        self._is_complete = False
 
     def is_at_hand(self, ref: CallRef, /) -> bool:
         """As of `CallRecords`; the store was asked for it, or all are known."""

@@ -191,13 +191,10 @@ class SessionContents(NamedTuple):
     Attributes:
         checkpoint: the newest one; `None` if there is none.
         positions: those of the entries that it does not cover, in order. What is in an entry is not read.
-        records: the identities of all recorded calls with the numbers of their entries, the newest first; `None` if
-            they were not read, because they are many, or because another question costs little.
     """
 
     checkpoint: Checkpoint | None
     positions: Iterable[EntryPosition]
-    records: list[tuple[CallRef, int]] | None = None
 
 
 class SessionHeld(NamedTuple):
@@ -380,10 +377,10 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first.
 
-        An entry records a call if its role is `"log"` and it has a call id. With `call_id`, only calls of that id.
+        An entry records a call if its role is `"log"` and it has a call id.
         """
         ...
 

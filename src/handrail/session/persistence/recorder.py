@@ -144,8 +144,6 @@ class SessionRecorder:
             another name than its own, because its project folder was moved, is in it from the beginning.
         queue: the unit that adds entries has its turn, until its outcome is known.
         closed: why nothing is written any more; empty while something is.
-        records: all calls that were recorded when the session was opened, with the numbers of their entries, if they
-            were read then.
         lock: the session's; guards everything here. Set by the session when it is opened, as the four that follow.
         state: its STATE slices.
         log: its LOG slices.
@@ -167,7 +165,6 @@ class SessionRecorder:
     queue: WriteQueue = field(default_factory=WriteQueue)
     closed: str = ""
     deferred: bool = False
-    records: list[tuple[CallRef, int]] | None = None
     lock: threading.RLock = field(init=False)
     state: StateSlices = field(init=False)
     log: dict[type[Any], Version[Any]] = field(init=False)

@@ -22,8 +22,8 @@ GET_VERSION = "SELECT version FROM handrail_schema"
 IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"
 """Whether the tables have that version."""
 
-_EFFECTS = f"SELECT {tables.EFFECT_TABLE.names} FROM handrail_effects"
-_MARKS = ", ".join("?" for _ in tables.EFFECT_TABLE.columns)
+_EFFECTS = tables.EFFECT_TABLE.rows
+
 _SET = ", ".join(f"{column.name} = ?" for column in tables.EFFECT_TABLE.columns[2:])
 _KEY = "partition = ? AND key = ?"
 SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
@@ -35,16 +35,10 @@ EFFECTS_PER_PAGE = 500
 GET_EFFECT = f"{_EFFECTS} WHERE {_KEY}"
 """The effect of a key."""
 
-INSERT_EFFECT = (
-    f"INSERT INTO handrail_effects ({tables.EFFECT_TABLE.names}) SELECT {_MARKS} WHERE {IS_CURRENT} "
-    "ON CONFLICT (partition, key) DO NOTHING"
-)
+INSERT_EFFECT = tables.EFFECT_TABLE.insert(f"SELECT {tables.EFFECT_TABLE.marks} WHERE {IS_CURRENT}")
 """A row, if its key has none."""
 
-INSERT_EFFECT_IF = (
-    f"INSERT INTO handrail_effects ({tables.EFFECT_TABLE.names}) SELECT {_MARKS} WHERE EXISTS ({{}}) AND {IS_CURRENT} "
-    "ON CONFLICT (partition, key) DO NOTHING"
-)
+INSERT_EFFECT_IF = INSERT_EFFECT.replace(f" WHERE {IS_CURRENT}", f" WHERE EXISTS ({{}}) AND {IS_CURRENT}")
 """A row, if its key has none and a query, which is to be filled in, finds something."""
 
 INSERT_EFFECT_WHILE_HELD = INSERT_EFFECT_IF.format("SELECT 1 FROM handrail_sessions WHERE session_id = ? AND token = ?")
@@ -85,12 +79,6 @@ OPEN_EFFECTS_OF_SESSION = (
 )
 """The effects of a session that are running, unknown, or done and not applied."""
 
-RUNNING_EFFECTS_OF_SESSION = (
-    f"{_EFFECTS} WHERE partition = ? AND status = 'running' UNION ALL "
-    f"{_EFFECTS} WHERE partition = '' AND owner_session = ? AND status = 'running'"
-)
-"""The running effects of a session."""
-
 EFFECTS_BELOW = f"{_EFFECTS} WHERE (partition = ? OR (partition >= ? AND partition < ?))"
 """The effects of a session, and of those whose ids are in a range."""
 
@@ -104,34 +92,23 @@ UNRESOLVED_SLOTS = (
 RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
 """The processes that have running effects."""
 
-END_LEASE = f"UPDATE handrail_effects SET lease_until = ? WHERE {SEEN} AND {IS_CURRENT}"
-"""A lease that ends at once, if the row is still the one seen."""
-
 ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
 
-INSERT_SESSION = (
-    f"INSERT INTO handrail_sessions ({tables.SESSION_TABLE.names}) SELECT ?, ?, ?, ?, ?, ? WHERE {IS_CURRENT} "
-    "ON CONFLICT (session_id) DO NOTHING"
-)
+INSERT_SESSION = tables.SESSION_TABLE.insert(f"SELECT {tables.SESSION_TABLE.marks} WHERE {IS_CURRENT}")
 """A session, unless its id is taken."""
 
 # A session whose rows are being removed has the head -1: no version of Handrail opens it or appends to it.
 _EXISTS = "head >= 0"
 
-GET_SESSION = f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
+GET_SESSION = f"{tables.SESSION_TABLE.rows} WHERE session_id = ? AND {_EXISTS}"
 """One session."""
 
-OLDER_SESSIONS = (
-    f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE (created_at, session_id) < (?, ?) AND {_EXISTS} "
-    f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
-)
+_BY_AGE = f"{_EXISTS} ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
+OLDER_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE (created_at, session_id) < (?, ?) AND {_BY_AGE}"
 """The page of sessions after one, the newest first."""
 
-NEWEST_SESSIONS = (
-    f"SELECT {tables.SESSION_TABLE.names} FROM handrail_sessions WHERE {_EXISTS} "
-    f"ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
-)
+NEWEST_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE {_BY_AGE}"
 """The first page of sessions, the newest first."""
 
 GET_HOLDER = f"SELECT token, head FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
@@ -153,31 +130,21 @@ CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND
 SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ? AND {IS_CURRENT}"
 """Another last entry, if holder and last entry are still those."""
 
-ENTRIES = (
-    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
-    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
-)
+_BETWEEN = " AND number > ? AND number <= ?"
+_IN_ORDER = f" ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+ENTRIES = tables.ENTRY_TABLE.of_session(f"{_BETWEEN}{_IN_ORDER}")
 """Entries of a session, in order."""
 
-ENTRIES_OF_TYPE = (
-    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries "
-    "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? "
-    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
-)
+ENTRIES_OF_TYPE = tables.ENTRY_TABLE.of_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
 """Entries of a session that hold one type, in order."""
 
-NEWEST_CHANGES = (
-    f"SELECT {tables.ENTRY_TABLE.rest.names} FROM handrail_entries "
-    "WHERE session_id = ? AND number > ? AND number <= ? AND type_name = ? AND role <> 'event' "
-    "ORDER BY number DESC LIMIT ?"
-)
+_CHANGES = f"{_BETWEEN} AND type_name = ? AND role <> 'event' ORDER BY number DESC LIMIT ?"
+NEWEST_CHANGES = tables.ENTRY_TABLE.of_session(_CHANGES)
 """The newest entries of a session that change the slice of a type, the newest first."""
 
 # Not the items, which may be large: their length is read without them.
-POSITIONS = (
-    f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? AND number > ? AND number <= ? "
-    f"ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
-)
+_POSITIONS = f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ?"
+POSITIONS = f"{_POSITIONS}{_BETWEEN}{_IN_ORDER}"
 """What opening a session reads of its entries, in order."""
 
 # In the words of the partial index, so that the database uses it.
@@ -186,64 +153,41 @@ _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id
 NEWEST_RECORDS = f"{_RECORDS} ORDER BY {{}} DESC LIMIT ?"
 """The records of calls of a session, the newest first; takes `Driver.number_of_records`."""
 
-RECORDS_OF_ID = f"{_RECORDS} AND call_id = ? ORDER BY {{}} DESC LIMIT ?"
-"""The records of calls with one id, the newest first; takes `Driver.number_of_records`."""
-
 NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
 """The newest record of a call."""
 
 _COVERED = "SELECT max(number) FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
 _NO_POSITION = "'' AS role, '' AS type_name, 0 AS start, 0 AS removed, 0 AS added, 0 AS size"
-_NO_CALL = "'' AS reply, '' AS call_id"
 CONTENTS = (
-    "SELECT * FROM ("
-    f"SELECT 0 AS part, number, {_NO_POSITION}, {_NO_CALL}, data FROM handrail_checkpoints "
+    f"SELECT 0 AS part, number, {_NO_POSITION}, data FROM handrail_checkpoints "
     f"WHERE session_id = ? AND number = ({_COVERED}) UNION ALL "
-    f"SELECT 1 AS part, {', '.join(EntryPosition._fields)}, {_NO_CALL}, NULL AS data FROM ("
-    f"SELECT {tables.POSITION_COLUMNS} FROM handrail_entries WHERE session_id = ? "
-    f"AND number > coalesce(({_COVERED}), 0) AND number <= ? ORDER BY number LIMIT {ENTRIES_PER_PAGE}) AS uncovered "
-    "UNION ALL "
-    f"SELECT 2 AS part, number, {_NO_POSITION}, reply, call_id, NULL AS data FROM ("
-    "SELECT number, reply, call_id FROM handrail_entries "
-    "WHERE session_id = ? AND role = 'log' AND call_id <> '' AND number <= ? ORDER BY number DESC LIMIT ?) AS records"
-    ") AS contents ORDER BY part, number"
+    f"SELECT 1 AS part, {', '.join(EntryPosition._fields)}, NULL AS data FROM ({_POSITIONS} "
+    f"AND number > coalesce(({_COVERED}), 0) AND number <= ?{_IN_ORDER}) AS uncovered ORDER BY part, number"
 )
-"""The newest checkpoint of a session (part 0), the positions of the entries after it (1), the newest records (2)."""
+"""The newest checkpoint of a session (part 0), and the positions of the entries after it (1)."""
 
-_ENTRY = ", ".join("?" for _ in tables.ENTRY_TABLE.columns)
-INSERT_ENTRY = f"INSERT INTO handrail_entries ({tables.ENTRY_TABLE.names}) VALUES ({_ENTRY})"
+
+INSERT_ENTRY = f"{tables.ENTRY_TABLE.insertion} VALUES ({tables.ENTRY_TABLE.marks})"
 """One more entry of a session."""
 
-INSERT_CHECKPOINT = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) VALUES (?, ?, ?) "
-    "ON CONFLICT (session_id, number) DO NOTHING"
-)
+INSERT_CHECKPOINT = tables.CHECKPOINT_TABLE.insert("VALUES (?, ?, ?)")
 """A checkpoint, unless there is one."""
 
-NEWEST_CHECKPOINT = (
-    "SELECT number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ? ORDER BY number DESC LIMIT 1"
-)
+NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.of_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
 """The newest checkpoint up to an entry."""
 
-COPY_ENTRIES = (
-    f"INSERT INTO handrail_entries ({tables.ENTRY_TABLE.names}) "
-    f"SELECT ?, {tables.ENTRY_TABLE.rest.names} FROM handrail_entries WHERE session_id = ? AND number <= ?"
-)
+_COPY = "{0.insertion} SELECT ?, {0.rest.names} FROM {0.name} WHERE session_id = ? AND number <= ?"
+COPY_ENTRIES = _COPY.format(tables.ENTRY_TABLE)
 """The entries of another session, up to one."""
 
-COPY_CHECKPOINTS = (
-    "INSERT INTO handrail_checkpoints (session_id, number, data) "
-    "SELECT ?, number, data FROM handrail_checkpoints WHERE session_id = ? AND number <= ?"
-)
+COPY_CHECKPOINTS = _COPY.format(tables.CHECKPOINT_TABLE)
 """The checkpoints of another session, up to an entry."""
 
 UNRELEASED_SESSIONS = f"SELECT session_id FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
 """The sessions that a process holds, or has not released before it died."""
 
-INSERT_ANSWER = (
-    f"INSERT INTO handrail_answers ({tables.ANSWER_TABLE.names}) SELECT ?, ?, ?, ?, ? "
-    f"WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}) "
-    "ON CONFLICT (session_id, reply, call_id) DO NOTHING"
+INSERT_ANSWER = tables.ANSWER_TABLE.insert(
+    f"SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS})"
 )
 """The answer to a call, if its session exists and it has none."""
 
@@ -253,10 +197,7 @@ REPLACE_ANSWER = (
 )
 """Another answer to a call, if the one that was seen stands."""
 
-GET_ANSWERS = (
-    f"SELECT {tables.ANSWER_TABLE.rest.names} FROM handrail_answers WHERE session_id = ? "
-    "ORDER BY given_at, reply, call_id"
-)
+GET_ANSWERS = tables.ANSWER_TABLE.of_session(" ORDER BY given_at, reply, call_id")
 """The answers to calls of a session, the oldest first."""
 
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"
@@ -281,23 +222,9 @@ LOCK_DELETED = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND
 DELETE_SESSION = "DELETE FROM handrail_sessions WHERE session_id = ? AND head < 0"
 """The end of a deletion."""
 
-REMOVE_FROM_SESSION = (
-    (
-        "DELETE FROM handrail_entries WHERE session_id = ? AND number IN "
-        "(SELECT number FROM handrail_entries WHERE session_id = ? ORDER BY number LIMIT ?)"
-    ),
-    (
-        "DELETE FROM handrail_checkpoints WHERE session_id = ? AND number IN "
-        "(SELECT number FROM handrail_checkpoints WHERE session_id = ? ORDER BY number LIMIT ?)"
-    ),
-    (
-        "DELETE FROM handrail_answers WHERE session_id = ? AND (reply, call_id) IN "
-        "(SELECT reply, call_id FROM handrail_answers WHERE session_id = ? ORDER BY reply, call_id LIMIT ?)"
-    ),
-    (
-        "DELETE FROM handrail_effects WHERE partition = ? AND key IN "
-        "(SELECT key FROM handrail_effects WHERE partition = ? AND partition <> '' ORDER BY key LIMIT ?)"
-    ),
+REMOVE_FROM_SESSION = tuple(
+    table.remove_some()
+    for table in (tables.ENTRY_TABLE, tables.CHECKPOINT_TABLE, tables.ANSWER_TABLE, tables.EFFECT_TABLE)
 )
 """Some rows of a session, one kind after the other."""
 
@@ -317,7 +244,7 @@ REMOVE_LAST_EXPIRED = f"DELETE FROM handrail_effects WHERE (partition, key) > (?
 REMOVE_EXPIRED = f"{REMOVE_LAST_EXPIRED} AND (partition, key) <= (?, ?)"
 """Those of a page."""
 
-INSERT_DECISION = "INSERT INTO handrail_decisions (journal_id) VALUES (?) ON CONFLICT (journal_id) DO NOTHING"
+INSERT_DECISION = tables.DECISION_TABLE.insert("VALUES (?)")
 """That the call of a journal has been committed."""
 
 GET_DECISION = "SELECT 1 FROM handrail_decisions WHERE journal_id = ?"

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import chain
-from typing import Any, Self, Unpack
+from typing import Any
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
-from handrail.session import Session
-from handrail.session.calls import CallRef, OpenCall
+from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
@@ -26,8 +24,8 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.session.session import OpenOptions
 from handrail.store import session_locks
+from handrail.store.base import BaseStore
 from handrail.store.processes import LIVE_CLAIMS
 from handrail.store.protocol import (
     EffectChange,
@@ -36,18 +34,14 @@ from handrail.store.protocol import (
     ExpiredEffects,
     MarkApplied,
     RefusedWrite,
-    WatchCallback,
     change_effect,
     disowned,
-    open_call,
-    open_calls,
-    proved,
 )
 from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements
 from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
-from handrail.store.sql.driver import Driver
+from handrail.store.sql.driver import Driver, Rows
 from handrail.store.sql.tables import (
     corrupt_row,
     read_answer,
@@ -60,15 +54,13 @@ from handrail.store.sql.tables import (
     to_micros,
 )
 from handrail.store.sql.units import UnitApplier, holder
-from handrail.store.watchers import Watchers
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from handrail.waiting import closing_after, outlast, run_in_thread_or_here
 
 _LAST = 2**62
 
 
-class SqlStore:
+class SqlStore(BaseStore):
     """A `handrail.store.Store` in a database; any number of threads, sessions and ledgers may share it.
 
     Args:
@@ -83,9 +75,9 @@ class SqlStore:
     def __init__(
         self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex
     ) -> None:
+        super().__init__()
         self._driver = driver
         self._database = Database(driver)
-        self._watchers = Watchers()
         self._new_token = new_token
         try:
             make_tables(self._database)
@@ -105,15 +97,6 @@ class SqlStore:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
-
-    def __enter__(self) -> Self:
-        """Return the store."""
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
-        """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
-        with closing_after(error, self):
-            self.close()
 
     @property
     def url(self) -> str:
@@ -158,10 +141,6 @@ class SqlStore:
         if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
 
-    def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
-        """Resumes or begins a session; short for `Session.open(store, session_id)`."""
-        return Session.open(self, session_id, **options)
-
     def close(self) -> None:
         """Release all sessions, and close all connections. Calling it twice has the same effect.
 
@@ -177,10 +156,6 @@ class SqlStore:
         self._units.close()
         self._driver.close()
 
-    async def close_async(self) -> None:
-        """As `close`, on a thread."""
-        await outlast(run_in_thread_or_here(self.close))
-
     # -------------------------------------------------------------------------------------------------------- effects
 
     def process(self) -> str:
@@ -195,23 +170,9 @@ class SqlStore:
         """Whether a ledger here renews the claim, or its process lives; `None` if neither life nor death is proved."""
         return True if row.claim in LIVE_CLAIMS else self._processes.lives(row.owner.process)
 
-    def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
+    def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        rows = self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id))
-        return open_calls(self, [*map(read_effect, rows)])
-
-    def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
-        """End the leases of the session's running effects whose owner's process is proved dead; returns the others."""
-        found = self._database.query(statements.RUNNING_EFFECTS_OF_SESSION, (session_id, session_id))
-        now = self.now()
-        others: list[OpenCall] = []
-        for row in map(read_effect, found):
-            seen = proved(self, row, now)
-            if seen.lease_until is not None and seen.lease_until > now:
-                others.append(open_call(seen))
-            elif row.lease_until is not None and row.lease_until > now:
-                self._database.execute(statements.END_LEASE, (to_micros(now), *row[:3], row.fence, row.status))
-        return tuple(others)
+        return [*map(read_effect, self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id)))]
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
@@ -256,29 +217,17 @@ class SqlStore:
         """Remove these rows in many transactions; returns how many."""
         return removal.remove_expired(self._database, now)
 
-    def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
-        """The running, unknown and unread slots of a tool, or all, of a session and those below it.
-
-        One query for each that is found.
-        """
-        slots = self._watchers.unresolved.find(root, tool, lambda: self._below(statements.UNRESOLVED_SLOTS, root))
-        return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
-
-    def has_no_slots(self, root: str, tool: str) -> bool:
-        """Whether they have been read, and there are none."""
-        return self._watchers.unresolved.has_none(root, tool)
-
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
         return self._below(statements.EFFECTS_BELOW, root)
 
+    def slots_below(self, root: str) -> tuple[EffectRow, ...]:
+        """The slots of a session and those below it that are running, unknown or unread."""
+        return self._below(statements.UNRESOLVED_SLOTS, root)
+
     def _below(self, statement: str, root: str) -> tuple[EffectRow, ...]:
         # "0" is the character after "/".
         return tuple(map(read_effect, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
-
-    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
-        """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
-        return self._watchers.watch(partition, key, wake)
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
@@ -367,7 +316,7 @@ class SqlStore:
             StoreError: the store cannot be written; `finish_deletion` completes what has begun.
         """
         removal.delete_session(self._database, lock)
-        self._watchers.unresolved.forget(lock.session_id)
+        self.watchers.unresolved.forget(lock.session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
         """The sessions whose deletion has begun and not ended."""
@@ -401,7 +350,7 @@ class SqlStore:
             self._held.give(session_id)
             raise session_locks.session_not_found(session_id, self.url)
         self._held.note(lock)
-        self._watchers.unresolved.forget(session_id)
+        self.watchers.unresolved.forget(session_id)
         return lock
 
     def release(self, lock: SessionLock) -> None:
@@ -435,27 +384,16 @@ class SqlStore:
         Raises:
             StoreCorruptError: it cannot be read, or an entry is missing.
         """
-        session_id, head, most_records = row.session_id, row.head, self._driver.records_at_opening
-        covered = (session_id, head)
-        parameters = (session_id, *covered, session_id, *covered, head, session_id, head, most_records)
+        session_id, head = row.session_id, row.head
+        parameters = (session_id, session_id, head, session_id, session_id, head, head)
+        found = self._database.query(statements.CONTENTS, parameters)
         checkpoint: Checkpoint | None = None
-        positions: list[EntryPosition] = []
-        records: list[tuple[CallRef, int]] = []
-        for part, *columns in self._database.query(statements.CONTENTS, parameters):
-            if part == 0:
-                checkpoint = read_checkpoint((columns[0], columns[-1]), session_id=session_id, store=self.url)
-            elif part == 1:
-                positions.append(read_position(columns[:7], session_id=session_id, store=self.url))
-            else:
-                records.append((CallRef(columns[7] or None, columns[8]), int(columns[0])))
-        place = 0 if checkpoint is None else checkpoint.number
-        for number, position in enumerate(positions, place + 1):
-            if position.number != number:
-                raise _missing_entry(number, session_id=session_id, store=self.url)
-        more = self._positions(session_id, after=positions[-1].number if positions else place, until=head)
-        # As many as were asked for may not be all.
-        all_records = records[::-1] if len(records) < most_records else None
-        return SessionContents(checkpoint, chain(positions, more), all_records)
+        if found and found[0][0] == 0:
+            (_, number, *_, data), *found = found
+            checkpoint = read_checkpoint((number, data), session_id=session_id, store=self.url)
+        covered = 0 if checkpoint is None else checkpoint.number
+        first = [columns[1:-1] for columns in found]
+        return SessionContents(checkpoint, self._positions(session_id, first, after=covered, until=head))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
@@ -506,14 +444,11 @@ class SqlStore:
         found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
         return [read_entry(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
 
-    def recorded_calls(self, session_id: str, *, limit: int, call_id: str | None = None) -> list[tuple[CallRef, int]]:
+    def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
-        number = self._driver.number_of_records
-        if call_id is None:
-            found = self._database.query(statements.NEWEST_RECORDS.format(number), (session_id, limit))
-        else:
-            found = self._database.query(statements.RECORDS_OF_ID.format(number), (session_id, call_id, limit))
-        return [(CallRef(reply or None, found_id), number) for reply, found_id, number in found]
+        newest = statements.NEWEST_RECORDS.format(self._driver.number_of_records)
+        found = self._database.query(newest, (session_id, limit))
+        return [(CallRef(reply or None, call_id), number) for reply, call_id, number in found]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
@@ -532,23 +467,22 @@ class SqlStore:
 
     # -------------------------------------------------------------------------------------------------------- private
 
-    def _positions(self, session_id: str, *, after: int, until: int) -> Iterator[EntryPosition]:
-        """Where the entries with `after < number <= until` stand, in order.
+    def _positions(self, session_id: str, found: Rows, *, after: int, until: int) -> Iterator[EntryPosition]:
+        """Where the entries with `after < number <= until` stand, in order; `found` is the first page of them.
 
         Raises:
             StoreCorruptError: one of them cannot be read, or is missing.
         """
-        place = after
-        while place < until:
-            found = self._database.query(statements.POSITIONS, (session_id, place, until))
-            if not found:
-                raise _missing_entry(place + 1, session_id=session_id, store=self._database.url)
+        while after < until:
             for columns in found:
-                position = read_position(columns, session_id=session_id, store=self._database.url)
-                if position.number != place + 1:
-                    raise _missing_entry(place + 1, session_id=session_id, store=self._database.url)
-                place = position.number
+                position = read_position(columns, session_id=session_id, store=self.url)
+                if position.number != after + 1:
+                    break
+                after = position.number
                 yield position
+            if len(found) < statements.ENTRIES_PER_PAGE and after < until:
+                raise _missing_entry(after + 1, session_id=session_id, store=self.url)
+            found = self._database.query(statements.POSITIONS, (session_id, after, until))
 
     def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
         row = read_session(columns, store=self.url)
@@ -569,7 +503,7 @@ class SqlStore:
             self._claimed[partition, key] = write.row
         else:
             self._claimed.pop((partition, key), None)
-        self._watchers.notify(partition, key, write.row)
+        self.watchers.notify(partition, key, write.row)
 
 
 def _missing_entry(number: int, *, session_id: str, store: str) -> StoreError:

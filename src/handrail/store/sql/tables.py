@@ -11,13 +11,16 @@ not a status is left to the ledger, which checks rows.
 `docs/reference/store-schema.md` is made from this module.
 """
 
+# ruff: noqa: S608 - what is put into statements here are names of our own tables and columns
+
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias, cast, get_args
 
 from handrail.errors import StoreCorruptError
@@ -83,12 +86,14 @@ class RowForm:
     Attributes:
         columns: the columns, in the order of the values of a row.
         names: their names, as a statement has them.
+        marks: a question mark for each, as a statement has them.
     """
 
     def __init__(self, columns: Sequence[TableColumn]) -> None:
         """Work out what has to be made of the values."""
         self.columns: tuple[TableColumn, ...] = tuple(columns)
         self.names: str = ", ".join(column.name for column in columns)
+        self.marks: str = ", ".join("?" for _ in columns)
         self._types = [column.kind.type for column in columns]
         self._writers = [(place, one.kind.write) for place, one in enumerate(columns) if one.kind.write is not None]
         self._readers = [(place, one.kind.read) for place, one in enumerate(columns) if one.kind.read is not None]
@@ -151,6 +156,9 @@ class Table(RowForm):
         definition: the statements that make it and its indexes, with fields of `ColumnTypes` in braces. What may be
             large stands last, so that it is not read for what is small.
         rest: its columns without the first one, the session of the row, which who asks for rows knows.
+        key: the names of the columns that identify a row; empty for none.
+        rows: the question for all of its rows.
+        insertion: the beginning of a statement that adds rows.
     """
 
     def __init__(  # noqa: PLR0913 - a declaration
@@ -168,6 +176,9 @@ class Table(RowForm):
         self.name: str = name
         self.about: str = about
         self.rest: RowForm = RowForm(columns[1:])
+        self.key: str = key
+        self.rows: str = f"SELECT {self.names} FROM {name}"
+        self.insertion: str = f"INSERT INTO {name} ({self.names})"
         parts = [
             f"{one.name} {one.kind.sql}{'' if one.is_null else ' NOT NULL'}"
             for one in sorted(columns, key=lambda column: column.kind.type is bytes)
@@ -175,6 +186,20 @@ class Table(RowForm):
         parts += [f"PRIMARY KEY ({key})"] if key else []
         made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key and is_clustered else ''}"
         self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
+
+    def of_session(self, where: str = "") -> str:
+        """The question for the rows of a session, without its id."""
+        return f"SELECT {self.rest.names} FROM {self.name} WHERE {self.columns[0].name} = ?{where}"
+
+    def insert(self, source: str) -> str:
+        """The statement that adds the rows of a question, but for those whose key is taken."""
+        return f"{self.insertion} {source} ON CONFLICT ({self.key}) DO NOTHING"
+
+    def remove_some(self) -> str:
+        """The statement that removes the first rows of a session; takes its id twice, and how many."""
+        session, rest = self.columns[0].name, self.key.partition(", ")[2]
+        first = f"SELECT {rest} FROM {self.name} WHERE {session} = ? ORDER BY {rest} LIMIT ?"
+        return f"DELETE FROM {self.name} WHERE {session} = ? AND ({rest}) IN ({first})"
 
 
 class TableView(NamedTuple):
@@ -200,7 +225,7 @@ class TableView(NamedTuple):
         chosen = [one for one in self.table.columns if not self.columns or one.name in self.columns]
         shown = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in chosen)
         where = f" WHERE {self.where}" if self.where else ""
-        return f"CREATE VIEW {self.name} AS SELECT {shown} FROM {self.table.name}{where}"  # noqa: S608 - our own names
+        return f"CREATE VIEW {self.name} AS SELECT {shown} FROM {self.table.name}{where}"
 
 
 def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
@@ -236,6 +261,10 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
+def _dumped_tags(tags: Mapping[str, str]) -> str:
+    return json.dumps(dict(tags))
+
+
 def _tags(text: str) -> dict[str, str]:
     tags: Any = json.loads(text)
     if type(tags) is not dict or {*map(type, cast("dict[str, Any]", tags).values())} - {str}:
@@ -267,21 +296,17 @@ def _shortened(value: object) -> str:
 
 
 _TEXT = ColumnKind("TEXT", str)
-_TAGS = ColumnKind("TEXT", str, lambda tags: json.dumps(dict(tags)), _tags)
+_TAGS = ColumnKind("TEXT", str, _dumped_tags, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_role)
 _ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed, b"")
 _ORDERED = ColumnKind("TEXT{ordered}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
 _NUMBER = ColumnKind("{number}", int, unread=0)
 _MOMENT = ColumnKind("{number}", int, to_micros, from_micros, _EPOCH)
-_FLAG = ColumnKind("{number}", int, int, lambda number: number == 1, unread=False)
+_FLAG = ColumnKind("{number}", int, int, (1).__eq__, unread=False)
 _BYTES = ColumnKind("{bytes}", bytes, unread=b"")
-_MESSAGE = ColumnKind(
-    "{bytes}",
-    bytes,
-    lambda text: text.encode("utf-8", "surrogatepass"),
-    lambda data: data.decode("utf-8", "surrogatepass"),
-)
+_UTF8 = ("utf-8", "surrogatepass")
+_MESSAGE = ColumnKind("{bytes}", bytes, methodcaller("encode", *_UTF8), methodcaller("decode", *_UTF8))
 
 # -------------------------------------------------------------------------------------------------------------- tables
 

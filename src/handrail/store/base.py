@@ -1,0 +1,100 @@
+"""What all stores do alike: they are opened and closed, watched, and asked for what the calls of a session left open.
+
+A store that derives from `BaseStore` has these methods of `handrail.store.Store`, and defines the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Protocol, Self, Unpack
+
+from handrail.session import Session
+from handrail.session.calls import OpenCall
+from handrail.session.session import OpenOptions
+from handrail.store.protocol import EffectRow, LedgerStore, Store, WatchCallback, change_effect, open_call, with_proof
+from handrail.store.watchers import Watchers
+from handrail.waiting import closing_after, outlast, run_in_thread_or_here
+
+
+class _Rows(Store, Protocol):
+    """What a store has beside the protocol."""
+
+    watchers: Watchers
+
+    def open_effects(self, session_id: str) -> Iterable[EffectRow]:
+        """The effects of a session's calls that are running, unknown, or done without having been applied.
+
+        They have the session as their partition, or a key that all sessions share and an owner of that session.
+        """
+        ...
+
+    def slots_below(self, root: str) -> Iterable[EffectRow]:
+        """Rows of a session and those below it, among which are all slots that are running, unknown or unread."""
+        ...
+
+
+class BaseStore:
+    """The part of a store that does not depend on where its rows are; its `watchers` are to be notified of changes."""
+
+    def __init__(self) -> None:
+        """Watch for nothing yet."""
+        self.watchers: Watchers = Watchers()
+
+    def slots_below(self: Store, root: str) -> Iterable[EffectRow]:
+        """Rows of a session and those below it, among which are all slots that are running, unknown or unread."""
+        return self.effects_below(root)
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self: Store, kind: object, error: BaseException | None, traceback: object, /) -> None:
+        """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
+        with closing_after(error, self):
+            self.close()
+
+    async def close_async(self: Store) -> None:
+        """As `close`, on a thread."""
+        await outlast(run_in_thread_or_here(self.close))
+
+    def session(self: Store, session_id: str, **options: Unpack[OpenOptions]) -> Session:
+        """Resumes or begins a session; short for `Session.open(store, session_id)`."""
+        return Session.open(self, session_id, **options)
+
+    def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
+        """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
+        return self.watchers.watch(partition, key, wake)
+
+    def unresolved_slots(self: _Rows, root: str, tool: str = "") -> tuple[EffectRow, ...]:
+        """The running, unknown and unread slots of a tool, or all, of a session and those below it.
+
+        They are looked for once, and then one row is read for each.
+        """
+        slots = self.watchers.unresolved.find(root, tool, lambda: self.slots_below(root))
+        return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
+
+    def has_no_slots(self, root: str, tool: str) -> bool:
+        """Whether they have been looked for, and there are none."""
+        return self.watchers.unresolved.has_none(root, tool)
+
+    def open_claims(self: _Rows, session_id: str) -> tuple[OpenCall, ...]:
+        """The calls of the effects that are running, unknown, or done without having been applied."""
+        rows = [*self.open_effects(session_id)]
+        return tuple(map(partial(_open_call, self, now=self.now()), rows)) if rows else ()
+
+    def end_leases_of_dead(self: _Rows, session_id: str) -> tuple[OpenCall, ...]:
+        """End the leases of the session's running effects whose owner is proved dead; returns the others."""
+        now = self.now()
+        running = [row for row in self.open_effects(session_id) if row.status == "running"]
+        for row in running:
+            if self.owner_lives(row) is False and row.lease_until is not None and row.lease_until > now:
+                change_effect(self, row, row._replace(lease_until=now))
+        others = (_open_call(self, row, now) for row in running)
+        return tuple(call for call in others if call.lease_until is not None and call.lease_until > now)
+
+
+def _open_call(store: LedgerStore, row: EffectRow, now: datetime) -> OpenCall:
+    lives = store.owner_lives(row) if row.status == "running" else None
+    return open_call(with_proof(row, lives, now), owner_is_dead=lives is False)
