@@ -1,4 +1,4 @@
-"""The core, sessions in memory and the store in a file need neither the modules of POSIX nor `/proc`."""
+"""The core and sessions in memory need neither the modules of POSIX nor `/proc`."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from tests.wording import Wording
 
 CORE = (
     *("tests/runtime/test_invoke.py", "tests/runtime/test_rollback.py", "tests/transaction/commit"),
-    *("tests/serde/faults", "tests/store/sqlite/store", "tests/store/sqlite/test_locks.py"),
+    *("tests/serde/faults", "tests/store/test_memory.py", "tests/store/test_sessions.py"),
 )
 """The quick ones among the tests of `make test-fast`."""
 
-OF_POSIX = "postgres or of_bytes or bytes_are or told_from_other or forked_off or without_locks or removed_while_open"
-"""The tests among them that are about a server, about what is hidden, or about a file that is removed while it is open,
-which only POSIX permits."""
+OF_STORES = "postgres or sqlite"
+"""The tests among them that are about other stores: a file that is written needs locks of files, as its error says."""
 
 
 @pytest.mark.timeout(180)  # other tests, on a machine that is busy with these
 @pytest.mark.short(0)
 def test_the_core_runs_without_posix() -> None:
-    """With `/proc` empty and without `fcntl` and its like; sessions in a file exclude each other all the same."""
+    """With `/proc` empty and without `fcntl` and its like."""
     unneeded = [
         word for name in ("cacheprovider", "xdist", "randomly", "inline_snapshot") for word in ("-p", f"no:{name}")
     ]
     plugins = ("-p", "tests.without_posix", *unneeded)
     command = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/proc", sys.executable, "-m", "pytest", "-q", *plugins]
     ended = subprocess.run(
-        [*command, "-k", f"not ({OF_POSIX})", *CORE], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "-k", f"not ({OF_STORES})", *CORE], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert int(re.findall(r"(\d+) passed", ended.stdout)[-1]) > 150

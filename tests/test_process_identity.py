@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 from handrail.process_identity import ProcessName, is_running, own_name, process_in_words
 from handrail.process_state import ASSIGNING, FORKING, forks
@@ -16,6 +17,7 @@ def test_name_is_read_back() -> None:
     assert ProcessName.parse(str(own)) == own
     assert ProcessName.parse(str(own._replace(boot=""))) == own._replace(boot="")
     assert process_in_words(str(own)) == f"process {os.getpid()} on {own.host}"
+    assert process_in_words(f"{own} {'a' * 32}") == process_in_words(str(own))
     assert process_in_words("call 1") == "call 1"
     assert process_in_words("") == ""
 
@@ -33,9 +35,22 @@ def test_a_process_that_cannot_be_looked_for_is_taken_to_run() -> None:
     assert is_running(own_name()._replace(pid=0))
 
 
+def test_a_process_of_another_user_runs() -> None:
+    """The first one of the machine belongs to the superuser."""
+    (started,) = Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19:20]
+    assert is_running(own_name()._replace(pid=1, started=started))
+
+
+def test_a_pid_that_was_used_again_is_another_process() -> None:
+    """The start time distinguishes the two."""
+    own = own_name()
+    assert not is_running(own._replace(started=str(int(own.started) - 1)))
+
+
 def test_a_name_with_a_pid_that_no_system_gives_is_not_a_name() -> None:
     """It was written by hand, and proves nothing."""
-    assert ProcessName.parse(str(own_name()._replace(pid=10**30))) is None
+    for pid in (2**31, 10**30):
+        assert ProcessName.parse(str(own_name()._replace(pid=pid))) is None
 
 
 def test_a_forked_process_has_its_own_name_and_free_locks() -> None:

@@ -49,11 +49,11 @@ class ProcessName(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> ProcessName | None:
-        """The name that `str` wrote; `None` if it is something else."""
+        """The name that `str` wrote; `None` if it is something else. What names a store has a fifth word."""
         parts = text.split(" ")
-        if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
+        if len(parts) not in {4, 5} or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
             return None
-        host, boot, pid, started = parts
+        host, boot, pid, started = parts[:4]
         return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
 
 

@@ -257,7 +257,7 @@ def stored_session() -> str:
     drawing.text(Point(20, max(heights) + 80), "desk.db-holds/", bold=True)
     drawing.text(
         Point(140, max(heights) + 80),
-        "a file for each open session and each process, locked while it is used; nothing in it has to be kept",
+        "a file for each store that is open, locked until it is closed; nothing in it has to be kept",
     )
     return drawing.svg()
 

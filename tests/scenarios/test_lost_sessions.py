@@ -22,7 +22,6 @@ from tests.scenarios.doors import Door, every_door
 from tests.session.faulty_stores import FaultyStore, faulty
 from tests.store.postgres_server import fresh_url
 from tests.store.stores import STORES
-from tests.wording import Wording
 
 NOW = timedelta(0)
 PATIENCE = timedelta(seconds=20)
@@ -131,9 +130,9 @@ async def test_an_agent_that_is_called_ends_its_caller_too(tmp_path: Path, kind:
         others[0].close()
 
 
-def test_an_evicted_holder_ends_its_run_and_nothing_of_it_lands() -> None:
-    """Its connection is ended, and its token in the row of the session is no longer the valid one."""
-    with fresh_url() as url, handrail.store.open(url) as ours, handrail.store.open(url) as theirs:
+def test_an_evicted_holder_ends_its_run_and_nothing_of_it_lands(database_url: str) -> None:
+    """Its token in the row of the session is no longer the valid one; its other sessions go on."""
+    with handrail.store.open(database_url) as ours, handrail.store.open(database_url) as theirs:
         held, beside = Session.open(theirs, "s", wait=NOW), Session.open(theirs, "beside", wait=NOW)
         holder = executor(tool("note", keep), session=held)
         holder.execute(call("note", "A"))
@@ -147,16 +146,6 @@ def test_an_evicted_holder_ends_its_run_and_nothing_of_it_lands() -> None:
             assert executor(tool("note", keep), session=beside).execute(call("note", "D")).success
             held.close()
             assert [kept.text for kept in session[Kept]] == ["A", "C"]
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_holder_that_lives_on_this_machine_is_not_evicted(kind: str, wording: Wording) -> None:
-    """Its lock ends with its process, so it could go on; the message says what to do."""
-    store = STORES[kind](FakeClock())
-    with Session.open(store, "s", wait=NOW):
-        with pytest.raises(SessionLockedError) as raised:
-            Session.open(store, "s", wait=NOW, evict=True)
-        assert str(raised.value).replace(store.url, "<store>") == wording
 
 
 def test_a_connection_with_locks_has_keepalives_and_those_of_the_url_count() -> None:

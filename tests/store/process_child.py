@@ -1,7 +1,7 @@
-"""A process that names itself, for tests; of a folder, or `-` for the kernel's word.
+"""A process that has a store open and has taken its lock, for tests.
 
-It says its name on a line. For a line `fork` it forks a process that does the same and stays; that one ends when it is
-killed. It ends when its input does, or when it is killed, and then removes nothing.
+It says the name of its store on a line. For a line `fork` it forks a process that opens the store anew, says its name
+and stays; that one ends when it is killed. It ends when its input does, or when it is killed, and then removes nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-from handrail.store.processes import KernelProcesses, Processes
-from handrail.store.sqlite.process_locks import ProcessLocks
+import handrail.store
 from tests.crash.forks import Fork, start
-
-KERNEL = "-"
-"""In place of a folder: the processes of the kernel."""
 
 
 class Child:
     """The other end of such a process.
 
     Attributes:
-        name: its name, as the store names it.
+        name: the name of its store.
         pid: its process id.
     """
 
@@ -48,7 +43,7 @@ class Child:
         self._process.watch(os.WSTOPPED)
 
     def fork(self) -> str:
-        """Have it fork a process that goes on after its end; returns the name of that."""
+        """Have it fork a process that goes on after its end; returns the name of the store of that."""
         self._process.stdin.write("fork\n")
         self._process.stdin.flush()
         self._forked.append(int(self._line()))
@@ -65,9 +60,9 @@ class Child:
 
 
 @contextmanager
-def child(folder: Path | str = KERNEL) -> Generator[Child]:
-    """A process that has named itself, and taken its lock in the folder."""
-    with start("tests.store.process_child", str(folder)) as process:
+def child(url: str) -> Generator[Child]:
+    """A process that has the store open and has taken its lock."""
+    with start("tests.store.process_child", url) as process:
         started = Child(process)
         try:
             yield started
@@ -75,13 +70,14 @@ def child(folder: Path | str = KERNEL) -> Generator[Child]:
             started.end()
 
 
-def main(folder: str) -> None:
-    """Name the process, and fork when asked to."""
-    processes: Processes = KernelProcesses() if folder == KERNEL else ProcessLocks(Path(folder), store="sqlite:///desk")
-    _say(processes.own(list))
+def main(url: str) -> None:
+    """Open the store, name it, and fork when asked to."""
+    store = handrail.store.open(url)
+    _say(store.process())
     for _ in sys.stdin:
         if os.fork() == 0:
-            _say(str(os.getpid()), processes.own(list))
+            store = handrail.store.open(url)
+            _say(str(os.getpid()), store.process())
             signal.pause()
 
 

@@ -83,7 +83,6 @@ STORES: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite, "postgres": 
 
 
 def _remove(driver: SqliteDriver, path: Path) -> None:
-    driver.processes.close()
     # At the end of the process the folder has gone before; and a test may have given up its rights.
     with suppress(OSError, StoreUnavailableError):
         driver.close()

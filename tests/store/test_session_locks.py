@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,12 +12,18 @@ from pathlib import Path
 import pytest
 
 import handrail.store
-from handrail.errors import SessionLockedError, SessionLostError, StoreUnavailableError
+from handrail.errors import SessionLockedError, SessionLostError, SessionUseError, StoreUnavailableError
 from handrail.session.persistence.protocol import SessionLock
-from handrail.store import Store
-from handrail.store.session_locks import NoLockBackend, SessionLockTable
+from handrail.store import SqliteStore, Store
+from handrail.store.owners import MemoryOwner
+from handrail.store.session_locks import SessionLockTable
+from handrail.store.sql.driver import Rows, StatementParameters
+from handrail.store.sql.store import SqlStore
+from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteDriver
 from handrail.testing import FakeClock
 from tests.crash.forks import Fork, start
+from tests.store.resumed_desk import SESSION, in_the_handler
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import written
 from tests.store.units import append
@@ -32,6 +39,19 @@ def url(url: str) -> str:
     with handrail.store.open(url) as store:
         store.create(session_row(FakeClock()))
     return url
+
+
+class Interrupted(SqliteDriver):
+    """A driver whose statement is interrupted when it has been executed."""
+
+    is_interrupted = False
+
+    def change(self, sql: str, parameters: StatementParameters) -> Rows:
+        """Execute it."""
+        rows = super().change(sql, parameters)
+        if self.is_interrupted:
+            raise KeyboardInterrupt
+        return rows
 
 
 @contextmanager
@@ -61,11 +81,11 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
         clock.advance(timedelta(seconds=1))
         return 0.0
 
-    holds = SessionLockTable(NoLockBackend(), clock=clock, store="memory:", jitter=jitter)
-    holds.acquire("s1", wait=NOW)
+    locks = SessionLockTable(MemoryOwner(), clock=clock, store="memory:", jitter=jitter)
+    locks.acquire("s1", "t1", lambda _: SessionLock("s1", "t1", session_row(clock)), wait=NOW)
     started = clock.now()
     with pytest.raises(SessionLockedError) as raised:
-        holds.acquire("s1", wait=timedelta(seconds=3))
+        locks.acquire("s1", "t2", lambda _: ("t1", ""), wait=timedelta(seconds=3))
     assert str(raised.value) == wording
     assert clock.now() - started == timedelta(seconds=3)
 
@@ -113,6 +133,83 @@ def test_two_stores_of_one_process_exclude_each_other(url: str) -> None:
         append(other, other.acquire("s1", wait=NOW), 0, entries(1, 1), None)
         with pytest.raises(SessionLostError):
             append(one, hold, 0, entries(1, 1), None)
+
+
+def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url: str, wording: Wording) -> None:
+    """As one that waits for itself: the holder may need the loop of this thread to come to its end."""
+
+    async def wait(store: Store) -> None:
+        with pytest.raises(SessionUseError) as raised:
+            store.acquire("s1", wait=PATIENCE)
+        assert str(raised.value).replace(store.url, "<store>") == wording
+
+    with handrail.store.open(url) as one, handrail.store.open(url) as other:
+        one.acquire("s1", wait=NOW)
+        asyncio.run(wait(one))
+        asyncio.run(wait(other))
+
+
+def test_session_of_a_holder_that_lives_is_taken_with_evict(store: Store, clock: FakeClock) -> None:
+    """Over every store, also from a session of this process; what the old holder writes is refused."""
+    first = held(store, clock)
+    with pytest.raises(SessionLockedError):
+        store.acquire("s1", wait=NOW)
+    second = store.acquire("s1", wait=NOW, evict=True)
+    with pytest.raises(SessionLostError):
+        append(store, first, 0, entries(1, 1), None)
+    store.release(first)
+    assert store.held_sessions() == {"s1"}
+    append(store, second, 0, entries(1, 1), None)
+    store.release(second)
+    assert store.acquire("s1", wait=NOW, evict=True).was_released
+
+
+@pytest.mark.short(1)
+def test_session_of_another_process_that_lives_is_taken_with_evict(url: str) -> None:
+    """Its effects stay claimed, because their owner lives."""
+    with handrail.store.open(url) as store, in_the_handler(url, "key-unknown"):
+        with pytest.raises(SessionLockedError):
+            store.acquire(SESSION, wait=NOW)
+        lock = store.acquire(SESSION, wait=NOW, evict=True)
+        assert not lock.was_released
+        (row,) = store.rows()
+        assert (row.status, store.owner_lives(row)) == ("running", True)
+        assert [claim.key for claim in store.end_leases_of_dead(SESSION)] == [row.key]
+
+
+def test_release_that_cannot_be_written_is_written_later(clock: FakeClock, tmp_path: Path) -> None:
+    """In this process the session is free at once; for others, when the store is next used."""
+    url = f"sqlite:///{tmp_path}/desk.db"
+    with handrail.store.open(url, busy=NOW) as store, handrail.store.open(url, busy=NOW) as other:
+        lock, beside = held(store, clock), held(store, clock, "s2")
+        with written(tmp_path / "desk.db"):
+            store.release(lock)
+        assert store.held_sessions() == {"s2"}
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        store.check_lock(beside, 0)
+        again = other.acquire("s1", wait=NOW)
+        assert again.was_released
+        other.release(again)
+        with written(tmp_path / "desk.db"):
+            store.release(beside)
+        assert store.acquire("s2", wait=NOW).was_released
+
+
+def test_session_that_is_lost_in_the_moment_in_which_it_is_taken_is_free(tmp_path: Path, clock: FakeClock) -> None:
+    """Ctrl-C behind the commit: the caller knows of no lock, but its token stands in the row."""
+    file = SqliteFile(tmp_path / "desk.db")
+    with SqlStore(driver := Interrupted(file), clock=clock) as store, SqliteStore(file.path) as other:
+        store.create(session_row(clock))
+        driver.is_interrupted = True
+        with pytest.raises(KeyboardInterrupt):
+            store.acquire("s1", wait=NOW)
+        driver.is_interrupted = False
+        assert store.held_sessions() == frozenset()
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        store.release(held(store, clock, "s2"))
+        assert other.acquire("s1", wait=NOW).was_released
 
 
 def test_closing_a_store_frees_its_sessions(url: str) -> None:

@@ -152,8 +152,8 @@ class PosixRequiredError(HandrailError):
     def __init__(self, what: str, *, needed: str) -> None:
         super().__init__(
             f"{what} works on POSIX systems only (Linux, macOS): it needs {needed}, which does not exist here. The "
-            "core, sessions in memory and in SQLite, and InMemoryFilesystem work everywhere; run the rest in WSL or a "
-            "container."
+            "core, sessions in memory and on PostgreSQL, files of SQLite opened with read_only=True, and "
+            "InMemoryFilesystem work everywhere; run the rest in WSL or a container."
         )
         self.needed = needed
 

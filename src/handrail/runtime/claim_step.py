@@ -54,7 +54,7 @@ from handrail.serde import digest
 from handrail.session import Session
 from handrail.session.calls import CallRef, shown_id
 from handrail.session.views import UnopenedSession, sessions_above
-from handrail.store.processes import RUNNING_HANDLERS
+from handrail.store.owners import RUNNING_HANDLERS
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner, EffectRow
 from handrail.transaction import Transaction
 from handrail.transaction.commit import Apply
@@ -479,8 +479,10 @@ async def settle_unknown(run: CallState, tool: Tool[Any, Any], row: EffectRow, *
     """
     ledger, unknown = run.environment.effect_ledger, effects.Unknown(row).message
     # In another process, which has left the session, or left behind by its call in this one.
-    if row.status == "running" and (row.claim in RUNNING_HANDLERS or ledger.store.owner_lives(row)):
-        raise CallRefusedError(unknown)
+    if row.status == "running":
+        lives = await run.mode.write_to(ledger.units, partial(ledger.store.owner_lives, row))
+        if lives or row.claim in RUNNING_HANDLERS:
+            raise CallRefusedError(unknown)
     runs = any(effect_id == row.effect_id for effect_id, _ in tuple(RUNNING_HANDLERS))
     finding = await _ask_reconciler(run, tool, row, unknown) or effects.NotApplied("found out by its reconciler")
     proves = tool.external is not None and tool.external.reconcile_proves_absence

@@ -186,7 +186,7 @@ class Session:
             create: whether to begin a session that is not there.
             wait: how long to wait for another process that has the session open.
             checkpoint_every: after how many entries the store gets a checkpoint, from which opening begins.
-            evict: whether to end the connection to PostgreSQL of another process that has it open, which is lost there.
+            evict: whether to take it from one that lives and has it open, whose next write is refused.
 
         Raises:
             InvalidArgumentError: an argument is of another type. Nothing was written.

@@ -34,7 +34,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.base import BaseStore
-from handrail.store.processes import LIVE_CLAIMS
+from handrail.store.owners import LIVE_CLAIMS, MemoryOwner
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -46,7 +46,7 @@ from handrail.store.protocol import (
     has_written,
     points_of,
 )
-from handrail.store.session_locks import NoLockBackend, SessionLockTable
+from handrail.store.session_locks import SessionLockTable
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 
@@ -55,7 +55,7 @@ from handrail.transaction.unit_of_work import Refusal
 class _Session:
     """A session, guarded by the lock of the store; entry `n` stands at index `n - 1`.
 
-    Checkpoints have the oldest first. The token is that of the lock that is valid; empty while no holder has it.
+    Checkpoints have the oldest first. The token is that of the lock that is valid; empty while there is none.
     """
 
     row: SessionRow
@@ -121,11 +121,15 @@ class MemoryStore(BaseStore):
         self._hash_key = os.urandom(32)
         self._sessions: dict[str, _Session] = {}
         self._decided: set[str] = set()
-        self._held = SessionLockTable(NoLockBackend(), clock=clock, store=self.url)
+        self._locks = SessionLockTable(MemoryOwner(), clock=clock, store=self.url)
 
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""
-        self._held.close()
+        with self._lock:
+            tokens = [kept.token for kept in self._sessions.values()]
+            for kept in self._sessions.values():
+                kept.token = ""
+        self._locks.release(*tokens)
 
     def check_wait(self, *, queued: bool) -> None:
         """A write waits for no call."""
@@ -255,7 +259,8 @@ class MemoryStore(BaseStore):
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that are held at this moment."""
-        return self._held.held()
+        with self._lock:
+            return frozenset(session_id for session_id, kept in self._sessions.items() if kept.token)
 
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
@@ -289,34 +294,31 @@ class MemoryStore(BaseStore):
         return False
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Become the only one that writes to a session; waits for another holder to let go.
+        """Become the only one that writes to a session; waits for another holder to let go, or evicts it.
 
         Raises:
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another `Session` still holds it after `wait`.
         """
-        with self._lock:
-            self._kept(session_id)
-        self._held.acquire(session_id, wait=wait, evict=evict)
-        try:
+        token = self._new_token()
+
+        def attempt(standing: str | None) -> SessionLock | tuple[str, str]:
             with self._lock:
                 kept = self._kept(session_id)
-                kept.token = self._new_token()
-        except BaseException:
-            self._held.give(session_id)
-            raise
-        lock = SessionLock(session_id, kept.token, kept.row)
-        self._held.note(lock)
-        return lock
+                if kept.token != standing:
+                    return kept.token, ""
+                kept.token = token
+                return SessionLock(session_id, token, kept.row)
+
+        return self._locks.acquire(session_id, token, attempt, wait=wait, evict=evict)
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid is not an error."""
-        if self._held.holds(lock):
-            with self._lock:
-                kept = self._sessions.get(lock.session_id)
-                if kept is not None:
-                    kept.token = ""
-            self._held.give(lock.session_id)
+        with self._lock:
+            kept = self._sessions.get(lock.session_id)
+            if kept is not None and kept.token == lock.token:
+                kept.token = ""
+        self._locks.release(lock.token)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the lock is valid, and that no other process has written to the session.

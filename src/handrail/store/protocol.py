@@ -42,13 +42,13 @@ EFFECT_STATUSES: frozenset[str] = frozenset(get_args(EffectStatus))
 
 
 class ClaimOwner(NamedTuple):
-    """Who has claimed an effect: a call of a session, and the process in which it runs.
+    """Who has claimed an effect: a call of a session, and the opened store in whose process it runs.
 
     Attributes:
         session_id: the session; empty if the claim was made without one.
         reply: the reply whose call it is; `None` if it has none.
         call_id: the id of the call.
-        process: the process as the store names it; empty if that is not known. The store fills it in.
+        process: the opened store (`handrail.store.owners`); empty if that is not known. The store fills it in.
     """
 
     session_id: str = ""
@@ -378,15 +378,15 @@ class LedgerStore(UnitStore, Protocol):
         ...
 
     def process(self) -> str:
-        """Names this process in the claims that it makes; empty where no other process can reach the store.
+        """Names this store in the claims that it makes, with its lock held; empty where no other process can reach it.
 
         Raises:
-            StoreError: the process cannot be named so that its death could be proved.
+            StoreError: the lock cannot be taken, so that the death of this process could not be proved.
         """
         ...
 
     def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether the owner of a running row lives; `None` if neither life nor death is proved: `store.processes`."""
+        """Whether the owner of a running row lives; `None` if neither is proved: `handrail.store.owners`."""
         ...
 
     def get(self, partition: str, key: str) -> EffectRow | None:

@@ -1,9 +1,15 @@
-"""Locks of sessions: one holder at a time, across threads and, by a lock that ends with its process, across processes.
+"""Who holds a session: one holder at a time, across threads, stores and processes.
 
-A session lock has two parts. A lock that lives exactly as long as the process (or its connection to the database) keeps
-others from waiting for the lease of a dead process; it is `LockBackend`, and each kind of store has its own. The
-token in the session's row, compared at each write, is what makes it valid: should a lock ever be lost without its
-holder knowing, the next holder writes another token, and the old holder's next write is refused.
+The row of a session has the token of the lock that is valid, and the owner that holds it (`handrail.store.owners`). One
+statement takes a session whose token is empty, or the one that was seen. The token is compared at each write: should a
+session be taken over from a holder that lives, the old holder's next write is refused.
+
+| the row names | the session |
+|---|---|
+| no token | is free |
+| this store as its owner | is held until it is released, which wakes those who wait for it |
+| an owner that lives | is held; it is looked at again and again until `wait` is over |
+| an owner that is dead, or of which nothing is proved | is taken over |
 
 The errors about a session that is not held are made here, in the same words over every store.
 """
@@ -13,171 +19,111 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
+from handrail.store.owners import StoreOwner, is_of_this_process
 
 _POLL_SECONDS = 0.01
 
 
-class LockBackend(Protocol):
-    """Locks between processes, one for each session; used by one thread at a time."""
-
-    def lock(self, session_id: str, *, evict: bool = False) -> bool:
-        """Take the lock of a session if it is free; returns whether it was taken.
-
-        With `evict`, the holder's connection is ended; a lock that lives as long as its process cannot be taken so.
-
-        Raises:
-            StoreError: the store cannot say.
-        """
-        ...
-
-    def unlock(self, session_id: str) -> None:
-        """Release a lock; one that was lost, or a store that is down, is not an error."""
-        ...
-
-    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:
-        """Those of some sessions that this process or another one has locked.
-
-        Raises:
-            StoreError: the store cannot say.
-        """
-        ...
-
-    def refresh(self) -> None:
-        """Take locks again that were lost without their holders knowing, unless other processes have them.
-
-        Raises:
-            StoreError: the store cannot say.
-        """
-        ...
-
-    def close(self) -> None:
-        """Give up all locks."""
-        ...
-
-
-class NoLockBackend:
-    """The locks of a store that no other process can reach."""
-
-    __slots__ = ()
-
-    def lock(self, session_id: str, *, evict: bool = False) -> bool:  # noqa: ARG002 - the interface's
-        """No other process can take a lock."""
-        return True
-
-    def unlock(self, session_id: str) -> None:
-        """There was nothing to give up."""
-
-    def locked(self, session_ids: Sequence[str]) -> Sequence[str]:  # noqa: ARG002 - the interface's
-        """No other process has any."""
-        return ()
-
-    def refresh(self) -> None:
-        """Nothing can have been lost."""
-
-    def close(self) -> None:
-        """There is nothing to give up."""
-
-
 class SessionLockTable:
-    """The sessions that one store of this process holds, with their tokens, and those who wait for them.
+    """The sessions that one store holds, by their tokens, and those who wait for a session.
 
     Args:
-        locks: keeps other processes out.
+        owner: the store, and what is known of others.
         clock: measures waiting times.
         store: the URL of the store, for messages.
         jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll.
     """
 
-    __slots__ = ("_clock", "_freed", "_held", "_jitter", "_locks", "_store")
+    __slots__ = ("_clock", "_freed", "_jitter", "_owner", "_store", "_tokens")
 
     def __init__(
-        self, locks: LockBackend, *, clock: Clock, store: str, jitter: Callable[[], float] = random_fraction
+        self, owner: StoreOwner, *, clock: Clock, store: str, jitter: Callable[[], float] = random_fraction
     ) -> None:
-        self._locks = locks
+        self._owner = owner
         self._clock = clock
         self._store = store
         self._jitter = jitter
         self._freed = threading.Condition()
-        self._held: dict[str, str] = {}
+        self._tokens: set[str] = set()
 
-    def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> None:
-        """Lock a session, as soon as it is free; with `evict`, from another process whose lock can be taken.
+    def acquire(
+        self,
+        session_id: str,
+        new_token: str,
+        attempt: Callable[[str | None], SessionLock | tuple[str, str]],
+        *,
+        wait: timedelta,
+        evict: bool = False,
+    ) -> SessionLock:
+        """Take a session as soon as it is free; with `evict`, at once.
+
+        Args:
+            session_id: the session.
+            new_token: the token of the lock.
+            attempt: takes it with that, if its row has the token given, `None` for none; else the token and the owner
+                that the row has.
+            wait: how long to wait for a holder that lives.
+            evict: whether to take it from one.
 
         Raises:
-            SessionLockedError: it is still locked after `wait`.
+            SessionLockedError: it is still held after `wait`.
+            SessionNotFoundError: it does not exist.
             StoreError: the store cannot say.
         """
         until = self._clock.monotonic() + wait.total_seconds()
-        with self._freed:
-            while session_id in self._held or not self._locks.lock(session_id, evict=evict):
-                left = until - self._clock.monotonic()
-                if left <= 0:
-                    raise self._refusal(session_id, evict=evict)
-                check_blocking("waiting for session", session_id)
-                if session_id in self._held and not may_wait_for_calls():
-                    raise SessionUseError(
-                        f"session {session_id!r} in {self._store} is open in this process, and waiting here until it "
-                        "is closed would stop the event loop of this thread; await Session.open_async, or child_async"
-                    )
-                self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
-            self._held[session_id] = ""
+        self._tokens.add(new_token)  # before others can read it, and find that this store does not hold it
+        try:
+            lock = attempt("")
+            while not isinstance(lock, SessionLock):
+                token, owner = lock
+                if evict or not (self.holds(token) or self.is_held_elsewhere(owner)):
+                    lock = attempt(token)
+                else:
+                    self._await_change(session_id, until, is_here=not owner or is_of_this_process(owner))
+                    lock = attempt(None)
+        except BaseException:
+            self.release(new_token)
+            raise
+        return lock
 
-    def note(self, lock: SessionLock) -> None:
-        """Remember what was given to the one who took a session."""
-        with self._freed:
-            self._held[lock.session_id] = lock.token
+    def holds(self, token: str) -> bool:
+        """Whether this store has the lock with a token, and has not released it."""
+        return token in self._tokens
 
-    def holds(self, lock: SessionLock) -> bool:
-        """Whether a lock is the one that was given out last for its session, and not released."""
-        return self._held.get(lock.session_id) == lock.token
-
-    def held(self, session_ids: Sequence[str] = ()) -> frozenset[str]:
-        """The sessions that this process holds, and those of `session_ids` that another one holds.
+    def is_held_elsewhere(self, owner: str) -> bool:
+        """Whether an owner that a row names is another store, and lives.
 
         Raises:
             StoreError: the store cannot say.
         """
-        with self._freed:
-            others = [session_id for session_id in session_ids if session_id not in self._held]
-            return frozenset((*self._held, *self._locks.locked(others)))
+        return owner not in {"", self._owner.name} and self._owner.lives(owner) is True
 
-    def refresh(self) -> None:
-        """Take locks again that were lost without notice.
-
-        Raises:
-            StoreError: the store cannot say.
-        """
+    def release(self, *tokens: str) -> None:
+        """Wake those who wait for a session, of which a token is not valid any more."""
         with self._freed:
-            self._locks.refresh()
-
-    def give(self, session_id: str) -> None:
-        """Release a session."""
-        with self._freed:
-            if session_id in self._held:
-                del self._held[session_id]
-                self._locks.unlock(session_id)
-                self._freed.notify_all()
-
-    def close(self) -> None:
-        """Release all sessions."""
-        with self._freed:
-            self._held.clear()
-            self._locks.close()
+            self._tokens.difference_update(tokens)
             self._freed.notify_all()
 
-    def _refusal(self, session_id: str, *, evict: bool) -> SessionLockedError:
-        who = "this process has it open already" if session_id in self._held else "another process has it open"
-        cure = "Close it there, wait longer with wait=, or fork it"
-        if evict:  # what a process of this machine holds ends with it, and this one is not evicted by itself
-            cure = "evict=True does not end it, only a connection to PostgreSQL. Close it there, or end that process"
-        msg = f"session {session_id!r} in {self._store} has a writer: {who}. {cure}"
-        return SessionLockedError(msg, session_id=session_id)
+    def _await_change(self, session_id: str, until: float, *, is_here: bool) -> None:
+        left = until - self._clock.monotonic()
+        if left <= 0:
+            who = "this process has it open already" if is_here else "another process has it open"
+            cure = "Close it there, wait longer with wait=, take it over with evict=True, or fork it"
+            msg = f"session {session_id!r} in {self._store} has a writer: {who}. {cure}"
+            raise SessionLockedError(msg, session_id=session_id)
+        check_blocking("waiting for session", session_id)
+        if is_here and not may_wait_for_calls():
+            raise SessionUseError(
+                f"session {session_id!r} in {self._store} is open in this process, and waiting here until it "
+                "is closed would stop the event loop of this thread; await Session.open_async, or child_async"
+            )
+        with self._freed:
+            self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:

@@ -56,8 +56,8 @@ with store.open(f"sqlite:///{root}/desk.db") as opened, Session.open(opened, "on
         os._exit(0)
 """
 
-FILES = ("desk.db", "desk.db-wal", "desk.db-shm", "desk.db-holds", "desk.db-holds/sessions")
-NAMES = (*FILES, "alias", "alias of the index", "alias of the locks", "data/alias")
+FILES = ("desk.db", "desk.db-wal", "desk.db-shm", "desk.db-holds")
+NAMES = (*FILES, "alias", "alias of the index", "data/alias")
 UNUSED = ("desk.db-journal", "desk.db-journal/x", "desk.db-holds/new")
 
 
@@ -92,7 +92,7 @@ class Desk:
 def picture(root: Path) -> dict[str, str]:
     """What is in a tree, without opening a file of the database: that would lose its locks."""
     found = (path for path in root.rglob("*") if path.is_file() and path.stat().st_nlink == 1)
-    others = (path for path in found if not path.resolve().name.startswith(("desk.db", "sessions")))
+    others = (path for path in found if not path.resolve().name.startswith(("desk.db", "owner-")))
     return dict.fromkeys(map(str, root.rglob("*")), "") | {str(path): path.read_text() for path in others}
 
 
@@ -122,7 +122,6 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Desk]:
         for name in ("alias", "data/alias"):
             (root / name).hardlink_to(root / "desk.db")
         (root / "alias of the index").hardlink_to(root / "desk.db-shm")
-        (root / "alias of the locks").hardlink_to(root / "desk.db-holds" / "sessions")
         yield Desk(root, files, session)
 
 

@@ -30,7 +30,7 @@ from handrail.clock import Clock
 from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
-from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
 from handrail.transaction import UnitOfWork
 
@@ -174,6 +174,7 @@ class LeaseRenewer:
     def _beat(self, claim: Claimed) -> Callable[[], _Due] | None:
         if LIVE_CLAIMS.get(claim.name, -math.inf) <= self._clock.monotonic():
             return partial(self._disown, claim)
+        self._store.process()  # whose lock may have been lost while the handler runs
         # Submitted, because the store writes renewals that wait together in one transaction.
         answer = self._store.submit(UnitOfWork((self.renewal(claim),)))
         return lambda: _beat_seconds(claim) if answer.result() is None else None

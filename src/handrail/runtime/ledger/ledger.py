@@ -29,7 +29,7 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
 from handrail.serde import digest, dump, masking_of
 from handrail.session.calls import ToolCall
-from handrail.store.processes import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
@@ -324,8 +324,7 @@ class EffectLedger:
         given_up = [row for row in tuple(self._given_up) if row.is_below(partition) and row.tool == tool]
         standing = (self.store.get(row.partition, row.key) for row in given_up)
         rows |= {row[:2]: row for row in standing if row is not None and row.is_unresolved_slot}
-        now = self.store.now() if rows else None
-        return tuple(proved(self.store, row, now) for row in rows.values()) if now else ()
+        return tuple(proved(self.store, row, self.store.now()) for row in rows.values())
 
     def has_no_slots(self, partition: str, tool: str) -> bool:
         """Whether it is known without reading that `unresolved_slots` would find none."""

@@ -7,7 +7,7 @@ The rules that every store keeps:
 
 1. A session has one row, and entries numbered 1, 2, 3, ... without gaps; `head` is the number of the newest.
 2. At most one `SessionLock` of a session is valid. A process that dies loses its locks at once, without any lease
-running out.
+running out; one that lives, to who evicts it.
 3. A unit of work (`handrail.transaction.UnitOfWork`) is written atomically. A `SessionAppend` in it counts only if the
    lock is still valid and `head` is the number of the newest entry.
 4. A store that cannot answer raises `StoreUnavailableError`, and then nothing has been written; the one exception is
@@ -330,7 +330,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Acquire the right to write to a session; waits for another holder to release it, or evicts it if it can.
+        """Acquire the right to write to a session; waits for another holder to release it, or evicts it.
 
         Raises:
             SessionNotFoundError: the session does not exist.
@@ -393,7 +393,7 @@ class SessionStore(UnitStore, Protocol):
         ...
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
-        """End the leases of the session's running effects whose owner's process is proved dead.
+        """End the leases of the session's running effects whose owner is proved dead.
 
         Their outcome is decided by the next claim, as after any lease that has expired. Returned are the
         running effects whose lease has not expired: their owners may be alive, so the leases are waited for.

@@ -182,14 +182,22 @@ def _keepalives(conninfo: str) -> dict[str, Any]:
 
 def is_alive(connection: PsycopgConnection) -> bool:
     """Whether an idle connection can still be used; the server is not asked unless it has said something."""
+    if not is_quiet(connection):
+        try:
+            connection.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+    return True
+
+
+def is_quiet(connection: PsycopgConnection) -> bool:
+    """Whether an idle connection is open, and the server has said nothing on it, as it does before it closes one."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
-        if poll.poll(0):
-            connection.execute("SELECT 1")
-    except psycopg.Error:
+    except psycopg.Error:  # it is closed
         return False
-    return True
+    return not poll.poll(0)
 
 
 class ServerClock:

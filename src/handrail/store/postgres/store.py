@@ -1,9 +1,9 @@
 """The store in PostgreSQL, for the processes of many machines.
 
 A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
-through `context.connection`, have one each for as long as they last. The locks of sessions are on a connection of their
-own (`handrail.store.postgres.locks`). A connection that was closed while idle, as by a restart of the server,
-is noticed before anything is sent on it, and replaced.
+through `context.connection`, have one each for as long as they last. The lock of the store as an owner is on a
+connection of its own (`handrail.store.postgres.owner`). A connection that was closed while idle, as by a restart of the
+server, is noticed before anything is sent on it, and replaced.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
-from handrail.store.postgres.locks import AdvisoryLocks
 from handrail.store.postgres.one_statement import may_group, one_statement
+from handrail.store.postgres.owner import ServerOwner
 from handrail.store.postgres.server import (
     FAILED_BEFORE,
     PsycopgConnection,
@@ -36,7 +36,6 @@ from handrail.store.postgres.server import (
     is_alive,
     places_of_calls,
 )
-from handrail.store.processes import KernelProcesses
 from handrail.store.protocol import points_of
 from handrail.store.sql.call_places import CallPlaces
 from handrail.store.sql.driver import (
@@ -121,8 +120,7 @@ class PostgresDriver:
         self.busy: timedelta = server.busy
         self._server = server
         self._process = os.getpid()
-        self.locks: AdvisoryLocks = AdvisoryLocks(server)
-        self.processes: KernelProcesses = KernelProcesses()
+        self.owner: ServerOwner = ServerOwner(server)
         self._server_clock = ServerClock(self._server_time)
         self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
         self._asks_time = clock is None
@@ -248,7 +246,7 @@ class PostgresDriver:
         """Close all connections; idempotent. In a forked process nothing is closed."""
         if os.getpid() == self._process:
             self._pool.close()
-            self.locks.close()
+            self.owner.close()
 
     @contextmanager
     def _taken(self) -> Generator[PostgresConnection]:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from handrail.store.processes import Processes
-from handrail.store.session_locks import LockBackend
+from handrail.store.owners import StoreOwner
 from handrail.store.sql.call_places import CallPlaces
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -205,13 +204,8 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     @property
-    def locks(self) -> LockBackend:
-        """What keeps other processes from a session."""
-        ...
-
-    @property
-    def processes(self) -> Processes:
-        """What is known of the processes that claim effects."""
+    def owner(self) -> StoreOwner:
+        """The store among the others that use the database; closed with the driver."""
         ...
 
     @property

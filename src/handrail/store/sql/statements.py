@@ -89,8 +89,11 @@ UNRESOLVED_SLOTS = (
 )
 """Their slots that are running, unknown or unread."""
 
-RUNNING_PROCESSES = "SELECT DISTINCT owner_process FROM handrail_effects WHERE status = 'running'"
-"""The processes that have running effects."""
+OWNERS = (
+    "SELECT owner_process FROM handrail_effects WHERE status = 'running' "
+    "UNION SELECT owner FROM handrail_sessions WHERE token <> ''"
+)
+"""The owners of running effects and of sessions."""
 
 ENTRIES_PER_PAGE = 1000
 """So many entries or sessions are read at a time."""
@@ -111,20 +114,20 @@ OLDER_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE (created_at, session_id) < 
 NEWEST_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE {_BY_AGE}"
 """The first page of sessions, the newest first."""
 
-GET_HOLDER = f"SELECT token, head FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
-"""Who holds a session, and its last entry."""
+GET_HOLDER = f"SELECT token, head, owner FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
+"""The token of the lock of a session, its last entry, and who holds it."""
 
 SET_HOLDER = (
-    "UPDATE handrail_sessions SET token = CASE WHEN token = '' THEN ? ELSE ? END "
-    f"WHERE session_id = ? AND {_EXISTS} AND {IS_CURRENT} "
+    "UPDATE handrail_sessions SET token = ?, owner = ? "
+    f"WHERE session_id = ? AND token IN (?, ?) AND {_EXISTS} AND {IS_CURRENT} "
     f"RETURNING {tables.SESSION_TABLE.names}"
 )
-"""Another holder of a session, and its row: with the first token if it was released, else with the second."""
+"""Another holder of a session, and its row, if it has one of two tokens: the one seen, or, asked again, the new one."""
 
 KEEP_HOLDER = f"UPDATE handrail_sessions SET token = token WHERE session_id = ? AND token = ? AND {_EXISTS}"
 """The same holder, if it is still this one: no other can come until the transaction has ended."""
 
-CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '' WHERE session_id = ? AND token = ?"
+CLEAR_HOLDER = "UPDATE handrail_sessions SET token = '', owner = '' WHERE session_id = ? AND token = ?"
 """No holder, if it is still this one."""
 
 SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head = ? AND token = ? AND {IS_CURRENT}"
@@ -183,8 +186,8 @@ COPY_ENTRIES = _COPY.format(tables.ENTRY_TABLE)
 COPY_CHECKPOINTS = _COPY.format(tables.CHECKPOINT_TABLE)
 """The checkpoints of another session, up to an entry."""
 
-UNRELEASED_SESSIONS = f"SELECT session_id FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
-"""The sessions that a process holds, or has not released before it died."""
+UNRELEASED_SESSIONS = f"SELECT session_id, token, owner FROM handrail_sessions WHERE token <> '' AND {_EXISTS}"
+"""The sessions that have a holder, or whose holder has died; with token and owner."""
 
 INSERT_ANSWER = tables.ANSWER_TABLE.insert(
     f"SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM handrail_sessions WHERE session_id = ? AND {_EXISTS})"

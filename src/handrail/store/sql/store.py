@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
@@ -26,7 +25,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.base import BaseStore
-from handrail.store.processes import LIVE_CLAIMS
+from handrail.store.owners import LIVE_CLAIMS, is_of_this_process
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
@@ -85,8 +84,9 @@ class SqlStore(BaseStore):
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
-        self._held = SessionLockTable(driver.locks, clock=clock, store=driver.url)
-        self._processes = driver.processes
+        self._owner = driver.owner
+        self._locks = SessionLockTable(driver.owner, clock=clock, store=driver.url)
+        self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
         self._hash_key: bytes | None = None
         with suppress(StoreError):  # a key that is missing is missed only by who needs it
@@ -120,8 +120,8 @@ class SqlStore(BaseStore):
 
     @property
     def claim_waits(self) -> bool:
-        """Whether `now` asks the server, or `process` takes the lock of this process."""
-        return self._driver.now_waits or self._processes.own_waits
+        """Whether `now` asks the server, or `process` takes the lock of this store."""
+        return self._driver.now_waits or self._owner.own_waits
 
     def now(self) -> datetime:
         """The store's time, aware and in UTC."""
@@ -146,29 +146,30 @@ class SqlStore(BaseStore):
 
         Claims of handlers that still run are left to their leases, which this process no longer renews.
         """
-        with suppress(HandrailError):  # where this fails, nothing is proved of this process once its lock is removed
-            own = self.process() if self._claimed else ""
+        with suppress(HandrailError):  # where this fails, nothing is proved of this store once its lock is released
             for row in tuple(self._claimed.values()):
-                if row.owner.process == own:
+                if row.owner.process == self._owner.name:
                     change_effect(self, row, disowned(row))
-        self._held.close()
-        self._processes.close()
+            self._clear_released()
         self._units.close()
         self._driver.close()
 
     # -------------------------------------------------------------------------------------------------------- effects
 
     def process(self) -> str:
-        """Names this process in the claims that it makes.
+        """Names this store in the claims that it makes, with its lock held.
 
         Raises:
-            StoreError: the process cannot be named so that its death could be proved.
+            StoreError: the lock cannot be taken, so that its death could not be proved.
         """
-        return self._processes.own(self._running_processes)
+        return self._owner.own()
 
     def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether a ledger here renews the claim, or its process lives; `None` if neither life nor death is proved."""
-        return True if row.claim in LIVE_CLAIMS else self._processes.lives(row.owner.process)
+        """Whether a ledger here renews the claim, or its owner lives; `None` if neither life nor death is proved."""
+        if row.claim in LIVE_CLAIMS:
+            return True
+        owner = row.owner.process
+        return None if not owner or is_of_this_process(owner) else self._owner.lives(owner)
 
     def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
@@ -301,8 +302,10 @@ class SqlStore(BaseStore):
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
-        unreleased = self._database.query(statements.UNRELEASED_SESSIONS)
-        return self._held.held([str(session_id) for (session_id,) in unreleased])
+        rows = self._database.query(statements.UNRELEASED_SESSIONS)
+        own = {session_id for session_id, token, _ in rows if self._locks.holds(token)}
+        living = {*filter(self._locks.is_held_elsewhere, {str(owner) for _, _, owner in rows})}
+        return frozenset(own.union(session_id for session_id, _, owner in rows if owner in living))
 
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
@@ -336,29 +339,53 @@ class SqlStore(BaseStore):
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         check_blocking("opening a session of", self.url)
-        self._held.acquire(session_id, wait=wait, evict=evict)
-        try:
-            tokens = (self._new_token(), self._new_token())
-            found = self._database.change(statements.SET_HOLDER, (*tokens, session_id))
-            lock = None if not found else self._lock_of(found[0], was_released=found[0][-1] == tokens[0])
-            if lock is None:
-                check_version(self._database, self.url)
-        except BaseException:
-            self._held.give(session_id)
-            raise
-        if lock is None:
-            self._held.give(session_id)
-            raise session_locks.session_not_found(session_id, self.url)
-        self._held.note(lock)
+        self._clear_released()
+        owner, token = self._owner.own(), self._new_token()
+
+        def attempt(standing: str | None) -> SessionLock | tuple[str, str]:
+            if standing is not None:
+                changed = self._set_holder(session_id, (token, owner), standing)
+                if changed:
+                    row = read_session(changed[0], store=self.url)
+                    return SessionLock(session_id, token, row, was_released=not standing)
+            stands = self._database.query(statements.GET_HOLDER, (session_id,))
+            if not stands:
+                raise session_locks.session_not_found(session_id, self.url)
+            return stands[0][0], str(stands[0][2])
+
+        lock = self._locks.acquire(session_id, token, attempt, wait=wait, evict=evict)
         self.watchers.unresolved.forget(session_id)
         return lock
 
     def release(self, lock: SessionLock) -> None:
-        """Release the session; a lock that is no longer valid, or a store that is down, is not an error."""
-        if self._held.holds(lock):
-            with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
-                self._database.execute(statements.CLEAR_HOLDER, lock[:2])
-            self._held.give(lock.session_id)
+        """Release the session; a lock that is no longer valid, or a store that is down, is not an error.
+
+        What cannot be written now is written when the store is next used; until then other processes find it held.
+        """
+        if self._locks.holds(lock.token):
+            self._unreleased.add(lock[:2])
+            try:
+                self._clear_released()
+            finally:
+                self._locks.release(lock.token)
+
+    def _set_holder(self, session_id: str, holder: tuple[str, str], standing: str) -> Rows:
+        try:
+            changed = self._database.change(statements.SET_HOLDER, (*holder, session_id, standing, holder[0]))
+        except BaseException:
+            self._unreleased.add((session_id, holder[0]))  # it may have been written
+            raise
+        if not changed:
+            check_version(self._database, self.url)
+        return changed
+
+    def _clear_released(self) -> None:
+        if not self._unreleased:
+            return
+        with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
+            for session in tuple(self._unreleased):
+                self._database.execute(statements.CLEAR_HOLDER, session)
+                self._unreleased.discard(session)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
         """Make sure that the store answers, that the lock is valid and that no other process has written.
@@ -367,10 +394,11 @@ class SqlStore(BaseStore):
             SessionLostError: another process has taken the session over, or has written to it.
             StoreUnavailableError: the store does not answer.
         """
-        self._held.refresh()
         stands = self.holder(lock.session_id)
         if stands != (lock.token, head):
             raise session_locks.session_lost(lock, head, stands)
+        self._owner.own()
+        self._clear_released()
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
@@ -484,18 +512,10 @@ class SqlStore(BaseStore):
                 raise _missing_entry(after + 1, session_id=session_id, store=self.url)
             found = self._database.query(statements.POSITIONS, (session_id, after, until))
 
-    def _lock_of(self, columns: Sequence[Any], *, was_released: bool) -> SessionLock:
-        row = read_session(columns, store=self.url)
-        return SessionLock(row.session_id, str(columns[-1]), row, was_released)
-
     def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
         if self.find(session_id) is None:  # deleted since its row was read
             return session_locks.session_not_found(session_id, self.url)
         return _missing_entry(number, session_id=session_id, store=self.url)
-
-    def _running_processes(self) -> list[str]:
-        """The processes that running claims name."""
-        return [str(process) for (process,) in self._database.query(statements.RUNNING_PROCESSES)]
 
     def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
         partition, key = write.seen[:2]

@@ -332,7 +332,7 @@ EFFECT_TABLE = Table(
         TableColumn("owner_session", _WORDS, "the session of the call that has claimed it last"),
         TableColumn("owner_reply", _WORDS, "the reply of that call; empty if it has none"),
         TableColumn("owner_call", _WORDS, "the id of that call"),
-        TableColumn("owner_process", _TEXT, "the process that renews the lease; empty if none does"),
+        TableColumn("owner_process", _TEXT, "the opened store whose ledger renews the lease; empty if none does"),
         TableColumn("status", _TEXT, "`running`, `done`, `failed` or `unknown`"),
         TableColumn("fence", _NUMBER, "one more for each owner"),
         TableColumn("created_at", _MOMENT, "when it was claimed first"),
@@ -361,7 +361,8 @@ SESSION_TABLE = Table(
         TableColumn("parent", _TEXT, "the session that it was forked from", is_null=True),
         TableColumn("created_at", _MOMENT, "when it was begun"),
         TableColumn("head", _NUMBER, "the number of its newest entry; -1 while its rows are being deleted"),
-        TableColumn("token", _TEXT, "names the process that has it open; empty if it was closed"),
+        TableColumn("token", _TEXT, "the token of who has it open; empty if it was closed"),
+        TableColumn("owner", _TEXT, "the opened store that has it open, by its process and a random word"),
     ),
     key="session_id",
     indexes=("by_age ON handrail_sessions (created_at, session_id)",),
@@ -466,7 +467,7 @@ def read_effect(columns: Columns) -> EffectRow:
 
 def session_columns(row: SessionRow) -> list[object]:
     """A session as columns, that nobody has open."""
-    return SESSION_TABLE.write((*row, ""))
+    return SESSION_TABLE.write((*row, "", ""))
 
 
 def read_session(columns: Columns, *, store: str) -> SessionRow:
@@ -475,7 +476,7 @@ def read_session(columns: Columns, *, store: str) -> SessionRow:
     Raises:
         StoreCorruptError: they cannot be read.
     """
-    return SessionRow._make(SESSION_TABLE.read(columns, f"the row of session {columns[0]!r}", store)[:-1])
+    return SessionRow._make(SESSION_TABLE.read(columns, f"the row of session {columns[0]!r}", store)[:-2])
 
 
 def entry_columns(session_id: str, entry: SessionEntry) -> list[object]:

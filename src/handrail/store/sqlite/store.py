@@ -7,7 +7,8 @@ A store has a connection of its own, which one thread uses at a time, and anothe
 There is one more for each call that writes through `context.connection` at the moment. The file is in WAL
 mode: a reader does not wait for the writer, and finds what has been committed. One transaction
 writes at a time, and begins by taking the right to (`BEGIN IMMEDIATE`), so that none fails for having read too early.
-The locks of sessions and of processes are files in the folder `<file>-holds` beside it. The time is the machine's.
+The locks of owners are files in the folder `<file>-holds` beside it (`handrail.store.sqlite.owner`). The time is the
+machine's.
 """
 
 from __future__ import annotations
@@ -29,10 +30,8 @@ from handrail.crash_points import reached
 from handrail.errors import StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.open_databases import track_connections
-from handrail.posix import HAS_FILE_LOCKS
 from handrail.process_identity import current_pid
-from handrail.store.processes import KernelProcesses, Processes
-from handrail.store.session_locks import LockBackend
+from handrail.store.sql import statements
 from handrail.store.sql.call_places import CallPlaces, Place, loop_would_wait
 from handrail.store.sql.driver import (
     ColumnTypes,
@@ -47,8 +46,7 @@ from handrail.store.sql.driver import (
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 from handrail.store.sqlite.file import OpenedFiles, SqliteFile, is_read_only
-from handrail.store.sqlite.locks import file_of_byte_locks, session_locks
-from handrail.store.sqlite.process_locks import ProcessLocks
+from handrail.store.sqlite.owner import FileOwner
 
 _ALL = 10
 """Tenths of `busy`: all of them."""
@@ -122,11 +120,8 @@ class SqliteDriver:
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url: str = file.url
-        folder = Path(f"{file.path}-holds")
-        self._bytes = file_of_byte_locks(folder)
-        self.locks: LockBackend = session_locks(folder, self._bytes, store=file.url, read_only=file.read_only)
-        self.processes: Processes = (
-            ProcessLocks(folder, store=file.url, read_only=file.read_only) if HAS_FILE_LOCKS else KernelProcesses()
+        self.owner: FileOwner = FileOwner(
+            Path(f"{file.path}-holds"), store=file.url, in_use=self._owners, read_only=file.read_only
         )
         self.now: Callable[[], datetime] = clock.now
         self.now_waits: bool = False
@@ -143,12 +138,6 @@ class SqliteDriver:
         self._files = OpenedFiles(file)
         self._writer = 0  # the thread that writes a unit
         self._closed = False
-        try:
-            self._files.announce(self._bytes)
-            track_connections(file.path, 0)  # the file of the locks may be new
-        except BaseException:
-            self.close()
-            raise
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
@@ -257,9 +246,7 @@ class SqliteDriver:
             self._link.close()
             if self._reader is not None:
                 self._reader.close()
-        # After the connections: until then other processes have to know which files these use.
-        if self._bytes is not None:
-            self._bytes.close()
+        self.owner.close()
         if was_open and current_pid() == self._process and not self._file.read_only:
             self._files.check_database()
 
@@ -272,6 +259,10 @@ class SqliteDriver:
         if current_pid() != self._process:
             msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
             raise StoreError(msg, store=self.url)
+
+    def _owners(self) -> list[str]:
+        """The owners that are in use."""
+        return [owner for (owner,) in self.query(statements.OWNERS)]
 
     def _check(self) -> None:
         """Refuse a process that was forked off, and a store that was closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -87,8 +88,6 @@ def test_file_that_was_removed_while_open_is_not_written_to(
             with pytest.raises(StoreUnavailableError) as raised:
                 use()
             assert str(raised.value) == wording
-        with pytest.raises(StoreUnavailableError):  # another process would make a second database
-            SqliteStore(path)
         with call(), pytest.raises(StoreUnavailableError) as raised:
             store.connection().execute("SELECT 1")
         assert str(raised.value) == wording
@@ -225,12 +224,18 @@ def test_open_sessions_need_no_descriptor_each(tmp_path: Path) -> None:
 
 
 def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wording) -> None:
-    """Whoever tidies up the folder of locks lets another process in; the token keeps the first one from writing."""
-    path = tmp_path / "desk.db"
+    """Whoever tidies up the folder of locks lets another process in; the token keeps the first one from writing.
+
+    With the next call of the first one the file is there again.
+    """
+    path, folder = tmp_path / "desk.db", tmp_path / "desk.db-holds"
     with SqliteStore(path) as store, SqliteStore(path) as other:
         hold = held(store, CLOCK)
-        (lock,) = (tmp_path / "desk.db-holds").iterdir()
-        lock.unlink()
+        shutil.rmtree(folder)
+        store.check_lock(hold, 0)
+        with pytest.raises(SessionLockedError):
+            other.acquire("s1", wait=NOW)
+        shutil.rmtree(folder)
         taken = other.acquire("s1", wait=NOW)
         with pytest.raises(SessionLostError) as raised:
             append(store, hold, 0, entries(1, 1), None)
