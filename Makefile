@@ -115,6 +115,7 @@ screenshots: docs ## Look at pages of the site in a Chromium: light and dark, wi
 reference: setup ## Write the pages of the reference that are made from the code
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.command_options
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.index_of_names
+	@PYTHONPATH=. $(BIN)/python -m tests.docs.store_schema
 
 chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short
 	@$(BIN)/python -m chaos $(ARGS)

@@ -18,6 +18,7 @@ from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import HostFilesystem
 from handrail.prompt.idempotency import OnOrphan
 from tests.architecture.sources import ROOT, listed, python_sources
+from tests.docs import store_schema
 
 DOCS = ROOT / "docs"
 
@@ -87,3 +88,8 @@ def test_every_variable_of_the_environment_has_a_row() -> None:
     """Those that a module reads; one that Handrail sets for its own processes is not a setting."""
     read = {name for source in python_sources("src") for name in re.findall(r"\bHANDRAIL_[A-Z_]+\b", source.text)}
     assert {row[0].strip("`") for row in table_of("reference/configuration.md", "variable")} == read - {"HANDRAIL_CALL"}
+
+
+def test_the_schema_of_stores_is_made_from_their_tables() -> None:
+    """`make reference` writes it anew."""
+    assert store_schema.PAGE.read_text(encoding="utf-8") == store_schema.page()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import ClassVar
@@ -43,6 +43,21 @@ class Happened:
     def final(self) -> bool:
         """Whether the call is answered from it."""
         return True
+
+    @property
+    def name(self) -> str:
+        """The tool of the call."""
+        return "look"
+
+    @property
+    def success(self) -> bool:
+        """Whether the call succeeded."""
+        return True
+
+    @property
+    def at(self) -> datetime:
+        """When the call ended."""
+        return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

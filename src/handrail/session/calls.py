@@ -252,6 +252,21 @@ class CallRecord(Protocol):
         """Whether the same call, asked again, is answered from this record."""
         ...
 
+    @property
+    def name(self) -> str:
+        """The tool of the call."""
+        ...
+
+    @property
+    def success(self) -> bool:
+        """Whether the call succeeded."""
+        ...
+
+    @property
+    def at(self) -> datetime:
+        """When the call ended, aware."""
+        ...
+
 
 class CallRecords:
     """The records of a session's calls, by identity; see `handrail.session.persistence.loading.StoredCallRecords`.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from handrail.errors import StoreUnavailableError
-from handrail.session import Append, Replace, Session, SessionSnapshot, SlicePolicy, stored_as
+from handrail.session import Append, Replace, Session, SessionSnapshot, stored_as
 from handrail.session.calls import CallRef
 from handrail.testing import FakeClock
 from handrail.transaction import Transaction
@@ -39,22 +39,13 @@ Held = dict[type[Any], tuple[Any, ...]]
 
 @stored_as("tests.call_ended")
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Happened):
     """What closes a call."""
 
-    slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
-
-    call_id: str
-
     @property
-    def session_id(self) -> str:
-        """The session of the call."""
-        return "s"
-
-    @property
-    def final(self) -> bool:
-        """Whether the call is answered from it."""
-        return True
+    def call_id(self) -> str:
+        """The call."""
+        return self.what
 
 
 KINDS: tuple[type[Any], ...] = (Note, Task, Total, Add, Happened, Ended)

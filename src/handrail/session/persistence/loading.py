@@ -513,5 +513,5 @@ def append_to_logs(store: SessionStore, lock: SessionLock, items: Sequence[objec
     for item in items:
         stored = stored_type(type(item))
         # Without a call: an entry of a LOG that names one is its record.
-        draft.append(stored, None, stored.dump((item,)))
+        draft.append(stored, None, item, stored.dump((item,)))
     store.apply(UnitOfWork((SessionAppend(lock, lock.row.head, tuple(draft.entries)),)))

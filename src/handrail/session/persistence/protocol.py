@@ -115,6 +115,9 @@ class SessionEntry(NamedTuple):
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
         items: those items as a JSON array in UTF-8.
+        tool: the tool of the call that it records; empty if it is no record.
+        success: whether that call succeeded; `None` if it is no record.
+        at: when that call ended, aware and in UTC; `None` if it is no record.
     """
 
     number: int
@@ -127,11 +130,14 @@ class SessionEntry(NamedTuple):
     removed: int
     added: int
     items: bytes
+    tool: str = ""
+    success: bool | None = None
+    at: datetime | None = None
 
     @property
     def position(self) -> EntryPosition:
         """The entry without its items."""
-        number, _, _, role, type_name, _, start, removed, added, items = self
+        number, _, _, role, type_name, _, start, removed, added, items, *_ = self
         return EntryPosition(number, role, type_name, start, removed, added, len(items))
 
 

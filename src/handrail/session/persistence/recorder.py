@@ -108,10 +108,10 @@ class EntryDraft:
         self.noted: int = 0
         self.emptied: list[tuple[type[Any], int]] = []
 
-    def append(self, stored: StoredType, call: CallRef | None, data: bytes) -> None:
-        """Add an item of a LOG, as a JSON array of one."""
+    def append(self, stored: StoredType, call: CallRef | None, item: object, data: bytes) -> None:
+        """Add an item of a LOG, with its JSON array of one; it is the record of a call if one is named."""
         length = index_of(self.layouts, stored.name, "log").length
-        self.add(stored, call, SliceDifference(length, 0, (None,), "log"), data)
+        self.add(stored, call, SliceDifference(length, 0, (item,), "log"), data)
 
     def add(self, stored: StoredType, call: CallRef | None, change: SliceDifference, data: bytes) -> None:
         """Add an entry; `data` are the items of the change as JSON."""
@@ -122,6 +122,8 @@ class EntryDraft:
         entry = SessionEntry(
             self.number, reply, call_id, role, stored.name, stored.version, start, removed, len(items), data
         )
+        if role == "log" and call is not None:
+            entry = entry._replace(tool=items[0].name, success=items[0].success, at=items[0].at)
         self.entries.append(entry)
         if role != "event":
             self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)
@@ -345,8 +347,8 @@ class SessionRecorder:
     def plan(self, part: SessionCommit) -> EntryDraft:
         """What a part is to write now."""
         draft = EntryDraft(self.head, self.layouts)
-        for kind, call, _, data in self.noted:
-            draft.append(self.named(kind), call, data)
+        for kind, call, item, data in self.noted:
+            draft.append(self.named(kind), call, item, data)
         draft.noted = len(self.noted)
         for kind in part.emptied:
             stored = self.named(kind)
@@ -357,7 +359,7 @@ class SessionRecorder:
         self._add_state(draft, part.root, None if record is None else record.call)
         # The record comes last: a fork that ends with it has everything that the call has changed.
         if record is not None:
-            draft.append(self.named(record.kind), record.call, record.data)
+            draft.append(self.named(record.kind), record.call, record.item, record.data)
         uncovered = self.uncovered_bytes + draft.size
         if draft.number - self.covered >= self.checkpoint_every or uncovered >= MOST_UNCOVERED_BYTES:
             draft.checkpoint = Checkpoint(draft.number, dump_indexes(draft.layouts))

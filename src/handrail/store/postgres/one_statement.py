@@ -36,7 +36,8 @@ MOST_ENTRIES = 1000
 _HELD = "SELECT 1 FROM handrail_sessions WHERE session_id = ? AND head = ? AND token = ? FOR UPDATE"
 _CLAIM = statements.INSERT_EFFECT_IF.format("SELECT 1 FROM held")
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
-_ENTRY = f"({', '.join('?' * len(ENTRY_TABLE.columns))})"
+# The server takes the type of a column of `VALUES` from its first row, and null has none.
+_ENTRY = f"({', '.join('?::bigint' if column.is_null else '?' for column in ENTRY_TABLE.columns)})"
 _ENTRIES = f"INSERT INTO handrail_entries ({ENTRY_TABLE.names}) SELECT * FROM (VALUES {{}}) AS added WHERE {_IN_UNIT}"
 _CHECKPOINT = (
     "INSERT INTO handrail_checkpoints (session_id, number, data) "

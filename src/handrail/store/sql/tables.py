@@ -221,7 +221,9 @@ class TableView(NamedTuple):
 
     def definition(self, types: ColumnTypes) -> str:
         """The statement that makes it."""
-        forms = {_MOMENT: types.moment, **dict.fromkeys((_BYTES, _MESSAGE, _ITEMS), types.text)}
+        is_json = f"{types.text.format('substr(items, 1, 1)')} = '['"  # else they are compressed
+        items = f"CASE WHEN {is_json} THEN {types.text} END"
+        forms = {_MOMENT: types.moment, _ITEMS: items, **dict.fromkeys((_BYTES, _MESSAGE), types.text)}
         chosen = [one for one in self.table.columns if not self.columns or one.name in self.columns]
         shown = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in chosen)
         where = f" WHERE {self.where}" if self.where else ""
@@ -384,6 +386,9 @@ ENTRY_TABLE = Table(
         TableColumn("removed", _NUMBER, "how many items it removes"),
         TableColumn("added", _NUMBER, "how many items it adds"),
         TableColumn("items", _ITEMS, "these as a JSON array; compressed by zlib if that has 4 kB or more"),
+        TableColumn("tool", _TEXT, "the tool of the call that it records; empty if it is no record"),
+        TableColumn("success", _FLAG, "1 if that call succeeded", is_null=True),
+        TableColumn("at", _MOMENT, "when that call ended", is_null=True),
     ),
     key="session_id, number",
     # The role is among the columns, so that the index covers the query: SQLite takes the primary key otherwise.
@@ -429,7 +434,16 @@ ANSWER_TABLE = Table(
 TABLES = (SCHEMA_TABLE, EFFECT_TABLE, SESSION_TABLE, ENTRY_TABLE, CHECKPOINT_TABLE, DECISION_TABLE, ANSWER_TABLE)
 """All tables of a store."""
 
-VIEWS = (TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),)
+VIEWS = (
+    TableView(
+        "handrail_calls_view",
+        "A call that has ended, as it is recorded; `items` is null if the record is compressed.",
+        ENTRY_TABLE,
+        ("session_id", "number", "reply", "call_id", "tool", "success", "at", "items"),
+        "role = 'log' AND call_id <> ''",
+    ),
+    TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
+)
 """What people look at with their own tools."""
 
 # ---------------------------------------------------------------------------------------------------------------- rows
