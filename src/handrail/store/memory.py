@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from uuid import uuid4
 
@@ -72,25 +72,9 @@ class _Session:
             self.checkpoints.append(checkpoint)
         self.row = self.row._replace(head=head + len(entries))
 
-    def checkpoint(self, until: int | None) -> Checkpoint | None:
-        """The newest checkpoint that covers no entry after `until`; `None` if there is none."""
-        found = self.checkpoints
-        place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
-        return found[place - 1] if place else None
 
-    def newest_changes(self, type_name: str, *, after: int, until: int, limit: int) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
-        places = range(min(until, len(self.entries)) - 1, after - 1, -1)
-        found = (self.entries[place] for place in places)
-        newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
-        return list(newest)[::-1]
-
-    def records(self) -> Iterator[tuple[CallRef, int]]:
-        """The identities of the recorded calls with the numbers of their entries, the newest first."""
-        for entry in reversed(self.entries):
-            if entry.role == "log" and entry.call_id:
-                yield CallRef(entry.reply or None, entry.call_id), entry.number
-
+_NONE = _Session(SessionRow("", {}, None, datetime.min.replace(tzinfo=UTC)))
+"""What stands for a session that does not exist, where that has nothing."""
 
 _Identity = tuple[str, str]
 
@@ -157,8 +141,7 @@ class MemoryStore(BaseStore):
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
-        with self._lock:
-            return self._rows.get((partition, key))
+        return self._rows.get((partition, key))
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
@@ -233,9 +216,8 @@ class MemoryStore(BaseStore):
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            return None if kept is None else kept.row
+        kept = self._sessions.get(session_id)
+        return None if kept is None else kept.row
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions as they stand at this moment, the newest first."""
@@ -265,11 +247,12 @@ class MemoryStore(BaseStore):
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
         with self._lock:
-            kept = self._sessions.get(session_id)
-            entries = [] if kept is None else kept.entries
+            entries = self._sessions.get(session_id, _NONE).entries
             effects = [row for row in self._rows.values() if row.partition == session_id]
             size = sum(len(entry.items) for entry in entries) + sum(map(_bytes_of, effects))
-            return SessionSize(len(entries), sum(1 for _ in self._records(session_id)), len(effects), size)
+            return SessionSize(
+                len(entries), len(self.recorded_calls(session_id, limit=len(entries))), len(effects), size
+            )
 
     def delete_session(self, lock: SessionLock) -> None:
         """Delete a session, with the effects that belong to it alone; the lock remains to be released.
@@ -331,9 +314,8 @@ class MemoryStore(BaseStore):
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            return None if kept is None else (kept.token, kept.row.head)
+        kept = self._sessions.get(session_id)
+        return None if kept is None else (kept.token, kept.row.head)
 
     def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened, without records."""
@@ -346,41 +328,37 @@ class MemoryStore(BaseStore):
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
         """The answers that people have given to calls of a session, the oldest first."""
         with self._lock:
-            kept = self._sessions.get(session_id)
-            return () if kept is None else tuple(sorted(kept.answers.values(), key=lambda row: row.given_at))
+            return tuple(sorted(self._sessions.get(session_id, _NONE).answers.values(), key=lambda row: row.given_at))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            return None if kept is None else kept.checkpoint(until)
+        found = self._sessions.get(session_id, _NONE).checkpoints
+        place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
+        return found[place - 1] if place else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            found = [] if kept is None else kept.entries[after:until]
+        found = self._sessions.get(session_id, _NONE).entries[after:until]
         return (entry for entry in found if type_name is None or entry.type_name == type_name)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change a slice, at most `limit`, in order."""
-        with self._lock:
-            kept = self._sessions.get(session_id)
-            return [] if kept is None else kept.newest_changes(type_name, after=after, until=until, limit=limit)
+        """The newest entries with `after < number <= until` that change the slice of a type, in order."""
+        entries = self._sessions.get(session_id, _NONE).entries
+        found = (entries[place] for place in range(min(until, len(entries)) - 1, after - 1, -1))
+        newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
+        return list(newest)[::-1]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
-        with self._lock:
-            return list(islice(self._records(session_id), limit))
+        return list(islice(self._records(session_id), limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        with self._lock:
-            return next((number for found, number in self._records(session_id) if found == ref), None)
+        return next((number for found, number in self._records(session_id) if found == ref), None)
 
     # -------------------------------------------------------------------------------------------------------- commits
 
@@ -398,13 +376,11 @@ class MemoryStore(BaseStore):
 
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
-        with self._lock:
-            return journal_id in self._decided
+        return journal_id in self._decided
 
     def delete_commit_record(self, journal_id: str) -> None:
         """Delete the commit record of a journal; one that does not exist is not an error."""
-        with self._lock:
-            self._decided.discard(journal_id)
+        self._decided.discard(journal_id)
 
     # -------------------------------------------------------------------------------------------------------- private
 
@@ -496,8 +472,9 @@ class MemoryStore(BaseStore):
             self._rows[seen[:2]] = row
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
-        kept = self._sessions.get(session_id)
-        return iter(()) if kept is None else kept.records()
+        for entry in reversed(tuple(self._sessions.get(session_id, _NONE).entries)):
+            if entry.role == "log" and entry.call_id:
+                yield CallRef(entry.reply or None, entry.call_id), entry.number
 
     def _add(self, kept: _Session) -> bool:
         session_id = kept.row.session_id

@@ -29,8 +29,8 @@ _KEY = "partition = ? AND key = ?"
 SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
 """The row that was seen."""
 
-EFFECTS_PER_PAGE = 500
-"""So many effects are read at a time."""
+ROWS_PER_PAGE = 1000
+"""So many rows are read at a time."""
 
 GET_EFFECT = f"{_EFFECTS} WHERE {_KEY}"
 """The effect of a key."""
@@ -65,11 +65,8 @@ MARK_APPLIED = (
 EFFECTS_OF_KEY = f"{_EFFECTS} WHERE key = ?"
 """The effects of a key, in all partitions."""
 
-FIRST_EFFECTS = f"{_EFFECTS} ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
-"""The first page of all effects."""
-
-NEXT_EFFECTS = f"{_EFFECTS} WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {EFFECTS_PER_PAGE}"
-"""The page after a key."""
+NEXT_EFFECTS = f"{_EFFECTS} WHERE (partition, key) > (?, ?) ORDER BY partition, key LIMIT {ROWS_PER_PAGE}"
+"""The page of all effects after a key."""
 
 _OPEN = "status <> 'failed' AND applied_at IS NULL"
 # A key of one session has that session as its partition; for the others there is an index on their owner.
@@ -95,9 +92,6 @@ OWNERS = (
 )
 """The owners of running effects and of sessions."""
 
-ENTRIES_PER_PAGE = 1000
-"""So many entries or sessions are read at a time."""
-
 INSERT_SESSION = tables.SESSION_TABLE.insert(f"SELECT {tables.SESSION_TABLE.marks} WHERE {IS_CURRENT}")
 """A session, unless its id is taken."""
 
@@ -107,12 +101,9 @@ _EXISTS = "head >= 0"
 GET_SESSION = f"{tables.SESSION_TABLE.rows} WHERE session_id = ? AND {_EXISTS}"
 """One session."""
 
-_BY_AGE = f"{_EXISTS} ORDER BY created_at DESC, session_id DESC LIMIT {ENTRIES_PER_PAGE}"
+_BY_AGE = f"{_EXISTS} ORDER BY created_at DESC, session_id DESC LIMIT {ROWS_PER_PAGE}"
 OLDER_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE (created_at, session_id) < (?, ?) AND {_BY_AGE}"
 """The page of sessions after one, the newest first."""
-
-NEWEST_SESSIONS = f"{tables.SESSION_TABLE.rows} WHERE {_BY_AGE}"
-"""The first page of sessions, the newest first."""
 
 GET_HOLDER = f"SELECT token, head, owner FROM handrail_sessions WHERE session_id = ? AND {_EXISTS}"
 """The token of the lock of a session, its last entry, and who holds it."""
@@ -134,7 +125,7 @@ SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head
 """Another last entry, if holder and last entry are still those."""
 
 _BETWEEN = " AND number > ? AND number <= ?"
-_IN_ORDER = f" ORDER BY number LIMIT {ENTRIES_PER_PAGE}"
+_IN_ORDER = f" ORDER BY number LIMIT {ROWS_PER_PAGE}"
 ENTRIES = tables.ENTRY_TABLE.of_session(f"{_BETWEEN}{_IN_ORDER}")
 """Entries of a session, in order."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -16,7 +16,6 @@ from handrail.session.persistence.protocol import (
     AnswerRow,
     Checkpoint,
     DatabaseConnection,
-    EntryPosition,
     SessionContents,
     SessionEntry,
     SessionLock,
@@ -42,6 +41,7 @@ from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
 from handrail.store.sql.driver import Driver, Rows
 from handrail.store.sql.tables import (
+    Columns,
     corrupt_row,
     read_answer,
     read_checkpoint,
@@ -50,7 +50,6 @@ from handrail.store.sql.tables import (
     read_position,
     read_session,
     session_columns,
-    to_micros,
 )
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
@@ -199,16 +198,8 @@ class SqlStore(BaseStore):
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
-            yield from map(read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
-            return
-        found = self._database.query(statements.FIRST_EFFECTS)
-        while found:
-            yield from map(read_effect, found)
-            found = (
-                self._database.query(statements.NEXT_EFFECTS, found[-1][:2])
-                if len(found) == statements.EFFECTS_PER_PAGE
-                else []
-            )
+            return map(read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
+        return map(read_effect, self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", "")))
 
     def expired(self, now: datetime) -> ExpiredEffects:
         """How many rows are done or failed and expired by `now`, and how much they hold."""
@@ -257,16 +248,9 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: one cannot be read.
         """
-        found = self._database.query(statements.NEWEST_SESSIONS)
-        while found:
-            rows = [read_session(columns, store=self._database.url) for columns in found]
-            yield from rows
-            last = (to_micros(rows[-1].created_at), rows[-1].session_id)
-            found = (
-                self._database.query(statements.OLDER_SESSIONS, last)
-                if len(found) == statements.ENTRIES_PER_PAGE
-                else []
-            )
+        # The place of a page is the age and the id of the last session before it.
+        pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), (_LAST, ""))
+        return (read_session(columns, store=self.url) for columns in pages)
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
@@ -419,9 +403,10 @@ class SqlStore(BaseStore):
         if found and found[0][0] == 0:
             (_, number, *_, data), *found = found
             checkpoint = read_checkpoint((number, data), session_id=session_id, store=self.url)
-        covered = 0 if checkpoint is None else checkpoint.number
         first = [columns[1:-1] for columns in found]
-        return SessionContents(checkpoint, self._positions(session_id, first, after=covered, until=head))
+        pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), found=first)
+        positions = (read_position(columns, session_id=session_id, store=self.url) for columns in pages)
+        return SessionContents(checkpoint, positions)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
@@ -440,26 +425,20 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: one of them cannot be read, or is missing.
         """
-        url = self._database.url
-        last = until
-        if last is None:
+        if until is None:
             row = self.find(session_id)
-            last = 0 if row is None else row.head
+            until = 0 if row is None else row.head
+        after, more = max(after, 0), () if type_name is None else (type_name,)
         sql = statements.ENTRIES if type_name is None else statements.ENTRIES_OF_TYPE
-        more = () if type_name is None else (type_name,)
-        place = max(after, 0)
-        while place < last:
-            found = self._database.query(sql, (session_id, place, last, *more))
-            for columns in found:
-                entry = read_entry(columns, session_id=session_id, store=url)
-                if type_name is None and entry.number != place + 1:
-                    raise self._missing(place + 1, session_id)
-                place = entry.number
-                yield entry
-            if len(found) < statements.ENTRIES_PER_PAGE:
+        pages = self._pages(sql, lambda last: (session_id, last[0], until, *more), (session_id, after, until, *more))
+        for columns in pages:
+            entry = read_entry(columns, session_id=session_id, store=self.url)
+            if type_name is None and entry.number != after + 1:
                 break
-        if type_name is None and place < last:
-            raise self._missing(place + 1, session_id)
+            after = entry.number
+            yield entry
+        if type_name is None and after < until:
+            raise self._missing(after + 1, session_id)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
@@ -495,22 +474,27 @@ class SqlStore(BaseStore):
 
     # -------------------------------------------------------------------------------------------------------- private
 
-    def _positions(self, session_id: str, found: Rows, *, after: int, until: int) -> Iterator[EntryPosition]:
-        """Where the entries with `after < number <= until` stand, in order; `found` is the first page of them.
+    def _pages(
+        self,
+        sql: str,
+        place_behind: Callable[[Columns], Sequence[object]],
+        place: Sequence[object] = (),
+        *,
+        found: Rows | None = None,
+    ) -> Iterator[Columns]:
+        """The rows of a question that finds a page of them behind a place.
 
-        Raises:
-            StoreCorruptError: one of them cannot be read, or is missing.
+        Args:
+            sql: the question.
+            place_behind: its parameters for the page behind a row.
+            place: those for the first page.
+            found: the first page, if it has been read.
         """
-        while after < until:
-            for columns in found:
-                position = read_position(columns, session_id=session_id, store=self.url)
-                if position.number != after + 1:
-                    break
-                after = position.number
-                yield position
-            if len(found) < statements.ENTRIES_PER_PAGE and after < until:
-                raise _missing_entry(after + 1, session_id=session_id, store=self.url)
-            found = self._database.query(statements.POSITIONS, (session_id, after, until))
+        found = self._database.query(sql, place) if found is None else found
+        while found:
+            yield from found
+            is_last = len(found) < statements.ROWS_PER_PAGE
+            found = [] if is_last else self._database.query(sql, place_behind(found[-1]))
 
     def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
         if self.find(session_id) is None:  # deleted since its row was read
