@@ -45,7 +45,7 @@ def test_an_answer_that_cannot_be_read_is_an_error() -> None:
     """In its columns, or in what they hold."""
     row = AnswerRow(*ROW, FakeClock().now(), b"{}")
     with pytest.raises(StoreCorruptError):
-        read_answer(("r1", "c1", 0, "text"), session_id="s1", store="desk")
+        read_answer(("r1", "c1", 0, "text"), "s1", "desk")
     with pytest.raises(StoreCorruptError):
         answer_in(row, store="desk")
 

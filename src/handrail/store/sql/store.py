@@ -36,21 +36,10 @@ from handrail.store.protocol import (
     disowned,
 )
 from handrail.store.session_locks import SessionLockTable
-from handrail.store.sql import removal, statements
+from handrail.store.sql import removal, statements, tables
 from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
 from handrail.store.sql.driver import Driver, Rows
-from handrail.store.sql.tables import (
-    Columns,
-    corrupt_row,
-    read_answer,
-    read_checkpoint,
-    read_effect,
-    read_entry,
-    read_position,
-    read_session,
-    session_columns,
-)
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -172,12 +161,14 @@ class SqlStore(BaseStore):
 
     def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        return [*map(read_effect, self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id)))]
+        return [
+            *map(tables.read_effect, self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id)))
+        ]
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
         found = self._database.query(statements.GET_EFFECT, (partition, key))
-        return read_effect(found[0]) if found else None
+        return tables.read_effect(found[0]) if found else None
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
@@ -198,8 +189,8 @@ class SqlStore(BaseStore):
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
-            return map(read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
-        return map(read_effect, self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", "")))
+            return map(tables.read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
+        return map(tables.read_effect, self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", "")))
 
     def expired(self, now: datetime) -> ExpiredEffects:
         """How many rows are done or failed and expired by `now`, and how much they hold."""
@@ -219,13 +210,13 @@ class SqlStore(BaseStore):
 
     def _below(self, statement: str, root: str) -> tuple[EffectRow, ...]:
         # "0" is the character after "/".
-        return tuple(map(read_effect, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
+        return tuple(map(tables.read_effect, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
     def create(self, row: SessionRow) -> bool:
         """Add a session without entries; returns whether there was none of that id."""
-        columns = session_columns(row._replace(head=0))
+        columns = tables.session_columns(row._replace(head=0))
         while self._database.execute(statements.INSERT_SESSION, columns) == 0:
             # Its process has died while it deleted a session of that id, of which rows are left.
             if not removal.finish_deletion(self._database, row.session_id):
@@ -240,7 +231,7 @@ class SqlStore(BaseStore):
             StoreCorruptError: it cannot be read.
         """
         found = self._database.query(statements.GET_SESSION, (session_id,))
-        return read_session(found[0], store=self._database.url) if found else None
+        return tables.read_session(found[0], self.url) if found else None
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions, the newest first; each as it stood when the iteration came near it.
@@ -250,7 +241,7 @@ class SqlStore(BaseStore):
         """
         # The place of a page is the age and the id of the last session before it.
         pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), (_LAST, ""))
-        return (read_session(columns, store=self.url) for columns in pages)
+        return (tables.read_session(columns, self.url) for columns in pages)
 
     def copy(self, source: str, row: SessionRow) -> bool:
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
@@ -263,10 +254,10 @@ class SqlStore(BaseStore):
             found = link.query(statements.GET_SESSION, (source,))
             if not found:
                 raise session_locks.session_not_found(source, self.url)
-            head = read_session(found[0], store=self.url).head
+            head = tables.read_session(found[0], self.url).head
             if row.head > head:
                 raise session_locks.too_few_entries(source, head, row.head)
-            if link.execute(statements.INSERT_SESSION, session_columns(row)) == 0:
+            if link.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
                 return False
             copied = link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head))
             # Entries are numbered without gaps: with fewer of them, the other session has been deleted meanwhile.
@@ -282,7 +273,7 @@ class SqlStore(BaseStore):
             StoreCorruptError: one cannot be read.
         """
         found = self._database.query(statements.GET_ANSWERS, (session_id,))
-        return tuple(read_answer(columns, session_id=session_id, store=self.url) for columns in found)
+        return tuple(tables.read_answer(columns, session_id, self.url) for columns in found)
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
@@ -330,7 +321,7 @@ class SqlStore(BaseStore):
             if standing is not None:
                 changed = self._set_holder(session_id, (token, owner), standing)
                 if changed:
-                    row = read_session(changed[0], store=self.url)
+                    row = tables.read_session(changed[0], self.url)
                     return SessionLock(session_id, token, row, was_released=not standing)
             stands = self._database.query(statements.GET_HOLDER, (session_id,))
             if not stands:
@@ -402,10 +393,10 @@ class SqlStore(BaseStore):
         checkpoint: Checkpoint | None = None
         if found and found[0][0] == 0:
             (_, number, *_, data), *found = found
-            checkpoint = read_checkpoint((number, data), session_id=session_id, store=self.url)
+            checkpoint = tables.read_checkpoint((number, data), session_id, self.url)
         first = [columns[1:-1] for columns in found]
         pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), found=first)
-        positions = (read_position(columns, session_id=session_id, store=self.url) for columns in pages)
+        positions = (tables.read_position(columns, session_id, self.url) for columns in pages)
         return SessionContents(checkpoint, positions)
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
@@ -415,7 +406,7 @@ class SqlStore(BaseStore):
             StoreCorruptError: it cannot be read.
         """
         found = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
-        return read_checkpoint(found[0], session_id=session_id, store=self._database.url) if found else None
+        return tables.read_checkpoint(found[0], session_id, self.url) if found else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -432,7 +423,7 @@ class SqlStore(BaseStore):
         sql = statements.ENTRIES if type_name is None else statements.ENTRIES_OF_TYPE
         pages = self._pages(sql, lambda last: (session_id, last[0], until, *more), (session_id, after, until, *more))
         for columns in pages:
-            entry = read_entry(columns, session_id=session_id, store=self.url)
+            entry = tables.read_entry(columns, session_id, self.url)
             if type_name is None and entry.number != after + 1:
                 break
             after = entry.number
@@ -449,7 +440,7 @@ class SqlStore(BaseStore):
             StoreCorruptError: one of them cannot be read.
         """
         found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
-        return [read_entry(columns, session_id=session_id, store=self._database.url) for columns in reversed(found)]
+        return [tables.read_entry(columns, session_id, self.url) for columns in reversed(found)]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
@@ -477,11 +468,11 @@ class SqlStore(BaseStore):
     def _pages(
         self,
         sql: str,
-        place_behind: Callable[[Columns], Sequence[object]],
+        place_behind: Callable[[tables.Columns], Sequence[object]],
         place: Sequence[object] = (),
         *,
         found: Rows | None = None,
-    ) -> Iterator[Columns]:
+    ) -> Iterator[tables.Columns]:
         """The rows of a question that finds a page of them behind a place.
 
         Args:
@@ -499,7 +490,7 @@ class SqlStore(BaseStore):
     def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
         if self.find(session_id) is None:  # deleted since its row was read
             return session_locks.session_not_found(session_id, self.url)
-        return _missing_entry(number, session_id=session_id, store=self.url)
+        return _missing_entry(number, session_id, self.url)
 
     def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
         partition, key = write.seen[:2]
@@ -510,5 +501,5 @@ class SqlStore(BaseStore):
         self.watchers.notify(partition, key, write.row)
 
 
-def _missing_entry(number: int, *, session_id: str, store: str) -> StoreError:
-    return corrupt_row(f"entry {number} of session {session_id!r}", ["it is missing"], store)
+def _missing_entry(number: int, session_id: str, store: str) -> StoreError:
+    return tables.corrupt_row(f"entry {number} of session {session_id!r}", ["it is missing"], store)

@@ -484,7 +484,7 @@ def session_columns(row: SessionRow) -> list[object]:
     return SESSION_TABLE.write((*row, "", ""))
 
 
-def read_session(columns: Columns, *, store: str) -> SessionRow:
+def read_session(columns: Columns, store: str) -> SessionRow:
     """The session that columns hold.
 
     Raises:
@@ -498,7 +498,7 @@ def entry_columns(session_id: str, entry: SessionEntry) -> list[object]:
     return ENTRY_TABLE.write((session_id, *entry))
 
 
-def read_entry(columns: Columns, *, session_id: str, store: str) -> SessionEntry:
+def read_entry(columns: Columns, session_id: str, store: str) -> SessionEntry:
     """The entry of a session that columns hold, without that of the session.
 
     Raises:
@@ -507,7 +507,7 @@ def read_entry(columns: Columns, *, session_id: str, store: str) -> SessionEntry
     return SessionEntry._make(ENTRY_TABLE.rest.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
 
 
-def read_position(columns: Columns, *, session_id: str, store: str) -> EntryPosition:
+def read_position(columns: Columns, session_id: str, store: str) -> EntryPosition:
     """Where the entry of a session stands that columns hold.
 
     Raises:
@@ -516,7 +516,7 @@ def read_position(columns: Columns, *, session_id: str, store: str) -> EntryPosi
     return EntryPosition._make(_POSITIONS.read(columns, f"entry {columns[0]!r} of session {session_id!r}", store))
 
 
-def read_checkpoint(columns: Columns, *, session_id: str, store: str) -> Checkpoint:
+def read_checkpoint(columns: Columns, session_id: str, store: str) -> Checkpoint:
     """The checkpoint of a session that columns hold.
 
     Raises:
@@ -531,7 +531,7 @@ def answer_columns(row: AnswerRow) -> list[object]:
     return ANSWER_TABLE.write(row)
 
 
-def read_answer(columns: Columns, *, session_id: str, store: str) -> AnswerRow:
+def read_answer(columns: Columns, session_id: str, store: str) -> AnswerRow:
     """The answer of a session that columns hold.
 
     Raises:

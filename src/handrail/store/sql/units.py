@@ -36,18 +36,11 @@ from handrail.store.protocol import (
     points_of,
 )
 from handrail.store.session_locks import newest_number, session_lost
-from handrail.store.sql import statements
+from handrail.store.sql import statements, tables
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database, check_version
 from handrail.store.sql.driver import DriverConnection, Statement, StatementExecutor, StatementParameters
-from handrail.store.sql.tables import (
-    answer_columns,
-    applied_columns,
-    effect_columns,
-    entry_columns,
-    read_effect,
-)
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import run_in_thread
@@ -77,9 +70,9 @@ def row_statement(writes: Sequence[object]) -> Statement | None:
     """The statement of a unit that claims an effect or changes a row of one; `None` for other units."""
     match writes:
         case (EffectInsert(row),):
-            return Statement(statements.INSERT_EFFECT, effect_columns(row))
+            return Statement(statements.INSERT_EFFECT, tables.effect_columns(row))
         case (EffectInsert(row), SessionHeld(lock)):
-            return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*effect_columns(row), *lock[:2]))
+            return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*tables.effect_columns(row), *lock[:2]))
         case (EffectChange() as change,):
             return change_statement(change)
         case _:
@@ -92,30 +85,33 @@ def change_statement(change: EffectChange) -> Statement:
     compared = (seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
     if row is None:
         return Statement(statements.DELETE_EFFECT, compared)
-    return Statement(statements.REPLACE_EFFECT, (*effect_columns(row)[2:], *compared))
+    return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(row)[2:], *compared))
 
 
 def _steps(write: object) -> Iterator[_Step]:
     match write:
         case EffectInsert(row):
-            yield _Step(statements.INSERT_EFFECT, (effect_columns(row),), is_compared=True)
+            yield _Step(statements.INSERT_EFFECT, (tables.effect_columns(row),), is_compared=True)
         case EffectChange():
             sql, columns = change_statement(write)
             yield _Step(sql, (columns,), is_compared=True)
         case MarkApplied(seen, row):
-            compared = (*seen[:3], *(moment or 0 for moment in applied_columns(seen)))
-            yield _Step(statements.MARK_APPLIED, ((*applied_columns(row), *compared),), is_compared=True)
+            compared = (*seen[:3], *(moment or 0 for moment in tables.applied_columns(seen)))
+            yield _Step(statements.MARK_APPLIED, ((*tables.applied_columns(row), *compared),), is_compared=True)
         case AnswerChange(seen, row):
             if seen is None:
-                sql, columns = statements.INSERT_ANSWER, [*answer_columns(row), row.session_id]
+                sql, columns = statements.INSERT_ANSWER, [*tables.answer_columns(row), row.session_id]
             else:
-                sql, columns = statements.REPLACE_ANSWER, [*answer_columns(row)[3:], *answer_columns(seen)]
+                sql, columns = (
+                    statements.REPLACE_ANSWER,
+                    [*tables.answer_columns(row)[3:], *tables.answer_columns(seen)],
+                )
             yield _Step(sql, (columns,), is_compared=True)
         case SessionAppend(lock, head, entries, checkpoint):
             session_id = lock.session_id
             newest = newest_number(session_id, head, entries)
             yield _Step(statements.SET_HEAD, ((newest, session_id, head, lock.token),), is_compared=True)
-            yield _Step(statements.INSERT_ENTRY, [entry_columns(session_id, entry) for entry in entries])
+            yield _Step(statements.INSERT_ENTRY, [tables.entry_columns(session_id, entry) for entry in entries])
             yield _Step(statements.INSERT_CHECKPOINT, () if checkpoint is None else ((session_id, *checkpoint),))
         case SessionHeld(lock):
             yield _Step(statements.KEEP_HOLDER, (lock[:2],), is_compared=True)
@@ -155,7 +151,7 @@ def _replace_unread(link: DriverConnection, write: object) -> bool:
         return False
     if row is None:
         return bool(link.execute(statements.DELETE_READ_EFFECT, seen[:2]))
-    return bool(link.execute(statements.REPLACE_READ_EFFECT, (*effect_columns(row)[2:], *seen[:2])))
+    return bool(link.execute(statements.REPLACE_READ_EFFECT, (*tables.effect_columns(row)[2:], *seen[:2])))
 
 
 def refusal(executor: StatementExecutor, write: object) -> RefusedWrite:
@@ -183,7 +179,7 @@ def holder(executor: StatementExecutor, session_id: str) -> tuple[str, int] | No
 
 def _standing(executor: StatementExecutor, row: EffectRow) -> EffectRow | None:
     found = executor.query(statements.GET_EFFECT, row[:2])
-    return read_effect(found[0]) if found else None
+    return tables.read_effect(found[0]) if found else None
 
 
 def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:

@@ -16,6 +16,7 @@ import pytest
 import handrail.store
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.session import Session
+from handrail.session.persistence.loading import slice_indexes
 from handrail.session.persistence.protocol import SessionRow
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner, EffectInsert
@@ -255,7 +256,7 @@ MISPLACED = [
 def test_a_session_whose_entries_are_not_where_they_must_be_is_not_opened(tmp_path: Path, sql: str) -> None:
     """What they hold is not read then."""
     with edited(tmp_path / "desk.db", sql) as store, pytest.raises(StoreCorruptError):
-        list(store.contents(SessionRow("s1", {}, None, CLOCK.now(), 5)).positions)
+        slice_indexes(store, SessionRow("s1", {}, None, CLOCK.now(), 5))
 
 
 @pytest.mark.parametrize(
