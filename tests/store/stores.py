@@ -22,6 +22,7 @@ from handrail.errors import StoreUnavailableError
 from handrail.store import MemoryStore, Store
 from handrail.store.postgres import Server
 from handrail.store.postgres.store import PostgresDriver
+from handrail.store.sql.database import Database
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
@@ -73,7 +74,7 @@ def postgres(clock: Clock) -> Store:
     driver = _free.pop() if _free else _new_driver()
     driver.now = clock.now
     store = SqlStore(driver, clock=clock)
-    driver.execute(_EMPTY)
+    Database(driver).execute(_EMPTY)
     weakref.finalize(store, _keep, driver).atexit = False
     return store
 

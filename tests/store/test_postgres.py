@@ -27,6 +27,7 @@ from handrail.store import Store
 from handrail.store.postgres.server import Server, ServerClock, known_to_forks
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import EffectInsert
+from handrail.store.sql.database import Database
 from handrail.store.sql.driver import Durability
 from handrail.store.sql.units import write_unit
 from handrail.testing import FakeClock
@@ -119,7 +120,7 @@ def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
     """And no more often: the second answer counts."""
     lost = "SELECT CASE WHEN nextval('asked') < {} THEN pg_terminate_backend(pg_backend_pid()) END"
     with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
-        driver.execute("CREATE SEQUENCE asked")
+        Database(driver).execute("CREATE SEQUENCE asked")
         assert driver.query(lost.format(2)) == [(None,)]
         with pytest.raises(StoreUnavailableError):
             driver.query(lost.format(9))

@@ -61,11 +61,6 @@ _Opened = TypeVar("_Opened", bound=psycopg.Connection[Any])
 _OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
-def places_of_calls(connections: int) -> int:
-    """How many of a store's connections calls may hold: their commits, and other calls, need those that are left."""
-    return max(1, connections * 3 // 4)
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     """One database on a server, and how it is used.

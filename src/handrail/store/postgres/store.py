@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import chain, count
@@ -34,7 +34,6 @@ from handrail.store.postgres.server import (
     Server,
     ServerClock,
     is_alive,
-    places_of_calls,
 )
 from handrail.store.protocol import points_of
 from handrail.store.sql.call_places import CallPlaces
@@ -44,15 +43,11 @@ from handrail.store.sql.driver import (
     FetchedRows,
     Rows,
     Statement,
-    StatementExecutor,
     StatementParameters,
 )
 from handrail.store.sql.store import SqlStore
 
 _CANCEL_SECONDS = 2.0
-
-# Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
-_HAS_TABLE = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?"
 
 
 class PostgresStore(SqlStore):
@@ -91,6 +86,9 @@ class PostgresDriver:
         bytes="BYTEA",
         moment="to_timestamp({} / 1000000.0)",
         text="handrail_text({})",
+        # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
+        find_table="SELECT 1 FROM pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?",
+        lock_tables="SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))",
         ordered=' COLLATE "C"',
         # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
         function=(
@@ -124,7 +122,9 @@ class PostgresDriver:
         self._server_clock = ServerClock(self._server_time)
         self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
         self._asks_time = clock is None
-        self.call_places: CallPlaces = CallPlaces(places_of_calls(server.connections))
+        self.call_places: CallPlaces = CallPlaces(
+            max(1, server.connections * 3 // 4), busy=server.busy, url=server.url
+        )  # the commits of calls, and other calls, need the connections that are left
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
             server.conninfo,
             connection_class=PsycopgConnection,
@@ -145,21 +145,21 @@ class PostgresDriver:
         """Whether `now` asks the server at this moment, or in the next one."""
         return self._asks_time and self._server_clock.is_due
 
-    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds; asked once more if its connection is lost."""
+    def query(self, sql: str, parameters: StatementParameters = (), *, writes: bool = False) -> Rows:  # noqa: ARG002 - the interface's
+        """All rows that a statement finds; executed once more if its connection is lost."""
+        try:
+            return self._found(sql, parameters)
+        except StoreUnavailableError as error:
+            if not error.connection_lost:
+                raise
+            return self._found(sql, parameters)
+
+    def _found(self, sql: str, parameters: StatementParameters) -> Rows:
         link = self.acquire()
         try:
             return link.query(sql, parameters)
-        except StoreUnavailableError:
-            if not link.is_lost:
-                raise
         finally:
             self.release(link)
-        with self._taken() as link:
-            return link.query(sql, parameters)
-
-    change = query
-    """A statement that writes may be repeated, if it is one that may be asked once more."""
 
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the store.
@@ -168,11 +168,6 @@ class PostgresDriver:
             StoreError: it was.
         """
         self._server.refuse_forked(self._process)
-
-    def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
-        """Execute a statement that writes; returns how many rows it has changed."""
-        with self._taken() as link:
-            return link.execute(sql, parameters)
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """A unit may that is one statement, and waits for none of another session: all would wait with it."""
@@ -199,8 +194,8 @@ class PostgresDriver:
         """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
         return one_statement(writes)
 
-    def acquire(self) -> PostgresConnection:
-        """A connection for one unit of work; those that were closed while idle are replaced."""
+    def acquire(self, *, for_call: bool = False) -> PostgresConnection:
+        """A connection; those that were closed while idle are replaced."""
         self._server.refuse_forked(self._process)
         check_blocking("a statement of", self.url)
         try:
@@ -209,52 +204,25 @@ class PostgresDriver:
             while not is_alive(connection):
                 self._pool.putconn(connection)
                 connection = self._pool.getconn()
-            return PostgresConnection(self._server, connection)
+            return PostgresConnection(self._server, connection, for_call=for_call)
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
             raise self._server.translated(error) from error
 
     def release(self, link: DriverConnection) -> None:
-        """Take a connection back; a transaction that is still open is undone."""
+        """Take a connection back, from a call as new; a transaction that is still open is undone."""
         own = cast("PostgresConnection", link)  # what `acquire` has given
         own.rollback()
+        if own.for_call:
+            own.clean()
         self._pool.putconn(own.connection)
-
-    def acquire_for_call(self) -> DriverConnection:
-        """A connection for a call."""
-        return self.acquire()
-
-    def release_from_call(self, link: DriverConnection) -> None:
-        """Take a connection back from a call, as new; a transaction that is still open is undone."""
-        cast("PostgresConnection", link).clean()  # what `acquire_for_call` has given
-        self.release(link)
-
-    def is_refused_write(self, error: Exception) -> bool:
-        """Whether the server has refused a statement because it writes."""
-        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
-
-    def has_table(self, statements: StatementExecutor, name: str) -> bool:
-        """Whether there is a table of that name."""
-        return bool(statements.query(_HAS_TABLE, (name,)))
-
-    def lock_tables(self, link: DriverConnection) -> None:
-        """Takes the lock for making the tables."""
-        link.query("SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))")
 
     def close(self) -> None:
         """Close all connections; idempotent. In a forked process nothing is closed."""
         if os.getpid() == self._process:
             self._pool.close()
             self.owner.close()
-
-    @contextmanager
-    def _taken(self) -> Generator[PostgresConnection]:
-        link = self.acquire()
-        try:
-            yield link
-        finally:
-            self.release(link)
 
     def _server_time(self) -> datetime:
         found: datetime = self.query("SELECT clock_timestamp()")[0][0]
@@ -267,15 +235,18 @@ class PostgresConnection:
     Args:
         server: what it is connected to.
         connection: the connection.
+        for_call: whether a call executes statements on it.
 
     Attributes:
         connection: the connection.
+        for_call: whether a call executes statements on it.
     """
 
-    __slots__ = ("_begun", "_server", "connection")
+    __slots__ = ("_begun", "_server", "connection", "for_call")
 
-    def __init__(self, server: Server, connection: PsycopgConnection) -> None:
+    def __init__(self, server: Server, connection: PsycopgConnection, *, for_call: bool) -> None:
         self.connection: PsycopgConnection = connection
+        self.for_call: bool = for_call
         self._server = server
         self._begun = False
 
@@ -291,57 +262,40 @@ class PostgresConnection:
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
-        self._server.refuse_forked(self.connection.process)
-        try:
+        with self._translated():
             return self._executed(sql, parameters).fetchall()
-        except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, lost=self.is_lost) from error
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
-        self._server.refuse_forked(self.connection.process)
-        try:
+        with self._translated(in_doubt=not self._begun):
             return self._executed(sql, parameters).rowcount
-        except (psycopg.Error, ValueError) as error:
-            in_doubt = not self._begun and self.is_lost
-            raise self._server.translated(error, in_doubt=in_doubt, lost=self.is_lost) from error
 
     def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
+        self._server.refuse_forked(self.connection.process)
         return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
+
+    @contextmanager
+    def _translated(self, *, in_doubt: bool = False) -> Generator[None]:
+        """A block in which psycopg is used; `in_doubt` says whether what it does may be committed."""
+        try:
+            yield
+        except (psycopg.Error, ValueError) as error:
+            raise self._server.translated(error, in_doubt=in_doubt and self.is_lost, lost=self.is_lost) from error
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
         """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
-        self._server.refuse_forked(self.connection.process)
-        try:
-            cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
+        cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
+        with self._translated(in_doubt=True):
             with self.connection.pipeline():
                 for sql, parameters in statements:
                     cursors.append(self._executed(sql, parameters))
                     reached("unit-group-written")
             return [cursor.rowcount > 0 for cursor in cursors]
-        except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, in_doubt=self.is_lost) from error
 
-    def begin(self) -> None:
-        """Begin a transaction that may write."""
-        self.execute("BEGIN")
-        self._begun = True
-
-    def begin_with(self, query: str) -> Rows:
-        """Begin a transaction, and ask a question in it, in one round trip."""
-        self._server.refuse_forked(self.connection.process)
-        try:
-            cursor = self.connection.execute(b"BEGIN; " + query.encode())
-            self._begun = True
-            cursor.nextset()
-            return cursor.fetchall()
-        except psycopg.Error as error:
-            raise self._server.translated(error, lost=self.is_lost) from error
-
-    def begin_reading(self) -> None:
-        """Begin a transaction that may only read, and sees one state of the database."""
-        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    def begin(self, *, reading: bool = False) -> None:
+        """Begin a transaction that may write; or one that may only read, and sees one state of the database."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN")
         self._begun = True
 
     def commit(self) -> None:
@@ -361,42 +315,29 @@ class PostgresConnection:
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Execute a statement that writes with each of some rows, in one round trip if there is a pipeline for them."""
-        if not self._server.pipelines:
+        with self._translated(), self.connection.pipeline() if self._server.pipelines else nullcontext():
             for row in rows:
-                self.execute(sql, row)
-            return
-        try:
-            with self.connection.pipeline():
-                for row in rows:
-                    self._executed(sql, row)
-        except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, lost=self.is_lost) from error
+                self._executed(sql, row)
 
-    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, reading: bool = False
+    ) -> FetchedRows:
         """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
 
         Raises:
             StoreError: this process was forked off the one that has the connection.
         """
-        return self._execute_native(sql, parameters)
-
-    def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        """As `execute_native`, in a savepoint that the server holds to reading."""
-        return self._execute_native(sql, parameters, first=b"SET LOCAL transaction_read_only = on")
-
-    def _execute_native(
-        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, first: bytes = b""
-    ) -> FetchedRows:
         self._server.refuse_forked(self.connection.process)
-        query = sql.encode()
         with self.connection.transaction():
-            if first:
-                self.connection.execute(first)
-            if parameters:
-                cursor = self.connection.execute(query, parameters)
-            else:
-                cursor = self.connection.execute(query, prepare=True)  # so that the server takes no second statement
+            if reading:
+                self.connection.execute(b"SET LOCAL transaction_read_only = on")
+            # Without parameters prepared, so that the server takes no second statement.
+            cursor = self.connection.execute(sql.encode(), parameters or None, prepare=True if not parameters else None)
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+    def is_refused_write(self, error: Exception) -> bool:
+        """Whether the server has refused a statement because it writes."""
+        return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
     def cancel(self) -> None:
         """Have the statement fail that another thread executes, if one does."""
@@ -406,8 +347,7 @@ class PostgresConnection:
             self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def clean(self) -> None:
-        """Undo the transaction and forget what statements have set or made on the connection, or else close it."""
-        self.rollback()
+        """Forget what statements have set or made on the connection, or else close it."""
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
             self.connection.execute(f"DISCARD ALL -- {time.monotonic_ns()}".encode())

@@ -2,7 +2,8 @@
 
 A call keeps its place from its first statement to its commit. A unit of work takes one for a short transaction, where
 one transaction writes at a time. Places are given in the order of asking, to units before calls, because calls that
-have ended wait for their units. Threads and tasks wait in the same queues: each waits for a future.
+have ended wait for their units. A place is a future, so threads and tasks wait in the same queues, for as long as
+`busy`. A thread that runs an event loop does not wait for a call, which may need the loop to come to its end.
 """
 
 from __future__ import annotations
@@ -12,57 +13,43 @@ import threading
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from datetime import timedelta
 
-from handrail.errors import SessionUseError
+from handrail.errors import SessionUseError, StoreUnavailableError
+from handrail.loop_guard import may_wait_for_calls
 
 
-class Place:
-    """A place that was asked for; withdrawn by `cancel` before it is given.
+class Place(Future[None]):
+    """A place that was asked for: done when it is given, cancelled when it is withdrawn before that.
 
     Attributes:
         for_call: whether a call has asked for it, not a unit of work.
-        turn: done when it is given; `None` if it was free.
+        behind_call: whether it may have to wait for a call.
     """
 
-    __slots__ = ("for_call", "turn")
-
-    def __init__(self, turn: Future[None] | None, *, for_call: bool) -> None:
+    def __init__(self, *, for_call: bool, behind_call: bool) -> None:
+        super().__init__()
         self.for_call: bool = for_call
-        self.turn: Future[None] | None = turn
-
-    def done(self) -> bool:
-        """Whether it is given or withdrawn."""
-        return self.turn is None or self.turn.done()
-
-    def cancel(self) -> bool:
-        """Withdraw it, unless it is given; returns whether it is withdrawn."""
-        return self.turn is not None and self.turn.cancel()
-
-    def wait(self, seconds: float) -> None:
-        """Block this thread until it is given or withdrawn, or the time is over; `cancel` says which."""
-        if self.turn is not None:
-            with suppress(TimeoutError, CancelledError):
-                self.turn.result(seconds)
-
-    async def wait_async(self, seconds: float) -> None:
-        """As `wait`; the task is suspended meanwhile."""
-        if self.turn is not None and not self.turn.done():
-            await asyncio.wait((asyncio.wrap_future(self.turn),), timeout=seconds)
+        self.behind_call: bool = behind_call
 
 
 class CallPlaces:
     """The places of one database; one may be released by another thread than the one that has asked for it.
 
     Args:
-        places: how many there are, from 1.
+        number: how many there are, from 1.
+        busy: how long to wait for one.
+        url: names the database to people.
     """
 
-    __slots__ = ("_calls", "_free", "_held_by_calls", "_lock", "_units")
+    __slots__ = ("_busy", "_calls", "_free", "_held_by_calls", "_lock", "_units", "_url")
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, number: int, *, busy: timedelta, url: str) -> None:
         """Begin with all places free."""
+        self._busy = busy.total_seconds()
+        self._url = url
         self._lock = threading.Lock()
-        self._free = places
+        self._free = number
         self._held_by_calls = 0
         self._units: deque[Place] = deque()
         self._calls: deque[Place] = deque()
@@ -73,48 +60,71 @@ class CallPlaces:
         with self._lock:
             return sum(not place.done() for place in (*self._units, *self._calls))
 
-    def is_used_by_calls(self, *, but: Place | None = None) -> bool:
-        """Whether a call holds a place, or waits for another one than `but`."""
-        with self._lock:
-            return bool(self._held_by_calls) or any(not place.done() and place is not but for place in self._calls)
+    def is_used_by_calls(self) -> bool:
+        """Whether a call holds a place, or waits for one."""
+        return bool(self._held_by_calls) or any(not place.done() for place in tuple(self._calls))
 
     def ask(self, *, for_call: bool = False) -> Place:
         """A place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
-            if self._free:  # no one waits
-                self._free -= 1
-                self._held_by_calls += for_call
-                return Place(None, for_call=for_call)
-            place = Place(Future(), for_call=for_call)
+            place = Place(for_call=for_call, behind_call=self.is_used_by_calls())
             (self._calls if for_call else self._units).append(place)
+            self._give()
         return place
+
+    def wait(self, place: Place) -> None:
+        """Block this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
+        refused = place.behind_call and not may_wait_for_calls()
+        with suppress(TimeoutError, CancelledError):
+            place.result(0.0 if refused else self._busy)
+
+    async def wait_async(self, place: Place) -> None:
+        """As `wait`; the task is suspended meanwhile."""
+        if not place.done():
+            await asyncio.wait((asyncio.wrap_future(place),), timeout=self._busy)
+
+    def check(self, place: Place) -> None:
+        """Withdraw a place that was not given.
+
+        Raises:
+            SessionUseError: it was not, and this thread runs an event loop.
+            StoreUnavailableError: it was not.
+        """
+        if not place.cancel():
+            return
+        if place.behind_call and not may_wait_for_calls():
+            raise loop_would_wait(self._url)
+        msg = (
+            f"{self._url} cannot be used now: calls that write through context.connection, or units of work in other "
+            "threads, do not come to their end; make fewer calls at a time, or keep their handlers short"
+        )
+        raise StoreUnavailableError(msg, store=self._url, waited=True)
 
     def release(self, place: Place) -> None:
         """Give a place to the next one that waits; if it was not given yet, it is withdrawn."""
         if place.cancel():
             return
         with self._lock:
+            self._free += 1
             self._held_by_calls -= place.for_call
-            following = self._next()
-            self._free += following is None
-        if following is not None:
-            following.set_result(None)
+            self._give()
 
-    def _next(self) -> Future[None] | None:
-        """Choose who has the place now, under the lock; from then on it cannot be withdrawn."""
+    def _give(self) -> None:
+        """Give the free places to those who wait, under the lock; one that is given cannot be withdrawn any more."""
         for queue in (self._units, self._calls):
-            while queue:
+            while queue and self._free:
                 place = queue.popleft()
-                if place.turn is not None and place.turn.set_running_or_notify_cancel():
+                if place.set_running_or_notify_cancel():
+                    self._free -= 1
                     self._held_by_calls += place.for_call
-                    return place.turn
-        return None
+                    place.set_result(None)
 
 
 def loop_would_wait(url: str) -> SessionUseError:
-    """A write was asked for on the thread of an event loop, and would wait for another call or write."""
+    """What is refused on the thread of an event loop: to wait for another call or write."""
     return SessionUseError(
         f"another call writes to {url}, and waiting for it here would stop the event loop of this thread, which it may "
         "need to end. Nothing was written: await the asynchronous form of the method, whose name ends in `_async`, as "
-        "`conversation.append_async` and `Session.open_async`, or call the method with `asyncio.to_thread`"
+        "`context.connection.execute_async`, `conversation.append_async` and `Session.open_async`, or call the method "
+        "with `asyncio.to_thread`"
     )

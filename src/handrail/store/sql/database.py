@@ -3,7 +3,7 @@
 The tables carry the prefix `handrail_`, because the program may have tables in the same database. Their version is in
 `handrail_schema`, in one row. Every unit of work compares it, and nothing is written to tables of another version: a
 statement that stands alone has the condition `statements.IS_CURRENT`, and a transaction asks for the version as it
-begins (`Database.transaction`). No unit takes a round trip more.
+begins (`Database.transaction`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from weakref import WeakValueDictionary
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -22,64 +21,11 @@ from handrail.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
-from handrail.store.sql.call_connection import CallConnection
-from handrail.store.sql.driver import Driver, DriverConnection, Rows, StatementExecutor, StatementParameters
+from handrail.store.sql.call_connection import CallConnection, connection_in
+from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters
 from handrail.store.sql.statements import GET_VERSION, TABLES_VERSION
 from handrail.store.sql.tables import TABLES, VIEWS
-from handrail.transaction import Transaction, UnitStore, current
-
-
-class CallConnections:
-    """The connections of the calls that run; at most one for each outermost transaction.
-
-    One without a write is listed for as long as a handler holds it; any other one belongs to what is
-    enlisted in its transaction, and so it is listed until that is settled.
-
-    Args:
-        driver: the database.
-
-    Attributes:
-        driver: the database.
-    """
-
-    __slots__ = ("_listed", "_lock", "driver")
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver: Driver = driver
-        self._lock = threading.Lock()
-        self._listed: WeakValueDictionary[int, CallConnection] = WeakValueDictionary()
-
-    def of_call(self, store: UnitStore) -> CallConnection:
-        """The connection of the call that runs in this context.
-
-        Raises:
-            SessionError: no call runs here.
-        """
-        transaction = current()
-        if transaction is None:
-            msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
-            raise SessionError(msg)
-        root = transaction.root
-        with self._lock:
-            found = self._listed.get(id(root))
-            if found is None:
-                found = self._listed[id(root)] = CallConnection(
-                    root, store=store, driver=self.driver, forget=self.forget
-                )
-            return found
-
-    def borrowed(self) -> CallConnection | None:
-        """The connection of the call that runs in this context, if that call may have written on it."""
-        if not self._listed:
-            return None
-        transaction = current()
-        found = None if transaction is None else self._listed.get(id(transaction.root))
-        return found if found is not None and found.is_writing else None
-
-    def forget(self, root: Transaction) -> None:
-        """List the connection of an outermost transaction no more."""
-        with self._lock:
-            self._listed.pop(id(root), None)
+from handrail.transaction import UnitStore, current
 
 
 class Database:
@@ -90,12 +36,12 @@ class Database:
         url: what names it to people.
     """
 
-    __slots__ = ("_calls", "driver", "url")
+    __slots__ = ("_lock", "driver", "url")
 
     def __init__(self, driver: Driver) -> None:
         self.driver: Driver = driver
         self.url: str = driver.url
-        self._calls = CallConnections(driver)
+        self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
@@ -111,8 +57,8 @@ class Database:
         Raises:
             StoreError: what went wrong; nothing has been written.
         """
-        self._refuse_beside_writer()
-        return self.driver.execute(sql, parameters)
+        with self._writer() as link:
+            return link.execute(sql, parameters)
 
     def change(self, sql: str, parameters: StatementParameters) -> Rows:
         """Execute a statement that writes, and may be repeated; returns the rows that it names in `RETURNING`.
@@ -121,12 +67,12 @@ class Database:
             StoreError: what went wrong; nothing has been written.
         """
         self._refuse_beside_writer()
-        return self.driver.change(sql, parameters)
+        return self.driver.query(sql, parameters, writes=True)
 
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
-        call = self._calls.borrowed() if self.driver.one_writer else None
-        return self.driver.execute(sql, parameters) if call is None else call.link.execute(sql, parameters)
+        call = self._writing_call()
+        return self.execute(sql, parameters) if call is None else call.link.execute(sql, parameters)
 
     @contextmanager
     def transaction(
@@ -143,32 +89,53 @@ class Database:
             StoreError: it cannot be begun or committed; nothing counts, unless the connection was lost in the very
                 moment of the commit.
         """
-        if call is None:
-            self._refuse_beside_writer()
-        work = call or _OwnTransaction(self.driver, any_version=any_version)
-        work.begin()
-        try:
+        with self._writer() if call is None else call.unit() as link:
+            if call is None:
+                link.begin()
+                if not any_version:
+                    check_version(link, self.url)
             reached("unit-begun")
-            yield work.link
+            yield link
             reached("unit-before-commit")
-            work.commit()
-        except BaseException:
-            work.rollback()
-            raise
+            link.commit()
         reached("unit-after-commit")
 
     def connection(self, store: UnitStore) -> CallConnection:
-        """The connection of the call that runs in this context.
+        """The connection of the call that runs in this context; it is settled with the outermost one.
 
         Raises:
             SessionError: no call runs here.
+            TransactionClosedError: the call has ended.
         """
-        return self._calls.of_call(store)
+        transaction = current()
+        if transaction is None:
+            msg = "no call runs here, so no transaction is open to write in; use context.connection inside a handler"
+            raise SessionError(msg)
+        with self._lock:
+            call = connection_in(transaction, self.driver)
+            if call is None:
+                call = CallConnection(transaction.root, store=store, driver=self.driver)
+                transaction.root.enlist(call)
+            return call
 
     @property
     def is_beside_writer(self) -> bool:
         """Whether the call that runs here writes through `context.connection`, and so keeps all others from writing."""
-        return self.driver.one_writer and self._calls.borrowed() is not None
+        return self._writing_call() is not None
+
+    def _writing_call(self) -> CallConnection | None:
+        call = connection_in(current(), self.driver) if self.driver.one_writer else None
+        return call if call is not None and call.is_writing else None
+
+    @contextmanager
+    def _writer(self) -> Generator[DriverConnection]:
+        """A connection that writes, to be used by this thread; a transaction that is left open is undone."""
+        self._refuse_beside_writer()
+        link = self.driver.acquire()
+        try:
+            yield link
+        finally:
+            self.driver.release(link)
 
     def _refuse_beside_writer(self) -> None:
         if self.is_beside_writer:
@@ -179,38 +146,7 @@ class Database:
             raise StoreUnavailableError(msg, store=self.url)
 
 
-class _OwnTransaction:
-    """A transaction on a connection of the driver's."""
-
-    __slots__ = ("_any_version", "_driver", "link")
-
-    link: DriverConnection
-
-    def __init__(self, driver: Driver, *, any_version: bool) -> None:
-        self._driver = driver
-        self._any_version = any_version
-
-    def begin(self) -> None:
-        link = self._driver.acquire()
-        try:
-            if self._any_version:
-                link.begin()
-            else:
-                _check_version(link.begin_with(GET_VERSION), self._driver.url)
-        except BaseException:
-            self._driver.release(link)
-            raise
-        self.link = link
-
-    def commit(self) -> None:
-        self.link.commit()
-        self._driver.release(self.link)
-
-    def rollback(self) -> None:
-        self._driver.release(self.link)
-
-
-def check_version(executor: StatementExecutor, store: str) -> None:
+def check_version(executor: QueryExecutor, store: str) -> None:
     """Refuses tables of another version: a Handrail of another version has made or changed them.
 
     Args:
@@ -222,11 +158,7 @@ def check_version(executor: StatementExecutor, store: str) -> None:
         StoreCorruptError: they have none.
         StoreError: the store does not answer.
     """
-    _check_version(executor.query(GET_VERSION), store)
-
-
-def _check_version(rows: Rows, store: str) -> None:
-    versions = [version for (version,) in rows]
+    versions = [version for (version,) in executor.query(GET_VERSION)]
     if versions == [TABLES_VERSION]:
         return
     if len(versions) != 1 or type(versions[0]) is not int:
@@ -252,17 +184,16 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
         StoreCorruptError: the version cannot be read.
         StoreError: the database cannot be read or written; it is unchanged.
     """
-    driver = database.driver
-    if driver.has_table(driver, "handrail_schema"):
-        check_version(driver, database.url)
+    types = database.driver.types
+    if database.query(types.find_table, ("handrail_schema",)):
+        check_version(database, database.url)
         return
     try:
         with database.transaction(any_version=True) as link:
-            driver.lock_tables(link)
-            if driver.has_table(link, "handrail_schema"):  # another process has made them meanwhile
+            link.query(types.lock_tables)
+            if link.query(types.find_table, ("handrail_schema",)):  # another process has made them meanwhile
                 check_version(link, database.url)
                 return
-            types = driver.types
             made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
             for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
                 link.execute(statement)

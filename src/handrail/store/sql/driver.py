@@ -46,12 +46,16 @@ class ColumnTypes(NamedTuple):
         text: what shows text to people; `{}` stands for bytes in UTF-8.
         ordered: what makes texts be compared character by character; may be empty.
         function: the statement that makes a function of these; may be empty.
+        find_table: the question whether there is a table; takes its name.
+        lock_tables: the question that keeps other processes from making the tables until the transaction ends.
     """
 
     number: str
     bytes: str
     moment: str
     text: str
+    find_table: str
+    lock_tables: str = "SELECT 1"
     clustered: str = ""
     ordered: str = ""
     function: str = ""
@@ -79,8 +83,8 @@ class FetchedRows:
         return list(self._left)
 
 
-class StatementExecutor(Protocol):
-    """What executes statements: a link, inside its transaction; a driver, each as a transaction of its own."""
+class QueryExecutor(Protocol):
+    """What answers questions: a link, inside its transaction; a database, each as a transaction of its own."""
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
@@ -89,6 +93,10 @@ class StatementExecutor(Protocol):
             StoreError: what went wrong.
         """
         ...
+
+
+class StatementExecutor(QueryExecutor, Protocol):
+    """What executes statements as well."""
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
@@ -100,26 +108,18 @@ class StatementExecutor(Protocol):
 
 
 class DriverConnection(StatementExecutor, Protocol):
-    """A connection that one thread uses, with at most one transaction."""
+    """A connection that one thread uses at a time, with at most one transaction."""
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         ...
 
-    def begin(self) -> None:
-        """Begin a transaction that may write.
+    def begin(self, *, reading: bool = False) -> None:
+        """Begin a transaction that may write; or one that the database holds to reading, and to one state of it.
 
         Raises:
             StoreError: it could not be begun.
-        """
-        ...
-
-    def begin_with(self, query: str) -> Rows:
-        """Begin a transaction that may write, and ask a question in it: one round trip; returns the rows found.
-
-        Raises:
-            StoreError: it could not be begun, or the question has failed.
         """
         ...
 
@@ -143,23 +143,18 @@ class DriverConnection(StatementExecutor, Protocol):
         """
         ...
 
-    def begin_reading(self) -> None:
-        """Begin a transaction that the database holds to reading, and that sees one state of it.
-
-        Raises:
-            StoreError: it could not be begun.
-        """
-        ...
-
-    def execute_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def execute_native(
+        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, reading: bool = False
+    ) -> FetchedRows:
         """Execute one statement of a handler, in the words of the driver; raises what the driver raises.
 
-        A statement that fails has changed nothing, and the transaction stays open.
+        A statement that fails has changed nothing, and the transaction stays open. With `reading`, the database holds
+        this statement to reading, in a transaction that may write.
         """
         ...
 
-    def query_native(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        """As `execute_native`, in a transaction that may write, but the database holds this statement to reading."""
+    def is_refused_write(self, error: Exception) -> bool:
+        """Whether the database has refused a statement because it writes where only reading is allowed."""
         ...
 
     def cancel(self) -> None:
@@ -170,12 +165,25 @@ class DriverConnection(StatementExecutor, Protocol):
         ...
 
 
-class Driver(StatementExecutor, Protocol):
+class Driver(Protocol):
     """One database, reached through as many connections as its kind has use for."""
 
     @property
     def url(self) -> str:
         """What names it to people, without any password."""
+        ...
+
+    def query(self, sql: str, parameters: StatementParameters = (), *, writes: bool = False) -> Rows:
+        """All rows that a statement finds, as a transaction of its own.
+
+        Args:
+            sql: the statement, which may be repeated if its connection is lost.
+            parameters: its parameters.
+            writes: whether it writes, and finds the rows that it names in `RETURNING`.
+
+        Raises:
+            StoreError: what went wrong.
+        """
         ...
 
     @property
@@ -258,14 +266,6 @@ class Driver(StatementExecutor, Protocol):
         """
         ...
 
-    def change(self, sql: str, parameters: StatementParameters) -> Rows:
-        """Execute a statement that writes, as a transaction of its own; returns the rows that it names in `RETURNING`.
-
-        Raises:
-            StoreError: what went wrong; nothing has been written.
-        """
-        ...
-
     def check_process(self) -> None:
         """Refuse a process that was forked off the one that has opened the database.
 
@@ -274,8 +274,8 @@ class Driver(StatementExecutor, Protocol):
         """
         ...
 
-    def acquire(self) -> DriverConnection:
-        """A connection for one unit of work, to be released in the same thread.
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        """A connection for one unit of work, to be released in the same thread; or for a call, released in any thread.
 
         Raises:
             StoreError: none is available.
@@ -283,35 +283,11 @@ class Driver(StatementExecutor, Protocol):
         ...
 
     def release(self, link: DriverConnection) -> None:
-        """Take a connection back from a unit; a transaction that is still open is undone."""
-        ...
+        """Take a connection back; a transaction that is still open is undone.
 
-    def acquire_for_call(self) -> DriverConnection:
-        """A connection for a call, to be returned with `release_from_call` from any thread.
-
-        Raises:
-            StoreError: none is available.
+        What else a call's statements have left on the connection (settings, temporary tables) does not reach the next
+        one.
         """
-        ...
-
-    def release_from_call(self, link: DriverConnection) -> None:
-        """Take a connection back from a call; a transaction that is still open is undone.
-
-        What else the call's statements have left on the connection (settings, temporary tables) does not reach the
-        next one.
-        """
-        ...
-
-    def is_refused_write(self, error: Exception) -> bool:
-        """Whether the database has refused a statement because it writes where only reading is allowed."""
-        ...
-
-    def has_table(self, statements: StatementExecutor, name: str) -> bool:
-        """Whether there is a table of that name."""
-        ...
-
-    def lock_tables(self, link: DriverConnection) -> None:
-        """Keeps other processes from making the tables until the transaction ends."""
         ...
 
     def close(self) -> None:

@@ -29,15 +29,34 @@ _LOOKS = 3
 """How often a file is looked at: another process may change it between two looks."""
 _FIRST_LOOK = "SELECT count(*) FROM sqlite_master"
 _PRIMARY = 0xFF
-_UNAVAILABLE = frozenset(
-    {
-        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
-        *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
-    }
-)
 _OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnlyError,
+        "can be read, but not written to: {}. Look at the rights of the file and its folder, and at its disk",
+    ),
+    # A page that another file says is there.
+    sqlite3.SQLITE_IOERR_SHORT_READ: (
+        StoreCorruptError,
+        "cannot be read: the file, or its log, was cut short; restore it from a copy",
+    ),
+    **dict.fromkeys(
+        (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        (StoreCorruptError, "cannot be read: {}. It is not a database, or is damaged; restore it from a copy"),
+    ),
+    **dict.fromkeys(
+        (
+            *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+            *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
+        ),
+        (
+            StoreUnavailableError,
+            "cannot be used now: {}. Look who else writes to it, and whether its disk is full",
+        ),
+    ),
+}
+"""What the errors of SQLite mean, by their codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,32 +114,21 @@ class SqliteFile:
         """
         self._look()
         try:
-            return self._open("ro" if self.read_only else "rwc")
+            return self._open()
         except sqlite3.Error as error:
-            if not self._is_sealed():
-                raise self.translated(error) from error
-        return self._open_sealed()
+            raise self.translated(error) from error
 
     def translated(self, error: Exception) -> StoreError:
         """What an error of `sqlite3` means."""
-        code = getattr(error, "sqlite_errorcode", None)
-        primary = code & _PRIMARY if isinstance(code, int) else None
-        if primary in _OF_THE_DISK and _is_read_only_disk(self.path.parent):  # SQLite does not distinguish it
-            msg = f"{self.url} can be read, but not written to: {error}. Its disk is mounted for reading only"
-            return StoreReadOnlyError(msg, store=self.url)
-        if code == sqlite3.SQLITE_IOERR_SHORT_READ:  # a page that another file says is there
-            msg = f"{self.url} cannot be read: the file, or its log {self.log}, was cut short; restore it from a copy"
-            return StoreCorruptError(msg, store=self.url)
-        if primary in _UNAVAILABLE:
-            msg = f"{self.url} cannot be used now: {error}. Look who else writes to it, and whether its disk is full"
-            return StoreUnavailableError(msg, store=self.url, waited=code == sqlite3.SQLITE_BUSY)
-        if primary in _CORRUPT:
-            msg = f"{self.url} cannot be read: {error}. It is not a database, or is damaged; restore it from a copy"
-            return StoreCorruptError(msg, store=self.url)
-        if is_read_only(error):
-            msg = f"{self.url} can be read, but not written to: {error}. Look at the rights of the file and its folder"
-            return StoreReadOnlyError(msg, store=self.url)
-        return StoreError(f"{self.url} refuses: {error}", store=self.url)
+        code = getattr(error, "sqlite_errorcode", 0)
+        primary = code & _PRIMARY
+        if primary in _OF_THE_DISK and self.path.exists() and not _may_write(self.path.parent):
+            primary = sqlite3.SQLITE_READONLY  # SQLite does not distinguish it
+        kind, text = _MEANINGS.get(code) or _MEANINGS.get(primary, (StoreError, "refuses: {}"))
+        meaning = kind(f"{self.url} {text.format(error)}", store=self.url)
+        if isinstance(meaning, StoreUnavailableError):
+            meaning.waited = code == sqlite3.SQLITE_BUSY
+        return meaning
 
     def _look(self) -> None:
         """Say in plain words what SQLite would call being unable to open the file."""
@@ -143,13 +151,14 @@ class SqliteFile:
 
     def _lacks_log(self) -> bool:
         """Whether the log was removed: SQLite makes it before its index, and removes the index first."""
-        for _ in range(_LOOKS):  # another process may close the database and open it between two looks
-            if not Path(self.index).exists() or Path(self.log).exists():
-                return False
-            time.sleep(_RETRY_SECONDS)
-        return True
+        log, index = Path(self.log), Path(self.index)
+        # Twice, because another process may close the database and open it between two looks.
+        return not log.exists() and index.exists() and not log.exists()
 
-    def _open(self, mode: str) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
+        # A reader makes files beside the database, too; SQLite does without them if nothing there can change.
+        sealed = not _may_write(self.path.parent) and not Path(self.log).exists()
+        mode = "ro&immutable=1" if sealed else "ro" if self.read_only else "rwc"
         connection = sqlite3.connect(
             f"{self.path.as_uri()}?mode={mode}",
             uri=True,
@@ -159,29 +168,14 @@ class SqliteFile:
             cached_statements=_STATEMENTS,
         )
         try:
-            self._set_up(connection, writable=mode == "rwc" and _may_write(self.path))
+            connection.execute(_FIRST_LOOK).fetchall()
+            if mode == "rwc" and _may_write(self.path):
+                self._write_ahead(connection)
+            connection.execute(f"PRAGMA synchronous = {self.durability}")
         except BaseException:
             connection.close()
             raise
         return connection
-
-    def _open_sealed(self) -> sqlite3.Connection:
-        """Open a read-only file without WAL files beside it; SQLite needs an option for that."""
-        try:
-            return self._open("ro&immutable=1")
-        except sqlite3.Error as error:
-            raise self.translated(error) from error
-
-    def _is_sealed(self) -> bool:
-        """Whether nothing can be written beside the file, and nothing there waits to be put into it."""
-        log = Path(self.log)
-        return not _may_write(self.path.parent) and not (log.exists() and log.stat().st_size)
-
-    def _set_up(self, connection: sqlite3.Connection, *, writable: bool) -> None:
-        connection.execute(_FIRST_LOOK).fetchall()
-        if writable:
-            self._write_ahead(connection)
-        connection.execute(f"PRAGMA synchronous = {self.durability}")
 
     def _write_ahead(self, connection: sqlite3.Connection) -> None:
         """Turn the write-ahead log on; while another process does the same, SQLite does not wait by itself."""
@@ -194,21 +188,6 @@ class SqliteFile:
                 if error.sqlite_errorcode & _PRIMARY not in _OTHERS or time.monotonic() >= until:
                     raise
                 time.sleep(_RETRY_SECONDS)
-
-
-def is_read_only(error: Exception) -> bool:
-    """Whether SQLite has refused a statement because it writes where only reading is allowed."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return isinstance(code, int) and code & _PRIMARY == sqlite3.SQLITE_READONLY
-
-
-def _is_read_only_disk(folder: Path) -> bool:
-    if not hasattr(os, "statvfs"):  # pragma: no cover - Windows
-        return False
-    try:
-        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except OSError:  # it is gone
-        return False
 
 
 def _may_write(path: Path) -> bool:

@@ -129,14 +129,14 @@ class _Counted(SqliteDriver):
         self.link = link
         self.lent = 0
 
-    def acquire_for_call(self) -> DriverConnection:
-        link = self.link(self.file)
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        link = self.link(self.file) if for_call else super().acquire()
         self.lent += 1
         return link
 
-    def release_from_call(self, link: DriverConnection) -> None:
+    def release(self, link: DriverConnection) -> None:
         self.lent -= 1
-        super().release_from_call(link)
+        super().release(link)
 
 
 def _no_link(_file: SqliteFile) -> SqliteConnection:
@@ -146,8 +146,8 @@ def _no_link(_file: SqliteFile) -> SqliteConnection:
 class _InterruptedLink(SqliteConnection):
     """Ctrl-C comes when the transaction has just been begun."""
 
-    def begin(self) -> None:
-        super().begin()
+    def begin(self, *, reading: bool = False) -> None:
+        super().begin(reading=reading)
         raise KeyboardInterrupt
 
 
@@ -169,11 +169,11 @@ class _BusyLink(SqliteConnection):
 
     busy = True
 
-    def begin(self) -> None:
+    def begin(self, *, reading: bool = False) -> None:
         if _BusyLink.busy:
             _BusyLink.busy = False
             raise StoreUnavailableError("busy", store="desk.db")
-        super().begin()
+        super().begin(reading=reading)
 
 
 def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_handler_may_try_again_to_begin(tmp_path: Path) -> None:
                 if again:
                     store.connection().execute("CREATE TABLE orders (id INTEGER)")
                 transaction.commit()
-            with_or_without.append(driver.has_table(driver, "orders"))
+            with_or_without.append(bool(driver.query(driver.types.find_table, ("orders",))))
         assert with_or_without == [False, True]
         assert driver.lent == 0
 

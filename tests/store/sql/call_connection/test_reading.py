@@ -128,10 +128,10 @@ class _Counted(SqliteDriver):
 
     lent = 0
 
-    def acquire_for_call(self) -> DriverConnection:
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
         self.lent += 1
-        return super().acquire_for_call()
+        return super().acquire(for_call=for_call)
 
-    def release_from_call(self, link: DriverConnection) -> None:
+    def release(self, link: DriverConnection) -> None:
         self.lent -= 1
-        super().release_from_call(link)
+        super().release(link)

@@ -234,13 +234,12 @@ def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: 
         assert not delete(store, found)
 
 
-def test_text_that_is_no_text_is_unknown(tmp_path: Path, wording: Wording) -> None:
-    """Bytes that are not UTF-8 under the type of text."""
+def test_text_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    """Bytes that are not UTF-8 under the type of text; other rows can be read."""
     sql = "UPDATE handrail_effects SET owner_call = CAST(x'ff' AS TEXT) WHERE key = 'key 0001'"
     with edited(tmp_path / "desk.db", sql) as store:
-        found = store.get("s1", "key 0001")
-        assert found is not None
-        assert (found.status, found.note) == ("unknown", wording)
+        with pytest.raises(StoreError, match="UTF-8"):
+            store.get("s1", "key 0001")
         assert store.get("s1", "key 0002") == running_row(CLOCK, "key 0002")
 
 
