@@ -113,15 +113,16 @@ def test_passwords_are_never_shown(url: str) -> None:
         ),
         (
             "postgresql://clerk@host/desk?sslmode=require&password=s&options=-csearch_path%3Da",
-            "postgresql://clerk@host/desk?sslmode=require",
+            "postgresql://clerk@host/desk",
         ),
-        ("postgresql:///desk?host=/run/db&password=s", "postgresql:///desk?host=%2Frun%2Fdb"),
+        ("postgresql:///desk?host=/run/db&password=s", "postgresql://%2Frun%2Fdb/desk"),
         ("postgresql://one:1,two:2/desk?password=s", "postgresql://one,two:1,2/desk"),
-        ("postgresql://host", "postgresql://host"),
+        ("postgresql://host", "postgresql://host/"),
+        ("postgresql://clerk@[::1]:5432/desk", "postgresql://clerk@%3A%3A1:5432/desk"),
     ],
 )
-def test_an_address_is_shown_with_what_is_known_to_be_harmless(conninfo: str, shown: str) -> None:
-    """It is as it was typed if there is nothing else in it."""
+def test_an_address_is_shown_by_what_is_known_to_be_harmless(conninfo: str, shown: str) -> None:
+    """User, host, port and name."""
     assert harmless_address(conninfo) == shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import partial
 from pathlib import PurePath
 from typing import get_args
 from urllib.parse import quote, unquote
@@ -28,9 +29,6 @@ _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 """Words and paths, after a scheme or without one: neither a user nor an option."""
 
 _SCHEMES = frozenset({"memory", "sqlite", "postgresql", "postgres"})
-
-_WITH_PASSWORD = re.compile(r"(?P<begin>[\w+-]+://[\w.-]+)(:[^\s:/?#@]*)?(?P<end>@[\w.-]+(:\d+)?(/[\w.-]*)?)")
-"""A URL whose parts are certain, because no part has a sign that could end another."""
 
 _IN_MEMORY = frozenset({"//", "//:memory:", "///:memory:", ":memory:"})
 """How a database of SQLite in memory is named elsewhere."""
@@ -67,20 +65,18 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     """
     check_argument("store.open", "url", url, str, _expected(url))
     check_argument("store.open", "busy", busy, timedelta, "a span with its unit: timedelta(seconds=5)")
-    if busy < timedelta(0):
-        raise InvalidArgumentError(function="store.open", argument="busy", given=busy, expected="0 or more")
-    if clock is not None and not hasattr(clock, "monotonic"):
-        expected = "a Clock, or None for that of the system"
-        raise InvalidArgumentError(function="store.open", argument="clock", given=clock, expected=expected)
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     check_argument("store.open", "pipelines", pipelines, bool, "True or False")
-    if not isinstance(connections, int) or isinstance(connections, bool) or connections < _FEWEST_CONNECTIONS:  # pyright: ignore[reportUnnecessaryIsInstance] - a caller may have no type checker
-        raise InvalidArgumentError(
-            function="store.open", argument="connections", given=connections, expected="2 or more"
-        )
+    check_argument("store.open", "connections", connections, int, "2 or more")
+    refused = partial(InvalidArgumentError, function="store.open")
+    if busy < timedelta(0):
+        raise refused(argument="busy", given=busy, expected="0 or more")
+    if clock is not None and not hasattr(clock, "monotonic"):
+        raise refused(argument="clock", given=clock, expected="a Clock, or None for that of the system")
+    if connections < _FEWEST_CONNECTIONS:
+        raise refused(argument="connections", given=connections, expected="2 or more")
     if durability not in get_args(Durability):
-        names = " or ".join(map(repr, get_args(Durability)))
-        raise InvalidArgumentError(function="store.open", argument="durability", given=durability, expected=names)
+        raise refused(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
@@ -112,14 +108,8 @@ def _expected(given: object) -> str:
 
 def harmless_text(text: str) -> str:
     """What may be shown of a text that is not the URL of a store, and may hold a password anywhere."""
-    scheme, colon, rest = text.partition(":")
-    if _PLAIN.fullmatch(text):
-        # A word alone may be a password that was put into the wrong variable.
-        if {"/", "."} & {*text} or text.removesuffix(":") in _SCHEMES | {""}:
-            return text
-        return f"{scheme}:..." if colon and scheme in _SCHEMES and rest else "..."
-    found = _WITH_PASSWORD.fullmatch(text)
-    if found is not None:
-        return f"{found['begin']}{found['end']}"
-    scheme, separator, _ = text.partition("://")
-    return f"{scheme}{separator}..." if separator and _PLAIN.fullmatch(scheme) else "..."
+    # A word alone may be a password that was put into the wrong variable.
+    if _PLAIN.fullmatch(text) and ({"/", "."} & {*text} or text.removesuffix(":") in _SCHEMES | {""}):
+        return text
+    scheme, colon, _ = text.partition(":")
+    return f"{scheme}:..." if colon and scheme in _SCHEMES else "..."

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 from weakref import WeakSet
 
 import psycopg
@@ -40,10 +40,26 @@ from handrail.process_state import FORKING, forks, in_forked_process
 from handrail.store.sql.driver import CONNECTIONS, Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
-_UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
-"""Classes of errors that pass: connections, rollbacks, resources, locks, shutdowns, the machine."""
-_CORRUPT = ("XX",)
-_READ_ONLY = frozenset({"25006", "42501"})
+_MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
+    (
+        ("25006", "42501"),
+        StoreReadOnlyError,
+        (
+            "can be read, but not written to: {}. Look at the rights of the user, and whether the server is a standby "
+            "or takes no writes (default_transaction_read_only)"
+        ),
+    ),
+    (("XX",), StoreCorruptError, "cannot be read: {}"),
+    # Classes of errors that pass: connections, rollbacks, resources, locks, shutdowns, the machine.
+    (
+        ("08", "40", "53", "55", "57", "58"),
+        StoreUnavailableError,
+        "cannot be used now: {}. Look whether the server runs, and who else uses it",
+    ),
+    (("",), StoreError, "refuses: {}"),
+)
+"""What the errors of a server mean, by what their states begin with."""
+
 _ABORTED = "25P02"
 
 FAILED_BEFORE = "a statement of the transaction has failed, so it can only be rolled back"
@@ -153,21 +169,14 @@ class Server:
             in_doubt: whether it came in answer to a commit.
             lost: whether its connection has come to its end.
         """
-        state = getattr(error, "sqlstate", None) or ""
-        text = str(error).strip().partition("\n")[0]
-        if state in _READ_ONLY:
-            msg = (
-                f"{self.url} can be read, but not written to: {text}. Look at the rights of the user, and whether "
-                "the server is a standby or takes no writes (default_transaction_read_only)"
-            )
-            return StoreReadOnlyError(msg, store=self.url)
-        if state.startswith(_CORRUPT):
-            return StoreCorruptError(f"{self.url} cannot be read: {text}", store=self.url)
-        if state.startswith(_UNAVAILABLE) or (isinstance(error, psycopg.OperationalError) and not state):
-            msg = f"{self.url} cannot be used now: {text}. Look whether the server runs, and who else uses it"
-            waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
-            return StoreUnavailableError(msg, store=self.url, in_doubt=in_doubt, connection_lost=lost, waited=waited)
-        return StoreError(f"{self.url} refuses: {FAILED_BEFORE if state == _ABORTED else text}", store=self.url)
+        state = getattr(error, "sqlstate", None) or ("08" if isinstance(error, psycopg.OperationalError) else "")
+        kind, text = next((kind, text) for states, kind, text in _MEANINGS if state.startswith(states))
+        said = FAILED_BEFORE if state == _ABORTED else str(error).strip().partition("\n")[0]
+        meaning = kind(f"{self.url} {text.format(said)}", store=self.url)
+        if isinstance(meaning, StoreUnavailableError):
+            meaning.in_doubt, meaning.connection_lost = in_doubt, lost
+            meaning.waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
+        return meaning
 
 
 def _keepalives(conninfo: str) -> dict[str, Any]:
@@ -287,14 +296,8 @@ def _leave_to_parent() -> None:
 in_forked_process(_leave_to_parent)
 
 
-_HARMLESS = frozenset(
-    {"connect_timeout", "dbname", "host", "hostaddr", "port", "sslmode", "target_session_attrs", "user"}
-)
-"""The options of a connection that people and journals may see."""
-
-
 def harmless_address(conninfo: str) -> str:
-    """The URL of a database as people may see it: without passwords, and without options that are not known.
+    """The URL of a database as people and journals may see it: user, host, port and name.
 
     It is read as libpq reads it, so that no sign in a password hides where that ends.
 
@@ -306,20 +309,14 @@ def harmless_address(conninfo: str) -> str:
         parts = {"host": "@"} if "\0" in conninfo else conninfo_to_dict(conninfo)
     except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
         parts = {"host": "@"}
-    shown = {name: str(value) for name, value in sorted(parts.items()) if name in _HARMLESS}
+    user, host, port, name = (str(parts.get(part) or "") for part in ("user", "host", "port", "dbname"))
     # A slash or a second @ in a password makes its end a part of the host, the port or the name of the database.
-    if any("@" in text for text in shown.values()) or not re.fullmatch(r"[\d,]*", shown.get("port", "")):
+    if "@" in user + host + name or not re.fullmatch(r"[\d,]*", port):
         raise StoreError(
             "the URL of the store is not an address of PostgreSQL; write postgresql://user@host:5432/database, and the "
             "signs : / ? # @ of a password as %3A %2F %3F %23 %40",
             store="postgresql://...",
         )
-    if ":" in shown.get("user", ""):  # a password behind a colon that was written as %3A
-        del shown["user"]
-    if shown.keys() == parts.keys():
-        return conninfo
-    user, host, port, name = (shown.pop(part, "") for part in ("user", "host", "port", "dbname"))
-    if "/" in host:  # a socket
-        shown["host"], host = host, ""
-    place = f"{quote(user)}{'@' if user else ''}{host}{':' if port else ''}{port}/{quote(name)}"
-    return f"postgresql://{place}{'?' if shown else ''}{urlencode(shown, quote_via=quote)}"
+    user = "" if ":" in user else user  # a password behind a colon that was written as %3A
+    place = f"{quote(user)}{user and '@'}{quote(host, safe=',')}{port and ':'}{port}"
+    return f"postgresql://{place}/{quote(name)}"

@@ -45,32 +45,27 @@ _UNIT = "handrail_unit"
 
 _CANCEL_AGAIN_SECONDS = 0.02
 
-_COMMAND = re.compile(r"\s*([a-z_]+|\()", re.IGNORECASE)
-
-_CONTROL = frozenset(
-    {
-        *("ABORT", "BEGIN", "COMMIT", "END", "RELEASE", "ROLLBACK", "SAVEPOINT", "START", "PREPARE"),
-        *("ATTACH", "DETACH", "DISCARD", "PRAGMA", "RESET", "SET", "VACUUM"),
-    }
+_EXECUTED = re.compile(
+    r"\s*(?!(?:ABORT|BEGIN|COMMIT|END|RELEASE|ROLLBACK|SAVEPOINT|START|PREPARE"
+    r"|ATTACH|DETACH|DISCARD|PRAGMA|RESET|SET|VACUUM)\b)[a-z(]",
+    re.IGNORECASE,
 )
 
 
 def check_statement(sql: str) -> None:
     """Refuses a handler's statement that would begin, end or change the transaction, or change the connection.
 
+    It has to begin with its word: databases do not read alike what else may come before it, as comments in comments.
+
     Raises:
-        SessionError: it would; or it does not begin with a word.
+        SessionError: it would, or does not.
     """
-    begin = _COMMAND.match(sql)
-    command = "" if begin is None else begin[1].upper()
-    if not command:  # databases do not read alike what else may come before the word: comments in comments
-        raise SessionError("context.connection executes statements that begin with a word; put comments behind it")
-    if command in _CONTROL:
-        msg = (
-            f"context.connection does not execute {command}: the transaction and the connection are the call's. It "
-            "commits when the call succeeds and is undone when the call fails; raise to undo it"
+    if not _EXECUTED.match(sql):
+        raise SessionError(
+            "context.connection executes a statement that begins with a word, without a comment before it, and none "
+            "that begins or ends a transaction or changes the connection, as COMMIT, SET and PRAGMA do: these are the "
+            "call's. It commits when the call succeeds and is undone when the call fails; raise to undo it"
         )
-        raise SessionError(msg)
 
 
 class CallConnection:
@@ -140,13 +135,12 @@ class CallConnection:
             return self._place
 
     def _executed(self, place: Place | None, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
-        transaction = self._check_call()
-        if place is not None:
-            self.driver.call_places.check(place)
         with self._statement:
+            transaction = self._check_call()
+            if place is not None:
+                self.driver.call_places.check(place)
             if transaction.writes:
                 check_write(self, "write to the database")
-            self._check_call()
             link = self._begun()
             try:
                 reading = self._root.writes and not transaction.writes

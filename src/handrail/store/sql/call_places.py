@@ -42,27 +42,27 @@ class CallPlaces:
         url: names the database to people.
     """
 
-    __slots__ = ("_busy", "_calls", "_free", "_held_by_calls", "_lock", "_units", "_url")
+    __slots__ = ("_busy", "_calls", "_holders", "_lock", "_number", "_units", "_url")
 
     def __init__(self, number: int, *, busy: timedelta, url: str) -> None:
         """Begin with all places free."""
+        self._number = number
         self._busy = busy.total_seconds()
         self._url = url
         self._lock = threading.Lock()
-        self._free = number
-        self._held_by_calls = 0
+        self._holders: set[Place] = set()
         self._units: deque[Place] = deque()
         self._calls: deque[Place] = deque()
 
     @property
     def waiting(self) -> int:
         """How many places are waited for."""
-        with self._lock:
-            return sum(not place.done() for place in (*self._units, *self._calls))
+        return sum(not place.done() for queue in (self._units, self._calls) for place in tuple(queue))
 
     def is_used_by_calls(self) -> bool:
         """Whether a call holds a place, or waits for one."""
-        return bool(self._held_by_calls) or any(not place.done() for place in tuple(self._calls))
+        holds = any(place.for_call for place in tuple(self._holders))
+        return holds or any(not place.done() for place in tuple(self._calls))
 
     def ask(self, *, for_call: bool = False) -> Place:
         """A place, which is given as soon as there is one; to be released in any case."""
@@ -102,21 +102,18 @@ class CallPlaces:
 
     def release(self, place: Place) -> None:
         """Give a place to the next one that waits; if it was not given yet, it is withdrawn."""
-        if place.cancel():
-            return
-        with self._lock:
-            self._free += 1
-            self._held_by_calls -= place.for_call
-            self._give()
+        if not place.cancel():
+            with self._lock:
+                self._holders.discard(place)
+                self._give()
 
     def _give(self) -> None:
         """Give the free places to those who wait, under the lock; one that is given cannot be withdrawn any more."""
         for queue in (self._units, self._calls):
-            while queue and self._free:
+            while queue and len(self._holders) < self._number:
                 place = queue.popleft()
                 if place.set_running_or_notify_cancel():
-                    self._free -= 1
-                    self._held_by_calls += place.for_call
+                    self._holders.add(place)
                     place.set_result(None)
 
 
