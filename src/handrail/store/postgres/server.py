@@ -21,7 +21,7 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -37,7 +37,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process_identity import current_pid
 from handrail.process_state import FORKING, forks, in_forked_process
-from handrail.store.sql.driver import CONNECTIONS, Durability
+from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
@@ -91,16 +91,13 @@ class Server:
         connections: the most that are open for statements at one time, from 2.
     """
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     url: str
     durability: Durability = "full"
     busy: timedelta = timedelta(seconds=5)
     read_only: bool = False
     pipelines: bool = True
     connections: int = CONNECTIONS
-
-    def __repr__(self) -> str:
-        return f"Server({self.url})"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -139,9 +136,7 @@ class Server:
         Raises:
             StoreError: this process is not `process`, but one that it has forked off.
         """
-        if current_pid() != process:
-            msg = f"{self.url} was opened by process {process}, which this one was forked off; open it anew here"
-            raise StoreError(msg, store=self.url)
+        check_process(process, self.url)
 
     def set_up(self, connection: PsycopgConnection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""

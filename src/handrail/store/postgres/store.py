@@ -145,7 +145,7 @@ class PostgresDriver:
         """Whether `now` asks the server at this moment, or in the next one."""
         return self._asks_time and self._server_clock.is_due
 
-    def query(self, sql: str, parameters: StatementParameters = (), *, writes: bool = False) -> Rows:  # noqa: ARG002 - the interface's
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; executed once more if its connection is lost."""
         try:
             return self._found(sql, parameters)
@@ -160,14 +160,6 @@ class PostgresDriver:
             return link.query(sql, parameters)
         finally:
             self.release(link)
-
-    def check_process(self) -> None:
-        """Refuse a process that was forked off the one that has opened the store.
-
-        Raises:
-            StoreError: it was.
-        """
-        self._server.refuse_forked(self._process)
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """A unit may that is one statement, and waits for none of another session: all would wait with it."""

@@ -21,8 +21,9 @@ from handrail.errors import (
     StoreUnavailableError,
     StoreVersionError,
 )
+from handrail.process_identity import current_pid
 from handrail.store.sql.call_connection import CallConnection, connection_in
-from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters
+from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_VERSION, TABLES_VERSION
 from handrail.store.sql.tables import TABLES, VIEWS
 from handrail.transaction import UnitStore, current
@@ -36,12 +37,21 @@ class Database:
         url: what names it to people.
     """
 
-    __slots__ = ("_lock", "driver", "url")
+    __slots__ = ("_lock", "_process", "driver", "url")
 
     def __init__(self, driver: Driver) -> None:
         self.driver: Driver = driver
         self.url: str = driver.url
+        self._process = current_pid()
         self._lock = threading.Lock()
+
+    def check_process(self) -> None:
+        """Refuse a process that was forked off the one that has opened the database.
+
+        Raises:
+            StoreError: it was.
+        """
+        check_process(self._process, self.url)
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds.
@@ -61,13 +71,13 @@ class Database:
             return link.execute(sql, parameters)
 
     def change(self, sql: str, parameters: StatementParameters) -> Rows:
-        """Execute a statement that writes, and may be repeated; returns the rows that it names in `RETURNING`.
+        """Execute a statement that writes; returns the rows that it names in `RETURNING`.
 
         Raises:
             StoreError: what went wrong; nothing has been written.
         """
-        self._refuse_beside_writer()
-        return self.driver.query(sql, parameters, writes=True)
+        with self._writer() as link:
+            return link.query(sql, parameters)
 
     def execute_with_call(self, sql: str, parameters: StatementParameters) -> int:
         """As `execute`, but in the transaction of the call that runs here, if that is the only one that can write."""
@@ -185,23 +195,20 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
         StoreError: the database cannot be read or written; it is unchanged.
     """
     types = database.driver.types
-    if database.query(types.find_table, ("handrail_schema",)):
-        check_version(database, database.url)
-        return
-    try:
-        with database.transaction(any_version=True) as link:
-            link.query(types.lock_tables)
-            if link.query(types.find_table, ("handrail_schema",)):  # another process has made them meanwhile
-                check_version(link, database.url)
-                return
-            made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
-            for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
-                link.execute(statement)
-            row = (TABLES_VERSION, new_key())
-            link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
-    except StoreReadOnlyError as error:
-        msg = f"{database.url} has no tables of Handrail; open it once for writing"
-        raise StoreReadOnlyError(msg, store=database.url) from error
+    if not database.query(types.find_table, ("handrail_schema",)):
+        try:
+            with database.transaction(any_version=True) as link:
+                link.query(types.lock_tables)
+                if not link.query(types.find_table, ("handrail_schema",)):  # no other process has made them meanwhile
+                    made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
+                    for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
+                        link.execute(statement)
+                    row = (TABLES_VERSION, new_key())
+                    link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
+        except StoreReadOnlyError as error:
+            msg = f"{database.url} has no tables of Handrail; open it once for writing"
+            raise StoreReadOnlyError(msg, store=database.url) from error
+    check_version(database, database.url)
 
 
 def read_hash_key(database: Database) -> bytes:

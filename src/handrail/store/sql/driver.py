@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from handrail.errors import StoreError
+from handrail.process_identity import current_pid
 from handrail.store.owners import StoreOwner
 from handrail.store.sql.call_places import CallPlaces
 
@@ -165,25 +167,12 @@ class DriverConnection(StatementExecutor, Protocol):
         ...
 
 
-class Driver(Protocol):
+class Driver(QueryExecutor, Protocol):
     """One database, reached through as many connections as its kind has use for."""
 
     @property
     def url(self) -> str:
         """What names it to people, without any password."""
-        ...
-
-    def query(self, sql: str, parameters: StatementParameters = (), *, writes: bool = False) -> Rows:
-        """All rows that a statement finds, as a transaction of its own.
-
-        Args:
-            sql: the statement, which may be repeated if its connection is lost.
-            parameters: its parameters.
-            writes: whether it writes, and finds the rows that it names in `RETURNING`.
-
-        Raises:
-            StoreError: what went wrong.
-        """
         ...
 
     @property
@@ -266,14 +255,6 @@ class Driver(Protocol):
         """
         ...
 
-    def check_process(self) -> None:
-        """Refuse a process that was forked off the one that has opened the database.
-
-        Raises:
-            StoreError: it was.
-        """
-        ...
-
     def acquire(self, *, for_call: bool = False) -> DriverConnection:
         """A connection for one unit of work, to be released in the same thread; or for a call, released in any thread.
 
@@ -293,3 +274,15 @@ class Driver(Protocol):
     def close(self) -> None:
         """Close all connections; idempotent."""
         ...
+
+
+def check_process(process: int, url: str) -> None:
+    """Refuses a process that was forked off the one that has opened a store.
+
+    Raises:
+        StoreError: it was.
+    """
+    if current_pid() != process:
+        raise StoreError(
+            f"{url} was opened by process {process}, which this one was forked off; open it anew here", store=url
+        )

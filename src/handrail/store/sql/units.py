@@ -268,7 +268,7 @@ class UnitApplier:
         self._committer.close()
 
     def _goes_alone(self, unit: UnitOfWork) -> bool:
-        self._driver.check_process()  # a forked process has no thread that would answer
+        self._database.check_process()  # a forked process has no thread that would answer
         writes = unit.writes
         in_call = _call_connection(unit) is not None
         return in_call or self._database.is_beside_writer or not self._driver.may_group(writes)

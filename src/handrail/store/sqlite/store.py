@@ -38,6 +38,7 @@ from handrail.store.sql.driver import (
     Rows,
     Statement,
     StatementParameters,
+    check_process,
 )
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
@@ -135,14 +136,8 @@ class SqliteDriver:
         self._writer = 0  # the thread that has `_link` to write
         self._closed = False
 
-    def query(self, sql: str, parameters: StatementParameters = (), *, writes: bool = False) -> Rows:
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
-        if writes:
-            link = self.acquire()
-            try:
-                return link.query(sql, parameters)
-            finally:
-                self.release(link)
         self._check("reading")
         self._files.check_database()
         if self._lock.acquire(blocking=False):
@@ -197,12 +192,8 @@ class SqliteDriver:
         try:
             self.call_places.wait(place)
             self.call_places.check(place)
+            self._files.check()
             self._lock.acquire()  # a read in another thread has it at most for a moment
-            try:
-                self._files.check()
-            except BaseException:
-                self._lock.release()
-                raise
         except BaseException:
             self.call_places.release(place)
             raise
@@ -237,23 +228,13 @@ class SqliteDriver:
         if was_open and current_pid() == self._process and not self._file.read_only:
             self._files.check_database()
 
-    def check_process(self) -> None:
-        """Refuse a process that was forked off the one that has opened the store.
-
-        Raises:
-            StoreError: it was.
-        """
-        if current_pid() != self._process:
-            msg = f"{self.url} was opened by process {self._process}, which this one was forked off; open it anew here"
-            raise StoreError(msg, store=self.url)
-
     def _owners(self) -> list[str]:
         """The owners that are in use."""
         return [owner for (owner,) in self.query(statements.OWNERS)]
 
     def _check(self, operation: str) -> None:
         """Refuse a process that was forked off, a store that was closed, and to block an event loop that is guarded."""
-        self.check_process()
+        check_process(self._process, self.url)
         check_blocking(operation, self.url)
         if self._closed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url)
