@@ -140,21 +140,16 @@ class Server:
 
     def set_up(self, connection: PsycopgConnection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
-        settings = {
-            "default_transaction_isolation": "read committed",
-            "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
-        }
-        if self.read_only:  # else as the server has it, whose operator may have forbidden writing
-            settings["default_transaction_read_only"] = "on"
-        if self.durability == "normal":
-            settings["synchronous_commit"] = "off"
-        for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
-        if self.durability == "full":
-            connection.execute(
-                "SELECT set_config('synchronous_commit', 'on', false) "
-                "WHERE current_setting('synchronous_commit') = 'off'"
-            )
+        lock_timeout = str(math.ceil(self.busy.total_seconds() * 1000))
+        # What is NULL stays as the server has it, whose operator may have forbidden writing.
+        connection.execute(
+            "SELECT set_config(name, value, false) FROM (VALUES "
+            "('default_transaction_isolation', 'read committed'), ('lock_timeout', %s), "
+            "('default_transaction_read_only', CASE WHEN %s THEN 'on' END), ('synchronous_commit', "
+            "CASE WHEN %s THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on' END)"
+            ") AS settings (name, value) WHERE value IS NOT NULL",
+            (lock_timeout, self.read_only, self.durability == "normal"),
+        )
 
     def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
         """What an error of psycopg means.

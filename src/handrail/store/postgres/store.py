@@ -36,6 +36,7 @@ from handrail.store.postgres.server import (
     is_alive,
 )
 from handrail.store.protocol import points_of
+from handrail.store.owners import StoreOwner
 from handrail.store.sql.call_places import CallPlaces
 from handrail.store.sql.driver import (
     ColumnTypes,
@@ -118,7 +119,7 @@ class PostgresDriver:
         self.busy: timedelta = server.busy
         self._server = server
         self._process = os.getpid()
-        self.owner: ServerOwner = ServerOwner(server)
+        self.owner: StoreOwner = ServerOwner(server)
         self._server_clock = ServerClock(self._server_time)
         self.now: Callable[[], datetime] = self._server_clock.now if clock is None else clock.now
         self._asks_time = clock is None
@@ -343,8 +344,7 @@ class PostgresConnection:
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
             self.connection.execute(f"DISCARD ALL -- {time.monotonic_ns()}".encode())
-            with self.connection.pipeline():  # one round trip for all settings
-                self._server.set_up(self.connection)
+            self._server.set_up(self.connection)
         except psycopg.Error:
             self.connection.close()
 

@@ -7,7 +7,7 @@ with `?` for parameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -168,65 +168,37 @@ class DriverConnection(StatementExecutor, Protocol):
 
 
 class Driver(QueryExecutor, Protocol):
-    """One database, reached through as many connections as its kind has use for."""
+    """One database, reached through as many connections as its kind has use for.
 
-    @property
-    def url(self) -> str:
-        """What names it to people, without any password."""
-        ...
+    Attributes:
+        url: what names it to people, without any password.
+        types: what it calls its types.
+        busy: how long to wait for it.
+        one_writer: whether a transaction that writes keeps all others from writing.
+        lanes: how many groups of units of work are written at the same time, from 1.
+        poll_every: how often to look for what other processes have changed.
+        records_at_opening: up to how many recorded calls of a session are read in the question that opens it.
+        number_of_records: the number of an entry, as records of calls are sorted by it.
+        call_places: who may have a connection for a call; where there is one writer, units of work take a place too.
+        owner: the store among the others that use the database; closed with the driver.
+        now: returns its time, aware and in UTC.
+    """
 
-    @property
-    def types(self) -> ColumnTypes:
-        """What it calls its types."""
-        ...
-
-    @property
-    def one_writer(self) -> bool:
-        """Whether a transaction that writes keeps all others from writing."""
-        ...
-
-    @property
-    def call_places(self) -> CallPlaces:
-        """Who may have a connection for a call; where there is one writer, units of work take a place as well."""
-        ...
-
-    @property
-    def records_at_opening(self) -> int:
-        """Up to how many recorded calls of a session are read in the question that opens it."""
-        ...
-
-    @property
-    def number_of_records(self) -> str:
-        """The number of an entry, as records of calls are sorted by it."""
-        ...
-
-    @property
-    def owner(self) -> StoreOwner:
-        """The store among the others that use the database; closed with the driver."""
-        ...
-
-    @property
-    def poll_every(self) -> timedelta:
-        """How often to look for what other processes have changed."""
-        ...
-
-    def now(self) -> datetime:
-        """Its time, aware and in UTC."""
-        ...
+    url: str
+    types: ColumnTypes
+    busy: timedelta
+    one_writer: bool
+    lanes: int
+    poll_every: timedelta
+    records_at_opening: int
+    number_of_records: str
+    call_places: CallPlaces
+    owner: StoreOwner
+    now: Callable[[], datetime]
 
     @property
     def now_waits(self) -> bool:
         """Whether `now` asks a server at this moment."""
-        ...
-
-    @property
-    def busy(self) -> timedelta:
-        """How long to wait for it."""
-        ...
-
-    @property
-    def lanes(self) -> int:
-        """How many groups of units of work are written at the same time, from 1."""
         ...
 
     def may_group(self, writes: Sequence[object]) -> bool:
