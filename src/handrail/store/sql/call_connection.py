@@ -126,7 +126,7 @@ class CallConnection:
 
     def _ask(self) -> Place | None:
         """The place that the call has to wait for; `None` if it needs none. All threads and tasks of it share one."""
-        with self._releasing:  # whoever settles the call has closed it before, so it finds the place that is asked for
+        with self._releasing:  # what settles the call has closed it before, so it finds the place that is asked for
             self._check_call()
             if not self._root.writes and self.driver.one_writer:
                 return None
