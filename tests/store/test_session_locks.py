@@ -17,7 +17,7 @@ from handrail.session.persistence.protocol import SessionLock
 from handrail.store import SqliteStore, Store
 from handrail.store.owners import MemoryOwner
 from handrail.store.session_locks import SessionLockTable
-from handrail.store.sql.driver import Rows, StatementParameters
+from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
@@ -46,12 +46,10 @@ class Interrupted(SqliteDriver):
 
     is_interrupted = False
 
-    def change(self, sql: str, parameters: StatementParameters) -> Rows:
-        """Execute it."""
-        rows = super().change(sql, parameters)
+    def release(self, link: DriverConnection) -> None:
+        super().release(link)
         if self.is_interrupted:
             raise KeyboardInterrupt
-        return rows
 
 
 @contextmanager

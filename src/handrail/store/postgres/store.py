@@ -26,6 +26,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
+from handrail.store.owners import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.owner import ServerOwner
 from handrail.store.postgres.server import (
@@ -36,7 +37,6 @@ from handrail.store.postgres.server import (
     is_alive,
 )
 from handrail.store.protocol import points_of
-from handrail.store.owners import StoreOwner
 from handrail.store.sql.call_places import CallPlaces
 from handrail.store.sql.driver import (
     ColumnTypes,

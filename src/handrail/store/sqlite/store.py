@@ -28,6 +28,7 @@ from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError, St
 from handrail.loop_guard import check_blocking
 from handrail.open_databases import track_connections
 from handrail.process_identity import current_pid
+from handrail.store.owners import StoreOwner
 from handrail.store.sql import statements
 from handrail.store.sql.call_places import CallPlaces, Place
 from handrail.store.sql.driver import (
@@ -117,7 +118,7 @@ class SqliteDriver:
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url: str = file.url
-        self.owner: FileOwner = FileOwner(
+        self.owner: StoreOwner = FileOwner(
             Path(f"{file.path}-holds"), store=file.url, in_use=self._owners, read_only=file.read_only
         )
         self.now: Callable[[], datetime] = clock.now
