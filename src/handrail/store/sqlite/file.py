@@ -25,8 +25,6 @@ from handrail.store.sql.driver import Durability
 
 _STATEMENTS = 128
 _RETRY_SECONDS = 0.01
-_LOOKS = 3
-"""How often a file is looked at: another process may change it between two looks."""
 _FIRST_LOOK = "SELECT count(*) FROM sqlite_master"
 _PRIMARY = 0xFF
 _OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})

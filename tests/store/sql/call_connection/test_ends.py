@@ -215,28 +215,52 @@ def test_late_statement_takes_nothing_along_from_a_call_that_is_being_settled(or
 # --------------------------------------------------------------------------------------------------------- cancellation
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_undoing_a_call_cancels_its_statement(orders: Store, *, nested: bool) -> None:
-    """A call that has timed out is not waited for; nor is one inside of another."""
-    started = threading.Event()
-    met: list[Exception] = []
+class _Late:
+    """A thread that a handler has left in a statement.
 
-    def late() -> None:
-        connection = orders.connection()
+    Attributes:
+        met: what the statement has come to.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.met: list[Exception] = []
+        self._store = store
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=copy_context().run, args=(self._execute,))
+        self._thread.start()
+        assert self._started.wait(60)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _execute(self) -> None:
+        connection = self._store.connection()
         connection.execute("SELECT 1")
-        started.set()
+        self._started.set()
         try:
             connection.execute(ENDLESS)
         except Exception as error:  # noqa: BLE001 - each driver has its own
-            met.append(error)
+            self.met.append(error)
 
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_undoing_a_call_cancels_its_statement(orders: Store, *, nested: bool) -> None:
+    """A call that has timed out is not waited for; nor is one inside of another."""
     with call() as outer, call("inner", inside=outer) if nested else nullcontext(outer) as undone:
-        thread = threading.Thread(target=copy_context().run, args=(late,))
-        thread.start()
-        assert started.wait(60)
+        late = _Late(orders)
         undone.rollback()
-        thread.join()
-    assert len(met) == 1
+        late.join()
+    assert len(late.met) == 1
+    assert items(orders) == []
+
+
+def test_end_of_a_call_that_reads_cancels_its_statement(orders: Store) -> None:
+    """Its connection is not given back while a late handler uses it."""
+    with call(writes=False) as reading:
+        late = _Late(orders)
+        reading.commit()
+        late.join()
+    assert len(late.met) == 1
     assert items(orders) == []
 
 
