@@ -46,9 +46,9 @@ def track_connections(path: Path, change: int) -> None:
         before = _open.get(path, _NONE)
         connections = before.connections + change
         # A file stays the database's until the last connection is closed, wherever it is moved.
-        files = before.files.union(file_identity(f"{path}{suffix}") for suffix in _LOCKED)
+        files = before.files.union(device_and_inode(f"{path}{suffix}") for suffix in _LOCKED)
         names = frozenset(os.fsencode(f"{path.name}{suffix}") for suffix in _SUFFIXES)
-        database = _Database(connections, file_identity(path.parent), files, names)
+        database = _Database(connections, device_and_inode(path.parent), files, names)
         others = {each: known for each, known in _open.items() if each != path}
         _open = {**others, path: database} if connections else others
 
@@ -64,7 +64,7 @@ def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = 
         return False
     identity = None if status is None else (status.st_dev, status.st_ino)
     return any(
-        (identity and identity in each.files) or (name in each.names and file_identity(at) == each.folder)
+        (identity and identity in each.files) or (name in each.names and device_and_inode(at) == each.folder)
         for each in _open.values()
     )
 
@@ -76,7 +76,7 @@ def protected_paths(folder: Path) -> Iterator[str]:
             yield from (f"{path.relative_to(folder).as_posix()}{suffix}" for suffix in _SUFFIXES)
 
 
-def file_identity(place: str | Path | int) -> tuple[int, int] | None:
+def device_and_inode(place: str | Path | int) -> tuple[int, int] | None:
     """Device and inode of a path or an open file; `None` if there is nothing."""
     try:
         status = os.stat(place)  # noqa: PTH116 - also of a descriptor, and quicker than the path's own

@@ -25,7 +25,7 @@ INTERNAL = {
     *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "ROWS_PER_PAGE"),
     *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS"),
     *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING", "TRY_AGAIN"),
-    *("USER", "VERSION", "MOST_WRITTEN", "UNTIL_APPLIED", "FIRST_OF_FILES", "TABLES_VERSION"),
+    *("USER", "VERSION", "MOST_WRITTEN", "UNTIL_APPLIED", "TABLES_VERSION"),
 }
 """Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""
 

@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.open_databases import file_identity
+from handrail.open_databases import device_and_inode
 from handrail.store.sql.driver import Durability
 
 _STATEMENTS = 128
@@ -206,7 +206,7 @@ class OpenedFiles:
         self._file = file
         paths = [str(file.path), file.log, file.index]
         # A reader may do without a log.
-        self._identities = {path: file_identity(path) for path in (paths[:1] if file.read_only else paths)}
+        self._identities = {path: device_and_inode(path) for path in (paths[:1] if file.read_only else paths)}
 
     def check_database(self) -> None:
         """Refuse a database that was removed or replaced.
@@ -215,7 +215,7 @@ class OpenedFiles:
             StoreUnavailableError: it was.
         """
         path, url = str(self._file.path), self._file.url
-        if file_identity(path) != self._identities[path]:
+        if device_and_inode(path) != self._identities[path]:
             msg = f"the file of {url} was removed or replaced while it was open; put it back, or open the store anew"
             raise StoreUnavailableError(msg, store=url)
 
@@ -227,7 +227,7 @@ class OpenedFiles:
         """
         self.check_database()
         for path, identity in self._identities.items():
-            if identity is not None and file_identity(path) != identity:
+            if identity is not None and device_and_inode(path) != identity:
                 url, what = self._file.url, "log" if path == self._file.log else "index of the log,"
                 msg = (
                     f"{url} cannot be written to: its {what} {path} was removed or replaced while the store was open. "

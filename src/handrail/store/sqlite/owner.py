@@ -25,7 +25,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, StoreReadOnlyError
-from handrail.open_databases import file_identity
+from handrail.open_databases import device_and_inode
 from handrail.posix import HAS_FILE_LOCKS, fcntl
 from handrail.process_state import FORKING, in_forked_process
 from handrail.store.owners import new_owner
@@ -126,7 +126,7 @@ class FileOwner:
     @property
     def _is_in_place(self) -> bool:
         """Whether the lock is held, of the file that others find."""
-        return self._identity is not None and file_identity(self._path) == self._identity
+        return self._identity is not None and device_and_inode(self._path) == self._identity
 
     def _lock(self) -> None:
         """Lock a new file, and give it its name then: one with that name is never free while its owner lives."""
@@ -145,7 +145,7 @@ class FileOwner:
             raise
         if self._file is not None:
             os.close(self._file)
-        self._file, self._identity = file, file_identity(file)
+        self._file, self._identity = file, device_and_inode(file)
 
     def _remove_unused(self) -> None:
         """Remove the files of dead owners that nothing names any more.
@@ -173,7 +173,7 @@ def _is_locked(path: Path) -> bool | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             # Another file, or none, has the name if its owner has closed it meanwhile.
-            return False if file_identity(path) == file_identity(file) else None
+            return False if device_and_inode(path) == device_and_inode(file) else None
         except BlockingIOError:
             return True
         finally:
