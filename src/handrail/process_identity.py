@@ -49,17 +49,17 @@ class ProcessName(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> ProcessName | None:
-        """The name that `str` wrote; `None` if it is something else. What names a store has a fifth word."""
+        """The name that `str` wrote; `None` if it is something else."""
         parts = text.split(" ")
-        if len(parts) not in {4, 5} or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
+        if len(parts) != len(ProcessName._fields) or not parts[2].isdecimal() or len(parts[2]) > _MOST_DIGITS:
             return None
-        host, boot, pid, started = parts[:4]
+        host, boot, pid, started = parts
         return ProcessName(host, "" if boot == "-" else boot, int(pid), started)
 
 
 def process_in_words(process: str) -> str:
-    """A stored name of a process, for people; empty if none was stored."""
-    name = ProcessName.parse(process)
+    """A stored name of a process, or of a store that it has open, for people; empty if none was stored."""
+    name = ProcessName.parse(process) or ProcessName.parse(process.rpartition(" ")[0])
     return process if name is None else f"process {name.pid} on {name.host}"
 
 

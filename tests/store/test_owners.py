@@ -85,7 +85,7 @@ def test_nothing_is_proved_to_claims_of_the_stores_of_this_process(url: str) -> 
         assert other.owner_lives(row) is None
 
 
-@pytest.mark.parametrize("name", ["", "night/call_1", "a b c d e", "a b 1", "\ud800"])
+@pytest.mark.parametrize("name", ["", "night/call_1", "a b c d e", "host - 1 0", "\ud800"])
 def test_name_that_no_store_has_written_proves_nothing(observer: StoreOwner, name: str) -> None:
     """As in a row that was written by hand."""
     assert observer.lives(name) is None

@@ -38,11 +38,12 @@ def observer(url: str) -> Generator[ServerOwner]:
 
 def elsewhere(name: str, part: int = 0) -> str:
     """The name of an owner as if it were of another boot (0), PID namespace (1) or time namespace (2)."""
-    process = ProcessName.parse(name)
+    text, _, word = name.rpartition(" ")
+    process = ProcessName.parse(text)
     assert process is not None
     parts = process.boot.split("/")
     parts[part] += "0"
-    return f"{process._replace(boot='/'.join(parts))} {name.rpartition(' ')[2]}"
+    return f"{process._replace(boot='/'.join(parts))} {word}"
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])

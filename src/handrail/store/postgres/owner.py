@@ -87,7 +87,7 @@ class ServerOwner:
         Raises:
             StoreError: the server does not answer, or this process was forked off.
         """
-        name, own = ProcessName.parse(owner), own_name()
+        name, own = ProcessName.parse(owner.rpartition(" ")[0]), own_name()
         if name is None:
             return None
         is_here = bool(name.boot) and name.boot == own.boot
