@@ -144,6 +144,7 @@ class FaultyStore(Store):
     sessions = _passed(Store.sessions)
     release = _passed(Store.release)
     checkpoint = _passed(Store.checkpoint)
+    holder = _passed(Store.holder)
     open_claims = _passed(Store.open_claims)
     end_leases_of_dead = _passed(Store.end_leases_of_dead)
     copy = _passed(Store.copy)

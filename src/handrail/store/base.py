@@ -10,10 +10,14 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, Self, Unpack
 
+from handrail.clock import Clock
 from handrail.session import Session
 from handrail.session.calls import OpenCall
+from handrail.session.persistence.protocol import SessionLock
 from handrail.session.session import OpenOptions
+from handrail.store.owners import LIVE_CLAIMS, StoreOwner, is_of_this_process
 from handrail.store.protocol import EffectRow, LedgerStore, Store, WatchCallback, change_effect, open_call, with_proof
+from handrail.store.session_locks import SessionLockTable, session_lost
 from handrail.store.watchers import Watchers
 from handrail.waiting import closing_after, outlast, run_in_thread_or_here
 
@@ -38,13 +42,48 @@ class _Rows(Store, Protocol):
 class BaseStore:
     """The part of a store that does not depend on where its rows are; its `watchers` are to be notified of changes."""
 
-    def __init__(self) -> None:
-        """Watch for nothing yet."""
+    def __init__(self, owner: StoreOwner, *, clock: Clock, store: str) -> None:
+        """Watch for nothing yet.
+
+        Args:
+            owner: the store among all that use the same rows.
+            clock: measures how long a caller waits for a session.
+            store: the URL of the store.
+        """
         self.watchers: Watchers = Watchers()
+        self._owner = owner
+        self._locks = SessionLockTable(owner, clock=clock, store=store)
 
     def slots_below(self: Store, root: str) -> Iterable[EffectRow]:
         """Rows of a session and those below it, among which are all slots that are running, unknown or unread."""
         return self.effects_below(root)
+
+    def process(self) -> str:
+        """Names this store in the claims that it makes, with its lock held; empty if no other process can reach it.
+
+        Raises:
+            StoreError: the lock cannot be taken, so that its death could not be proved.
+        """
+        return self._owner.own()
+
+    def owner_lives(self, row: EffectRow) -> bool | None:
+        """Whether a ledger here renews the claim, or its owner lives; `None` if neither life nor death is proved."""
+        owner = row.owner.process
+        if row.claim in LIVE_CLAIMS:
+            return True
+        return None if not owner or is_of_this_process(owner) else self._owner.lives(owner)
+
+    def check_lock(self: Store, lock: SessionLock, head: int) -> None:
+        """Make sure that the store answers, that the lock is valid and that no other process has written.
+
+        Raises:
+            SessionLostError: another process has taken the session over, or has written to it.
+            StoreUnavailableError: the store does not answer.
+        """
+        standing = self.holder(lock.session_id)
+        if standing != (lock.token, head):
+            raise session_lost(lock, head, standing)
+        self.process()
 
     def __enter__(self) -> Self:
         """Return the store."""

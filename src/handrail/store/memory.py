@@ -34,7 +34,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.base import BaseStore
-from handrail.store.owners import LIVE_CLAIMS, MemoryOwner
+from handrail.store.owners import MemoryOwner
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -46,7 +46,6 @@ from handrail.store.protocol import (
     has_written,
     points_of,
 )
-from handrail.store.session_locks import SessionLockTable
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 
@@ -97,7 +96,7 @@ class MemoryStore(BaseStore):
     """Never: every change passes through this object, so `watch` sees it."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex) -> None:
-        super().__init__()
+        super().__init__(MemoryOwner(), clock=clock, store=self.url)
         self._clock = clock
         self._new_token = new_token
         self._lock = threading.RLock()
@@ -105,7 +104,6 @@ class MemoryStore(BaseStore):
         self._hash_key = os.urandom(32)
         self._sessions: dict[str, _Session] = {}
         self._decided: set[str] = set()
-        self._locks = SessionLockTable(MemoryOwner(), clock=clock, store=self.url)
 
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""
@@ -131,14 +129,6 @@ class MemoryStore(BaseStore):
 
     # -------------------------------------------------------------------------------------------------------- effects
 
-    def process(self) -> str:
-        """There is nothing to name: no other process can reach the store."""
-        return ""
-
-    def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether a ledger renews the claim; nothing is known of others."""
-        return True if row.claim in LIVE_CLAIMS else None
-
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
         return self._rows.get((partition, key))
@@ -154,13 +144,13 @@ class MemoryStore(BaseStore):
         """
         writes = unit.writes
         # Most units of a ledger in memory are one write, so it is found without a search for its kind.
-        if len(writes) == 1:
-            if isinstance(writes[0], EffectInsert):
-                return self._apply_insert(writes[0])
-            if isinstance(writes[0], EffectChange):
-                return self._apply_change(writes[0])
-        refused = self._apply_together(unit)
-        if refused is not None:
+        if len(writes) == 1 and isinstance(write := writes[0], EffectInsert | EffectChange):
+            with self._lock:
+                standing = self._rows.get(write.seen[:2])
+                if not write.fits(standing):
+                    return RefusedWrite(write, standing)
+                self._change(write.seen, write.row)
+        elif (refused := self._apply_together(unit)) is not None:
             return refused
         for write in writes:
             if isinstance(write, EFFECT_WRITES):
@@ -303,15 +293,6 @@ class MemoryStore(BaseStore):
                 kept.token = ""
         self._locks.release(lock.token)
 
-    def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the lock is valid, and that no other process has written to the session.
-
-        Raises:
-            SessionLostError: it is not, or another process has.
-        """
-        with self._lock:
-            self._valid(lock, head)
-
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
         kept = self._sessions.get(session_id)
@@ -384,42 +365,19 @@ class MemoryStore(BaseStore):
 
     # -------------------------------------------------------------------------------------------------------- private
 
-    def _apply_insert(self, insert: EffectInsert) -> RefusedWrite | None:
-        row = insert[0]
-        identity = row[:2]
-        with self._lock:
-            standing = self._rows.get(identity)
-            if standing is not None:
-                return RefusedWrite(insert, standing)
-            self._rows[identity] = row
-        self.watchers.notify(*identity, row)
-        return None
-
-    def _apply_change(self, change: EffectChange) -> RefusedWrite | None:
-        seen, row = change
-        identity = seen[:2]
-        with self._lock:
-            standing = self._rows.get(identity)
-            if standing is not seen and not change.fits(standing):
-                return RefusedWrite(change, standing)
-            self._change(seen, row)
-        self.watchers.notify(*identity, row)
-        return None
-
     def _apply_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         writes = unit.writes
         with self._lock:
             try:
                 refused = next(filter(None, map(self._refused, writes)), None)
             except SessionLostError:
-                if not has_written(self, unit):
-                    raise
-                return None
+                if has_written(self, unit):
+                    return None
+                raise
             if refused is not None:
                 return None if len(writes) > 1 and has_written(self, unit) else refused
-            # Before anything is written: what a point raises leaves nothing behind.
             points = points_of(writes)
-            for point in points:
+            for point in points:  # before anything is written: what a point raises leaves nothing behind
                 reached(point)
             try:
                 for write in writes:

@@ -30,7 +30,7 @@ from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
 from handrail.session import Session
 from handrail.session.calls import CallRef, OpenCall
-from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionAppend, SessionHeld, SessionStore
+from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld, SessionStore
 from handrail.session.session import OpenOptions
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
@@ -281,49 +281,6 @@ def points_of(writes: Sequence[object]) -> list[str]:
     return ["unit-begun", *(points[kind] for kind in map(type, writes) if kind in points), "unit-before-commit"]
 
 
-class StoredRows(Protocol):
-    """What is read to find out whether a unit has been written."""
-
-    def get(self, partition: str, key: str) -> EffectRow | None:
-        """The present row; `None` if there is none."""
-        ...
-
-    def holder(self, session_id: str) -> tuple[str, int] | None:
-        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        ...
-
-    def is_committed(self, journal_id: str) -> bool:
-        """Whether the call that a journal belongs to has been committed."""
-        ...
-
-    def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
-        """The answers to calls of a session."""
-        ...
-
-
-def has_written(rows: StoredRows, unit: UnitOfWork) -> bool:
-    """Whether a unit has been committed, although its answer was lost: what it writes is there."""
-    proofs = [is_written for write in unit.writes if (is_written := _is_written(rows, write)) is not None]
-    return bool(proofs) and all(proofs)
-
-
-def _is_written(rows: StoredRows, write: object) -> bool | None:
-    match write:
-        case EffectInsert(row):
-            return rows.get(*row[:2]) == row
-        case EffectChange(seen, row) | MarkApplied(seen, row):
-            # Who has removed a row is not known, so a removal counts once.
-            return row is not None and rows.get(*seen[:2]) == row
-        case SessionAppend(lock, head, entries):
-            return rows.holder(lock.session_id) == (lock.token, head + len(entries))
-        case AnswerChange(_, row):
-            return row in rows.answers(row.session_id)
-        case RecordCommit(journal_id):
-            return rows.is_committed(journal_id)
-        case _:  # a condition; or what a handler has written, which is committed with the rest
-            return None
-
-
 def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
     """The call of an effect that is running, unknown, or done without having been applied."""
     owner = row.owner
@@ -521,3 +478,26 @@ class Store(LedgerStore, SessionStore, Protocol):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
         """Close it."""
         ...
+
+
+def has_written(store: Store, unit: UnitOfWork) -> bool:
+    """Whether a unit has been committed, although its answer was lost: what it writes is there."""
+    proofs = [is_written for write in unit.writes if (is_written := _is_written(store, write)) is not None]
+    return bool(proofs) and all(proofs)
+
+
+def _is_written(store: Store, write: object) -> bool | None:
+    match write:
+        case EffectInsert(row):
+            return store.get(*row[:2]) == row
+        case EffectChange(seen, row) | MarkApplied(seen, row):
+            # Who has removed a row is not known, so a removal counts once.
+            return row is not None and store.get(*seen[:2]) == row
+        case SessionAppend(lock, head, entries):
+            return store.holder(lock.session_id) == (lock.token, head + len(entries))
+        case AnswerChange(_, row):
+            return row in store.answers(row.session_id)
+        case RecordCommit(journal_id):
+            return store.is_committed(journal_id)
+        case _:  # a condition; or what a handler has written, which is committed with the rest
+            return None

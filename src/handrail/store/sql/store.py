@@ -24,7 +24,6 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import session_locks
 from handrail.store.base import BaseStore
-from handrail.store.owners import LIVE_CLAIMS, is_of_this_process
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
@@ -35,7 +34,6 @@ from handrail.store.protocol import (
     change_effect,
     disowned,
 )
-from handrail.store.session_locks import SessionLockTable
 from handrail.store.sql import removal, statements, tables
 from handrail.store.sql.call_places import loop_would_wait
 from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
@@ -62,7 +60,7 @@ class SqlStore(BaseStore):
     def __init__(
         self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex
     ) -> None:
-        super().__init__()
+        super().__init__(driver.owner, clock=clock, store=driver.url)
         self._driver = driver
         self._database = Database(driver)
         self._new_token = new_token
@@ -72,8 +70,6 @@ class SqlStore(BaseStore):
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
-        self._owner = driver.owner
-        self._locks = SessionLockTable(driver.owner, clock=clock, store=driver.url)
         self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
         self._hash_key: bytes | None = None
@@ -143,21 +139,6 @@ class SqlStore(BaseStore):
         self._driver.close()
 
     # -------------------------------------------------------------------------------------------------------- effects
-
-    def process(self) -> str:
-        """Names this store in the claims that it makes, with its lock held.
-
-        Raises:
-            StoreError: the lock cannot be taken, so that its death could not be proved.
-        """
-        return self._owner.own()
-
-    def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether a ledger here renews the claim, or its owner lives; `None` if neither life nor death is proved."""
-        if row.claim in LIVE_CLAIMS:
-            return True
-        owner = row.owner.process
-        return None if not owner or is_of_this_process(owner) else self._owner.lives(owner)
 
     def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
@@ -363,16 +344,8 @@ class SqlStore(BaseStore):
                 self._unreleased.discard(session)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the store answers, that the lock is valid and that no other process has written.
-
-        Raises:
-            SessionLostError: another process has taken the session over, or has written to it.
-            StoreUnavailableError: the store does not answer.
-        """
-        stands = self.holder(lock.session_id)
-        if stands != (lock.token, head):
-            raise session_locks.session_lost(lock, head, stands)
-        self._owner.own()
+        """As of `BaseStore`; also writes that sessions are released, where that could not be written."""
+        super().check_lock(lock, head)
         self._clear_released()
 
     def holder(self, session_id: str) -> tuple[str, int] | None:

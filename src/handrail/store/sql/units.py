@@ -31,7 +31,7 @@ from handrail.store.protocol import (
     EffectRow,
     MarkApplied,
     RefusedWrite,
-    StoredRows,
+    Store,
     has_written,
     points_of,
 )
@@ -234,21 +234,21 @@ class UnitApplier:
 
     Args:
         database: where they are written.
-        rows: what is stored there.
+        store: the store there.
         written: called with each change of a row of the ledger that has been committed, in any thread.
     """
 
     def __init__(
         self,
         database: Database,
-        rows: StoredRows,
+        store: Store,
         written: Callable[[EffectInsert | EffectChange | MarkApplied], object],
     ) -> None:
         """Wait for units."""
         driver = database.driver
         self._database = database
         self._driver = driver
-        self._rows = rows
+        self._store = store
         self._changed = written
         self._committer = Committer(self._write_group, lanes=driver.lanes, patience=driver.busy, url=driver.url)
 
@@ -313,13 +313,13 @@ class UnitApplier:
         """
         for is_last in (False, True):
             try:
-                if may_be_written and has_written(self._rows, unit):
+                if may_be_written and has_written(self._store, unit):
                     return None
                 refused = self._written_once(unit)
-                return None if refused and may_be_written and has_written(self._rows, unit) else refused
+                return None if refused and may_be_written and has_written(self._store, unit) else refused
             except StoreUnavailableError as error:
                 try:
-                    if error.in_doubt and has_written(self._rows, unit):
+                    if error.in_doubt and has_written(self._store, unit):
                         return None
                     error.in_doubt = may_be_written = may_be_written or (error.in_doubt and not self._is_undone(unit))
                 except StoreError:  # it does not answer on another connection either
@@ -353,9 +353,9 @@ class UnitApplier:
             with self._database.transaction(_call_connection(unit)) as link:
                 _write_or_raise(link, unit.writes)
         except _RefusedError as error:
-            return None if len(unit.writes) > 1 and has_written(self._rows, unit) else error.refused
+            return None if len(unit.writes) > 1 and has_written(self._store, unit) else error.refused
         except SessionLostError:
-            if not has_written(self._rows, unit):
+            if not has_written(self._store, unit):
                 check_version(self._database, self._database.url)
                 raise
         return None
