@@ -140,15 +140,18 @@ class Server:
 
     def set_up(self, connection: PsycopgConnection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
-        lock_timeout = str(math.ceil(self.busy.total_seconds() * 1000))
-        # What is NULL stays as the server has it, whose operator may have forbidden writing.
+        settings = {
+            "default_transaction_isolation": "read committed",
+            "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
+            # Else as the server has it, whose operator may have forbidden writing.
+            "default_transaction_read_only": "on" if self.read_only else None,
+            # A server that waits for more than its own disk goes on doing so.
+            "synchronous_commit": "off" if self.durability == "normal" else "on",
+        }
         connection.execute(
-            "SELECT set_config(name, value, false) FROM (VALUES "
-            "('default_transaction_isolation', 'read committed'), ('lock_timeout', %s), "
-            "('default_transaction_read_only', CASE WHEN %s THEN 'on' END), ('synchronous_commit', "
-            "CASE WHEN %s THEN 'off' WHEN current_setting('synchronous_commit') = 'off' THEN 'on' END)"
-            ") AS settings (name, value) WHERE value IS NOT NULL",
-            (lock_timeout, self.read_only, self.durability == "normal"),
+            "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS settings (name, value) "
+            "WHERE value IS NOT NULL AND (name <> 'synchronous_commit' OR 'off' IN (value, current_setting(name)))",
+            (list(settings), list(settings.values())),
         )
 
     def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
