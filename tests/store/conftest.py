@@ -6,7 +6,7 @@ import pytest
 
 from handrail.store import Store
 from handrail.testing import FakeClock
-from tests.store.stores import STORES
+from tests.store.stores import ALL_STORES, STORES
 
 
 @pytest.fixture
@@ -15,10 +15,10 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=list(STORES))
+@pytest.fixture(params=list(ALL_STORES))
 def store(request: pytest.FixtureRequest, clock: FakeClock) -> Store:
     """An empty store, one kind after the other."""
-    return STORES[str(request.param)](clock)
+    return ALL_STORES[str(request.param)](clock)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

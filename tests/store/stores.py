@@ -7,13 +7,16 @@ connections to PostgreSQL are used again, because opening them costs more than m
 from __future__ import annotations
 
 import atexit
+import re
 import tempfile
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -26,7 +29,10 @@ from handrail.store.sql.database import Database
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
+from tests.architecture.sources import ROOT
 from tests.store.postgres_server import fresh_url
+
+PAGE = ROOT / "docs" / "how-to" / "write-a-store.md"
 
 MakeStore = Callable[[Clock], Store]
 
@@ -59,10 +65,7 @@ def memory(clock: Clock) -> Store:
 
 def sqlite(clock: Clock) -> Store:
     """A store in a file of its own."""
-    if not _folder:
-        _folder.append(tempfile.TemporaryDirectory(prefix="handrail-sqlite-"))
-        atexit.register(_folder[0].cleanup)
-    path = Path(_folder[0].name) / f"{next(_SERIAL)}.db"
+    path = _new_path()
     driver = SqliteDriver(SqliteFile(path, durability="normal", busy=_BUSY), clock=clock)
     store = SqlStore(driver, clock=clock)
     weakref.finalize(store, _remove, driver, path)
@@ -79,8 +82,36 @@ def postgres(clock: Clock) -> Store:
     return store
 
 
+def third(clock: Clock) -> Store:
+    """The store that a page of the docs shows how to write, in a file of its own."""
+    path = _new_path()
+    store: Store = _page()["open_plain_store"](path, busy=_BUSY, clock=clock)
+    weakref.finalize(store, path.unlink, missing_ok=True).atexit = False
+    return store
+
+
 STORES: dict[str, MakeStore] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 """Makes an empty store that measures time by a clock; by its name."""
+
+ALL_STORES: dict[str, MakeStore] = {**STORES, "third": third}
+"""These, and one that is not Handrail's own."""
+
+
+def _new_path() -> Path:
+    if not _folder:
+        _folder.append(tempfile.TemporaryDirectory(prefix="handrail-sqlite-"))
+        atexit.register(_folder[0].cleanup)
+    return Path(_folder[0].name) / f"{next(_SERIAL)}.db"
+
+
+@cache
+def _page() -> dict[str, Any]:
+    """What the program of the page defines."""
+    program = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert program is not None
+    defined: dict[str, Any] = {"__name__": "third_store"}
+    exec(compile(program[1], str(PAGE), "exec"), defined)  # noqa: S102 - our own page
+    return defined
 
 
 def _remove(driver: SqliteDriver, path: Path) -> None:

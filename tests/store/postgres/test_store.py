@@ -23,7 +23,7 @@ from tests.store.session_rows import NOW, entry, session_row
 from tests.store.stores import STORES, MakeStore
 from tests.store.units import append, delete, insert, record_commit, replace
 
-EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20}
+EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20, "third": 20}
 IDS, KEYS = ("a", "b", "c"), ("k1", "k2")
 EFFECTS = {"k1": ("1" * 32, "2" * 32), "k2": ("3" * 32, "4" * 32)}
 REFS = (CallRef(None, "c1"), CallRef("r1", "c1"), CallRef("r1", "c2"))
@@ -207,8 +207,8 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.check_lock(hold, len(self.model.sessions[session_id].entries))
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", ALL_STORES)
 def test_every_history_leaves_what_counts(name: str) -> None:
     """Whatever is created, written, copied, undone and held in whatever order, the store holds what the model does."""
-    machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(STORES[name])})
+    machine = type("Machine", (StoreMachine,), {"make_store": staticmethod(ALL_STORES[name])})
     run_state_machine_as_test(machine, settings=settings(max_examples=examples(EXAMPLES[name]), stateful_step_count=30))

@@ -105,12 +105,6 @@ class PostgresDriver:
     lanes = 2
     """While the server commits one group, the next one is on its way."""
 
-    records_at_opening = 20
-    """More are read in a question of their own, when they are needed."""
-
-    number_of_records = "number"
-    """What records are sorted by."""
-
     poll_every: timedelta = timedelta(milliseconds=50)
     """How often to look for what other processes have changed."""
 

@@ -177,8 +177,6 @@ class Driver(QueryExecutor, Protocol):
         one_writer: whether a transaction that writes keeps all others from writing.
         lanes: how many groups of units of work are written at the same time, from 1.
         poll_every: how often to look for what other processes have changed.
-        records_at_opening: up to how many recorded calls of a session are read in the question that opens it.
-        number_of_records: the number of an entry, as records of calls are sorted by it.
         call_places: who may have a connection for a call; where there is one writer, units of work take a place too.
         owner: the store among the others that use the database; closed with the driver.
         now: returns its time, aware and in UTC.
@@ -190,8 +188,6 @@ class Driver(QueryExecutor, Protocol):
     one_writer: bool
     lanes: int
     poll_every: timedelta
-    records_at_opening: int
-    number_of_records: str
     call_places: CallPlaces
     owner: StoreOwner
     now: Callable[[], datetime]

@@ -144,8 +144,10 @@ POSITIONS = f"{_POSITIONS}{_BETWEEN}{_IN_ORDER}"
 # In the words of the partial index, so that the database uses it.
 _RECORDS = "SELECT reply, call_id, number FROM handrail_entries WHERE session_id = ? AND role = 'log' AND call_id <> ''"
 
-NEWEST_RECORDS = f"{_RECORDS} ORDER BY {{}} DESC LIMIT ?"
-"""The records of calls of a session, the newest first; takes `Driver.number_of_records`."""
+# By an expression, so that a database sorts what it finds in the index of records. To save that, SQLite would read the
+# rows in their order, and all of the items in each row.
+NEWEST_RECORDS = f"{_RECORDS} ORDER BY +number DESC LIMIT ?"
+"""The records of calls of a session, the newest first."""
 
 NEWEST_RECORD = f"{_RECORDS} AND reply = ? AND call_id = ? ORDER BY number DESC LIMIT 1"
 """The newest record of a call."""

@@ -417,8 +417,7 @@ class SqlStore(BaseStore):
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
-        newest = statements.NEWEST_RECORDS.format(self._driver.number_of_records)
-        found = self._database.query(newest, (session_id, limit))
+        found = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
         return [(CallRef(reply or None, call_id), number) for reply, call_id, number in found]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:

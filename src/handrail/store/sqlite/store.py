@@ -105,14 +105,6 @@ class SqliteDriver:
     lanes = 1
     """One group at a time: there is one writer."""
 
-    records_at_opening = 0
-    """They are read when they are needed: another question costs little."""
-
-    # As an expression, so that SQLite sorts what it finds in the index of records. To save that, it would read the rows
-    # in their order, and all of the items in each row, because `reply` is stored behind them.
-    number_of_records = "+number"
-    """What records are sorted by."""
-
     poll_every: timedelta = timedelta(milliseconds=20)
     """How often to look for what other processes have changed."""
 
