@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "reference" / "store-schema.md"
 
 _HEAD = f"""# The schema of a store
 
-*Made from the tables in [`handrail.store.sql.tables`](../../src/handrail/store/sql/tables.py) by `make reference`.*
+*Made from the tables in [`tables.py`](../../src/handrail/store/sql/tables.py) by `make reference`.*
 
 What a store keeps in SQLite and PostgreSQL, for people who look with their own tools. Two views show calls and effects,
 with times as moments and bytes as text; the tables below are what they are made from. Read them as you like. Write to

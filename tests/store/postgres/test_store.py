@@ -20,7 +20,7 @@ from handrail.transaction import RecordCommit, UnitOfWork
 from tests.extent import examples
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entry, session_row
-from tests.store.stores import STORES, MakeStore
+from tests.store.stores import ALL_STORES, MakeStore
 from tests.store.units import append, delete, insert, record_commit, replace
 
 EXAMPLES = {"memory": 200, "sqlite": 60, "postgres": 20, "third": 20}

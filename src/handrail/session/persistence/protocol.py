@@ -115,9 +115,9 @@ class SessionEntry(NamedTuple):
         removed: how many items of the slice, from `start` on, it takes away.
         added: how many items it brings in their place.
         items: those items as a JSON array in UTF-8.
-        tool: the tool of the call that it records; empty if it is no record.
-        success: whether that call succeeded; `None` if it is no record.
-        at: when that call ended, aware and in UTC; `None` if it is no record.
+        tool: the tool of the call that it records; empty for other entries.
+        success: whether that call succeeded; `None` for other entries.
+        at: when that call ended, aware and in UTC; `None` for other entries.
     """
 
     number: int

@@ -386,7 +386,7 @@ ENTRY_TABLE = Table(
         TableColumn("removed", _NUMBER, "how many items it removes"),
         TableColumn("added", _NUMBER, "how many items it adds"),
         TableColumn("items", _ITEMS, "these as a JSON array; compressed by zlib if that has 4 kB or more"),
-        TableColumn("tool", _TEXT, "the tool of the call that it records; empty if it is no record"),
+        TableColumn("tool", _TEXT, "the tool of the call that it records; empty for other entries"),
         TableColumn("success", _FLAG, "1 if that call succeeded", is_null=True),
         TableColumn("at", _MOMENT, "when that call ended", is_null=True),
     ),
@@ -411,7 +411,7 @@ CHECKPOINT_TABLE = Table(
 
 DECISION_TABLE = Table(
     "handrail_decisions",
-    "A call that was committed, while a journal of files or another participant has to be told.",
+    "A call that was committed, while a journal of files or another participant has to learn of it.",
     (TableColumn("journal_id", _TEXT, "what belongs to the call"),),
     key="journal_id",
 )
@@ -480,7 +480,7 @@ def read_effect(columns: Columns) -> EffectRow:
 
 
 def session_columns(row: SessionRow) -> list[object]:
-    """A session as columns, that nobody has open."""
+    """A session as columns; it is not open."""
     return SESSION_TABLE.write((*row, "", ""))
 
 
