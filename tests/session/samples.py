@@ -45,19 +45,9 @@ class Happened:
         return True
 
     @property
-    def name(self) -> str:
-        """The tool of the call."""
-        return "look"
-
-    @property
-    def success(self) -> bool:
-        """Whether the call succeeded."""
-        return True
-
-    @property
-    def at(self) -> datetime:
-        """When the call ended."""
-        return datetime(2026, 1, 1, tzinfo=UTC)
+    def summary(self) -> tuple[str, bool, datetime]:
+        """The tool, whether the call succeeded, and when it ended."""
+        return "look", True, datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)

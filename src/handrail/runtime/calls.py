@@ -334,6 +334,11 @@ class ToolInvoked:
         """Whether the call succeeded."""
         return self.result.success
 
+    @property
+    def summary(self) -> tuple[str, bool, datetime]:
+        """The tool, whether the call succeeded, and when it ended; stores show them beside the record."""
+        return self.call.name, self.result.success, self.at
+
 
 def written_arguments(call: ToolCall) -> object:
     """The arguments as the model wrote them, decoded; as they are if they are not JSON."""

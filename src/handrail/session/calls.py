@@ -253,18 +253,8 @@ class CallRecord(Protocol):
         ...
 
     @property
-    def name(self) -> str:
-        """The tool of the call."""
-        ...
-
-    @property
-    def success(self) -> bool:
-        """Whether the call succeeded."""
-        ...
-
-    @property
-    def at(self) -> datetime:
-        """When the call ended, aware."""
+    def summary(self) -> tuple[str, bool, datetime]:
+        """The tool, whether the call succeeded, and when it ended, aware; stores show them beside the record."""
         ...
 
 

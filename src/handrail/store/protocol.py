@@ -455,6 +455,10 @@ class Store(LedgerStore, SessionStore, Protocol):
         """
         ...
 
+    def holder(self, session_id: str) -> tuple[str, int] | None:
+        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        ...
+
     def is_committed(self, journal_id: str) -> bool:
         """Whether the call that a journal belongs to has been committed."""
         ...

@@ -224,7 +224,8 @@ class Transaction:
                 raise SecondStoreError(store=store, second=part.store)
         # Added before the state is read: a commit closes the transaction before it reads the parts, so either it finds
         # this part or the check below finds the transaction closed.
-        self.enlisted = (*self.enlisted, part)
+        with ASSIGNING:  # another thread of the handler may enlist something else
+            self.enlisted = (*self.enlisted, part)
         if self.state != "open":
             raise TransactionClosedError(self.tool, "enlist")
 

@@ -357,10 +357,6 @@ class SessionStore(UnitStore, Protocol):
         """
         ...
 
-    def holder(self, session_id: str) -> tuple[str, int] | None:
-        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        ...
-
     def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened: in one question, unless there are very many entries.
 

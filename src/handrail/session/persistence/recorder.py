@@ -119,11 +119,10 @@ class EntryDraft:
         self.size += len(data)
         reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
         start, removed, items, role = change
+        summary = items[0].summary if role == "log" and call is not None else ()
         entry = SessionEntry(
-            self.number, reply, call_id, role, stored.name, stored.version, start, removed, len(items), data
+            self.number, reply, call_id, role, stored.name, stored.version, start, removed, len(items), data, *summary
         )
-        if role == "log" and call is not None:
-            entry = entry._replace(tool=items[0].name, success=items[0].success, at=items[0].at)
         self.entries.append(entry)
         if role != "event":
             self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)

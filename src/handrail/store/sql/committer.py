@@ -281,7 +281,7 @@ class Committer:
                 leader = None
             if leader is None:
                 with self._lock:
-                    if self._given.empty():
+                    if sum(type(each) is _Leader for each in self._leaders) < self._threads:  # none is left without
                         self._threads -= 1
                         return
                 continue

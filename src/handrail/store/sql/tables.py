@@ -386,7 +386,7 @@ ENTRY_TABLE = Table(
         TableColumn("removed", _NUMBER, "how many items it removes"),
         TableColumn("added", _NUMBER, "how many items it adds"),
         TableColumn("items", _ITEMS, "these as a JSON array; compressed by zlib if that has 4 kB or more"),
-        TableColumn("tool", _TEXT, "the tool of the call that it records; empty for other entries"),
+        TableColumn("tool", _WORDS, "the tool of the call that it records; empty for other entries"),
         TableColumn("success", _FLAG, "1 if that call succeeded", is_null=True),
         TableColumn("at", _MOMENT, "when that call ended", is_null=True),
     ),
