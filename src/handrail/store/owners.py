@@ -40,7 +40,7 @@ class StoreOwner(Protocol):
         ...
 
     def own(self) -> str:
-        """The name of this store, whose lock is held when this returns: it is taken, or taken again if it was lost.
+        """The name of this store, whose lock is held when this returns; one that was lost is taken again.
 
         Empty where no other process can reach the store.
 

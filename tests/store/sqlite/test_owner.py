@@ -121,15 +121,21 @@ def test_missing_file_proves_nothing(owner: FileOwner, folder: Path, url: str) -
 
 
 def test_file_that_was_removed_is_made_again(owner: FileOwner, folder: Path) -> None:
-    """At the next claim or call, with the lock; one that another program has put there is replaced."""
+    """At the next unit of work, with the lock; one that another program has put there is replaced."""
     name, other = owner.own(), made(folder)
     (file,) = files(folder)
     shutil.rmtree(folder)
+    owner.restore()
     assert (owner.own(), other.lives(name), files(folder), open_files().count(file)) == (name, True, [file], 1)
     file.unlink()
     file.touch()
     assert other.lives(name) is False
+    owner.restore()
     assert (owner.own(), other.lives(name)) == (name, True)
+    shutil.rmtree(folder)
+    folder.touch()
+    owner.restore()  # a disk that does not take it keeps no unit from being written
+    assert (owner.own(), other.lives(name)) == (name, None)
 
 
 def test_folder_that_is_gone_is_no_fault_for_who_closes(folder: Path) -> None:

@@ -76,20 +76,19 @@ class FileOwner:
         return self._file is None
 
     def own(self) -> str:
-        """The name of this store, whose lock is held from now on; the files of dead owners are removed at first.
+        """The name of this store, whose lock is held from now on; files of dead owners are removed when it is taken.
 
         Raises:
             StoreReadOnlyError: nothing may be written.
             StoreError: the file cannot be made or locked.
         """
-        if self._is_in_place:
+        if self._file is not None:
             return self.name
         if self._is_closed:
             raise StoreClosedError(f"{self._store} has been closed; open it again", store=self._store)
         if self._read_only:
             msg = f"nothing in {self._store} can be claimed or held, because it was opened with read_only=True"
             raise StoreReadOnlyError(msg, store=self._store)
-        is_first = self._file is None
         try:
             with FORKING:
                 self._lock()
@@ -100,9 +99,14 @@ class FileOwner:
                 f"{error.strerror}"
             )
             raise (StoreReadOnlyError if is_denied else StoreError)(msg, store=self._store) from error
-        if is_first:
-            self._remove_unused()
+        self._remove_unused()
         return self.name
+
+    def restore(self) -> None:
+        """Make the file again if it was removed or replaced; called once for each unit of work."""
+        if self._file is not None and not self._is_in_place:
+            with FORKING, suppress(OSError):  # without it nothing is proved of this store
+                self._lock()
 
     def lives(self, owner: str) -> bool | None:
         """Whether the owner of that name holds its lock; `None` if that is not known."""

@@ -110,9 +110,9 @@ class SqliteDriver:
 
     def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.url: str = file.url
-        self.owner: StoreOwner = FileOwner(
-            Path(f"{file.path}-holds"), store=file.url, in_use=self._owners, read_only=file.read_only
-        )
+        folder = Path(f"{file.path}-holds")
+        self._own = FileOwner(folder, store=file.url, in_use=self._owners, read_only=file.read_only)
+        self.owner: StoreOwner = self._own
         self.now: Callable[[], datetime] = clock.now
         self.now_waits: bool = False
         self._file = file
@@ -186,6 +186,7 @@ class SqliteDriver:
             self.call_places.wait(place)
             self.call_places.check(place)
             self._files.check()
+            self._own.restore()
             self._lock.acquire()  # a read in another thread has it at most for a moment
         except BaseException:
             self.call_places.release(place)

@@ -226,13 +226,13 @@ def test_open_sessions_need_no_descriptor_each(tmp_path: Path) -> None:
 def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wording) -> None:
     """Whoever tidies up the folder of locks lets another process in; the token keeps the first one from writing.
 
-    With the next call of the first one the file is there again.
+    With the next unit of the first one the file is there again.
     """
     path, folder = tmp_path / "desk.db", tmp_path / "desk.db-holds"
     with SqliteStore(path) as store, SqliteStore(path) as other:
         hold = held(store, CLOCK)
         shutil.rmtree(folder)
-        store.check_lock(hold, 0)
+        record_commit(store, "j1")
         with pytest.raises(SessionLockedError):
             other.acquire("s1", wait=NOW)
         shutil.rmtree(folder)
