@@ -33,7 +33,7 @@ from handrail.session.persistence.protocol import (
     SessionSize,
 )
 from handrail.store import session_locks
-from handrail.store.base import BaseStore
+from handrail.store.base_store import BaseStore
 from handrail.store.owners import MemoryOwner
 from handrail.store.protocol import (
     EFFECT_WRITES,
@@ -72,8 +72,8 @@ class _Session:
         self.row = self.row._replace(head=head + len(entries))
 
 
+# Of the process: it stands for a session that does not exist, and is never written to.
 _NONE = _Session(SessionRow("", {}, None, datetime.min.replace(tzinfo=UTC)))
-"""What stands for a session that does not exist, where that has nothing."""
 
 _Identity = tuple[str, str]
 

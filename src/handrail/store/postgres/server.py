@@ -145,7 +145,7 @@ class Server:
             "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
             # Else as the server has it, whose operator may have forbidden writing.
             "default_transaction_read_only": "on" if self.read_only else None,
-            # A server that waits for more than its own disk goes on doing so.
+            # A server that waits for more than its own disk still does.
             "synchronous_commit": "off" if self.durability == "normal" else "on",
         }
         connection.execute(

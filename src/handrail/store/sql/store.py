@@ -23,7 +23,7 @@ from handrail.session.persistence.protocol import (
     SessionSize,
 )
 from handrail.store import session_locks
-from handrail.store.base import BaseStore
+from handrail.store.base_store import BaseStore
 from handrail.store.protocol import (
     EffectChange,
     EffectInsert,

@@ -154,7 +154,7 @@ def _replace_unread(link: DriverConnection, write: object) -> bool:
     return bool(link.execute(statements.REPLACE_READ_EFFECT, (*tables.effect_columns(row)[2:], *seen[:2])))
 
 
-def refusal(executor: StatementExecutor, write: object) -> RefusedWrite:
+def why_refused(executor: StatementExecutor, write: object) -> RefusedWrite:
     """Why a write was refused, which is undone.
 
     Raises:
@@ -221,7 +221,7 @@ class _RefusedError(Exception):
 def _write_or_raise(link: DriverConnection, writes: Sequence[object]) -> None:
     refused = write_unit(link, writes)
     if refused is not None:
-        raise _RefusedError(refusal(link, refused))
+        raise _RefusedError(why_refused(link, refused))
 
 
 def _call_connection(unit: UnitOfWork) -> CallConnection | None:
@@ -343,7 +343,7 @@ class UnitApplier:
                     reached("unit-after-commit")
                 return None
             if isinstance(first, EffectInsert | EffectChange) and tuple(map(type, writes)) in ROW_UNITS:
-                refused = refusal(self._database, first)
+                refused = why_refused(self._database, first)
                 if refused.standing is not None and not first.fits(refused.standing):
                     return refused
         return self._write_together(unit)  # which says what else refuses it, or finds that nothing does any more
