@@ -196,10 +196,10 @@ class FaultyStore(Store):
         self.behind.check_lock(lock, head)
 
     def contents(self, row: SessionRow) -> SessionContents:
-        found = self.behind.contents(row)
-        positions = list(found.positions)
-        self.rows_read += len(positions)
-        return found._replace(positions=positions)
+        checkpoint, positions = self.behind.contents(row)
+        read = list(positions)
+        self.rows_read += len(read)
+        return checkpoint, read
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None

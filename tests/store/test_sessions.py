@@ -76,9 +76,9 @@ def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> No
     append(store, hold, 3, [entry(4, items=b"[12]"), entry(5, items=b"")], None)
     row = store.find("s1")
     assert row is not None
-    found = store.contents(row)
-    assert found.checkpoint == Checkpoint(3, b"{}")
-    assert list(found.positions) == [
+    checkpoint, positions = store.contents(row)
+    assert checkpoint == Checkpoint(3, b"{}")
+    assert list(positions) == [
         EntryPosition(4, "log", "desk:Note", 3, 0, 1, 4),
         EntryPosition(5, "log", "desk:Note", 4, 0, 1, 0),
     ]
@@ -93,7 +93,7 @@ def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
     assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
     row = store.find("s1")
     assert row is not None
-    assert [found.number for found in store.contents(row).positions] == list(range(1, 2501))
+    assert [found.number for found in store.contents(row)[1]] == list(range(1, 2501))
 
 
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:

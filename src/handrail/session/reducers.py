@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import partial
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeGuard, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
 from handrail.errors import ReducerError, SessionBusyError, SessionLostError, SessionUseError
 from handrail.errors.developer import check_argument
@@ -490,8 +490,9 @@ class Slice(SliceView[T], Generic[T]):
             ReducerError: something is not an item of the slice.
             SessionUseError: the slice is a LOG.
         """
-        given: tuple[Any, ...] = items
-        self._change(Replace(tuple(given[0]) if len(given) == 1 and _holds_items(given[0]) else given), "seed")
+        given: Any = items[0] if len(items) == 1 else items
+        holds_items = isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")
+        self._change(Replace(tuple(cast("Iterable[Any]", given) if holds_items else items)), "seed")
 
     def clear(self, *, where: Callable[[T], bool] | None = None) -> None:
         """Remove the items for which `where` is true; without it, all.
@@ -521,7 +522,3 @@ class Slice(SliceView[T], Generic[T]):
         if slices.rules.is_log(kind):
             raise SessionUseError(f"slice {kind.__name__} is a LOG, which only grows: it cannot {what}")
         slices.write(what, partial(slices.state.apply, ((kind, change),)), current())
-
-
-def _holds_items(given: object) -> TypeGuard[Iterable[Any]]:
-    return isinstance(given, Iterable) and not hasattr(cast("object", given), "__dataclass_fields__")

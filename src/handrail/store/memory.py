@@ -304,7 +304,7 @@ class MemoryStore(BaseStore):
             checkpoint = self.checkpoint(row.session_id, until=row.head)
             covered = 0 if checkpoint is None else checkpoint.number
             entries = self.entries(row.session_id, after=covered, until=row.head)
-            return SessionContents(checkpoint, [entry.position for entry in entries])
+            return checkpoint, [entry.position for entry in entries]
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
         """The answers that people have given to calls of a session, the oldest first."""

@@ -26,7 +26,6 @@ from handrail.session.persistence.protocol import (
     ForkedFrom,
     ItemRange,
     SessionAppend,
-    SessionContents,
     SessionEntry,
     SessionLock,
     SessionRow,
@@ -253,8 +252,7 @@ def load_session(
                 _log.warning("session %s: %s", session_id, claim)
         # The row was read with the lock held: before that, another holder could still append.
         row = lock.row
-        contents = store.contents(row)
-        layouts, covered, uncovered = _layouts(store, row, contents)
+        layouts, covered, uncovered = _layouts(store, row)
         kinds = _kinds(opening, layouts, session_id)
         # A class whose project folder was moved is stored under its former name, which this session keeps.
         types = {kind: StoredType(kind, name) for name, kind in kinds.items() if stored_type(kind).name != name}
@@ -341,7 +339,7 @@ def slice_indexes(store: SessionStore, row: SessionRow) -> dict[str, EntryIndex]
     Raises:
         StoreCorruptError: what is stored of it makes no sense; the message names the entry.
     """
-    return _layouts(store, row, store.contents(row))[0]
+    return _layouts(store, row)[0]
 
 
 def known_items(
@@ -382,11 +380,11 @@ def recorded_item(
     return None if kind is None else decoded_items(stored_type(kind), entry, session_id, store)[0]
 
 
-def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) -> tuple[dict[str, EntryIndex], int, int]:
+def _layouts(store: SessionStore, row: SessionRow) -> tuple[dict[str, EntryIndex], int, int]:
     """The layouts by the names of types, the newest entry that the checkpoint covers, and the bytes after that."""
     layouts: dict[str, EntryIndex] = {}
     covered = uncovered_bytes = 0
-    checkpoint = contents.checkpoint
+    checkpoint, positions = store.contents(row)
     if checkpoint is not None:
         covered = checkpoint.number
         try:
@@ -398,7 +396,7 @@ def _layouts(store: SessionStore, row: SessionRow, contents: SessionContents) ->
                 store=store.url,
             ) from error
     number = covered
-    for entry in contents.positions:
+    for entry in positions:
         # The numbers have no gaps, so a gap is a lost entry, which is reported below with its number.
         if entry.number != number + 1:
             break

@@ -25,7 +25,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from handrail.session.calls import CallRef, OpenCall
 from handrail.session.persistence.stored_types import stored_as
@@ -191,16 +191,9 @@ class SessionLock(NamedTuple):
     was_released: bool = True
 
 
-class SessionContents(NamedTuple):
-    """What is read of a session when it is opened.
-
-    Attributes:
-        checkpoint: the newest one; `None` if there is none.
-        positions: those of the entries that it does not cover, in order. What is in an entry is not read.
-    """
-
-    checkpoint: Checkpoint | None
-    positions: Iterable[EntryPosition]
+SessionContents: TypeAlias = tuple[Checkpoint | None, Iterable[EntryPosition]]
+"""What is read of a session when it is opened: its newest checkpoint, and where the entries after that stand, in order.
+What is in an entry is not read."""
 
 
 class SessionHeld(NamedTuple):

@@ -117,15 +117,13 @@ class EntryDraft:
         """Add an entry; `data` are the items of the change as JSON."""
         self.number += 1
         self.size += len(data)
-        reply, call_id = ("", "") if call is None else (call.reply or "", call.call_id)
-        start, removed, items, role = change
+        ref = ("", "") if call is None else (call.reply or "", call.call_id)
+        name, (start, removed, items, role) = stored.name, change
         summary = items[0].summary if role == "log" and call is not None else ()
-        entry = SessionEntry(
-            self.number, reply, call_id, role, stored.name, stored.version, start, removed, len(items), data, *summary
-        )
+        entry = SessionEntry(self.number, *ref, role, name, stored.version, start, removed, len(items), data, *summary)
         self.entries.append(entry)
         if role != "event":
-            self.layouts[stored.name] = index_of(self.layouts, stored.name, role).after(entry)
+            self.layouts[name] = index_of(self.layouts, name, role).after(entry)
 
 
 @dataclass(slots=True, eq=False)

@@ -370,7 +370,7 @@ class SqlStore(BaseStore):
         first = [columns[1:-1] for columns in found]
         pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), found=first)
         positions = (tables.read_position(columns, session_id, self.url) for columns in pages)
-        return SessionContents(checkpoint, positions)
+        return checkpoint, positions
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`.
