@@ -303,5 +303,7 @@ class CallConnection:
 
 def connection_in(transaction: Transaction | None, driver: Driver) -> CallConnection | None:
     """The connection to a database that a call has, in this call or in one around it; `None` for none."""
-    parts = () if transaction is None else transaction.root.enlisted
-    return next((part for part in parts if isinstance(part, CallConnection) and part.driver is driver), None)
+    for part in () if transaction is None else transaction.root.enlisted:
+        if isinstance(part, CallConnection) and part.driver is driver:
+            return part
+    return None

@@ -33,6 +33,28 @@ class Place(Future[None]):
         self.behind_call: bool = behind_call
 
 
+class _FreePlace(Place):
+    """A place that nobody else wanted: it has no use for what a future costs."""
+
+    def __init__(self, *, for_call: bool) -> None:
+        self.for_call = for_call
+        self.behind_call = False
+
+    def done(self) -> bool:
+        """It is given."""
+        return True
+
+    def cancel(self) -> bool:
+        """It cannot be withdrawn any more."""
+        return False
+
+    cancelled = cancel
+    """It was not withdrawn."""
+
+    def result(self, timeout: float | None = None) -> None:
+        """There is nothing to wait for."""
+
+
 class CallPlaces:
     """The places of one database; one may be released by another thread than the one that has asked for it.
 
@@ -67,6 +89,10 @@ class CallPlaces:
     def ask(self, *, for_call: bool = False) -> Place:
         """A place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
+            if len(self._holders) < self._number and not (self._units or self._calls):
+                place: Place = _FreePlace(for_call=for_call)
+                self._holders.add(place)
+                return place
             place = Place(for_call=for_call, behind_call=self.is_used_by_calls())
             (self._calls if for_call else self._units).append(place)
             self._give()
@@ -74,6 +100,8 @@ class CallPlaces:
 
     def wait(self, place: Place) -> None:
         """Block this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
+        if place.done():
+            return
         refused = place.behind_call and not may_wait_for_calls()
         with suppress(TimeoutError, CancelledError):
             place.result(0.0 if refused else self._busy)
@@ -105,7 +133,8 @@ class CallPlaces:
         if not place.cancel():
             with self._lock:
                 self._holders.discard(place)
-                self._give()
+                if self._units or self._calls:
+                    self._give()
 
     def _give(self) -> None:
         """Give the free places to those who wait, under the lock; one that is given cannot be withdrawn any more."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
@@ -48,22 +48,16 @@ from handrail.waiting import run_in_thread
 # ---------------------------------------------------------------------------------------------------------- statements
 
 
-class _Step(NamedTuple):
-    """A statement of a write, with each of some rows.
-
-    Attributes:
-        sql: the statement.
-        rows: the parameters, for each time that it is executed.
-        is_compared: whether it has to change a row each time, or else the unit is refused.
-    """
-
-    sql: str
-    rows: Sequence[StatementParameters]
-    is_compared: bool = False
-
+_Step: TypeAlias = tuple[str, Sequence[StatementParameters], bool]
+"""A statement of a write, the parameters for each time that it is executed, and whether it is compared: then it is
+executed once, and has to change a row, or else the unit is refused."""
 
 ROW_UNITS = ((EffectInsert,), (EffectInsert, SessionHeld), (EffectChange,))
 """The kinds of writes of the units that are one statement in every database."""
+
+
+_COMPARE_VERSION = frozenset((SessionAppend, EffectInsert, EffectChange))
+"""The writes whose statements compare the version of the tables."""
 
 
 def row_statement(writes: Sequence[object]) -> Statement | None:
@@ -91,13 +85,13 @@ def change_statement(change: EffectChange) -> Statement:
 def _steps(write: object) -> Iterator[_Step]:
     match write:
         case EffectInsert(row):
-            yield _Step(statements.INSERT_EFFECT, (tables.effect_columns(row),), is_compared=True)
+            yield statements.INSERT_EFFECT, (tables.effect_columns(row),), True
         case EffectChange():
             sql, columns = change_statement(write)
-            yield _Step(sql, (columns,), is_compared=True)
+            yield sql, (columns,), True
         case MarkApplied(seen, row):
             compared = (*seen[:3], *(moment or 0 for moment in tables.applied_columns(seen)))
-            yield _Step(statements.MARK_APPLIED, ((*tables.applied_columns(row), *compared),), is_compared=True)
+            yield statements.MARK_APPLIED, ((*tables.applied_columns(row), *compared),), True
         case AnswerChange(seen, row):
             if seen is None:
                 sql, columns = statements.INSERT_ANSWER, [*tables.answer_columns(row), row.session_id]
@@ -106,17 +100,17 @@ def _steps(write: object) -> Iterator[_Step]:
                     statements.REPLACE_ANSWER,
                     [*tables.answer_columns(row)[3:], *tables.answer_columns(seen)],
                 )
-            yield _Step(sql, (columns,), is_compared=True)
+            yield sql, (columns,), True
         case SessionAppend(lock, head, entries, checkpoint):
             session_id = lock.session_id
             newest = newest_number(session_id, head, entries)
-            yield _Step(statements.SET_HEAD, ((newest, session_id, head, lock.token),), is_compared=True)
-            yield _Step(statements.INSERT_ENTRY, [tables.entry_columns(session_id, entry) for entry in entries])
-            yield _Step(statements.INSERT_CHECKPOINT, () if checkpoint is None else ((session_id, *checkpoint),))
+            yield statements.SET_HEAD, ((newest, session_id, head, lock.token),), True
+            yield statements.INSERT_ENTRY, [tables.entry_columns(session_id, entry) for entry in entries], False
+            yield statements.INSERT_CHECKPOINT, () if checkpoint is None else ((session_id, *checkpoint),), False
         case SessionHeld(lock):
-            yield _Step(statements.KEEP_HOLDER, (lock[:2],), is_compared=True)
+            yield statements.KEEP_HOLDER, (lock[:2],), True
         case RecordCommit(journal_id):
-            yield _Step(statements.INSERT_DECISION, ((journal_id,),))
+            yield statements.INSERT_DECISION, ((journal_id,),), False
         case _:  # the connection of the call, whose transaction this is
             pass
 
@@ -226,7 +220,10 @@ def _write_or_raise(link: DriverConnection, writes: Sequence[object]) -> None:
 
 def _call_connection(unit: UnitOfWork) -> CallConnection | None:
     """The connection of the call in whose transaction a unit is written, if there is one."""
-    return next((write for write in unit.writes if isinstance(write, CallConnection)), None)
+    for write in unit.writes:
+        if isinstance(write, CallConnection):
+            return write
+    return None
 
 
 class UnitApplier:
@@ -349,15 +346,18 @@ class UnitApplier:
         return self._write_together(unit)  # which says what else refuses it, or finds that nothing does any more
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
+        compares = not _COMPARE_VERSION.isdisjoint(map(type, unit.writes))
         try:
-            with self._database.transaction(_call_connection(unit)) as link:
+            with self._database.transaction(_call_connection(unit), any_version=compares) as link:
                 _write_or_raise(link, unit.writes)
-        except _RefusedError as error:
-            return None if len(unit.writes) > 1 and has_written(self._store, unit) else error.refused
-        except SessionLostError:
-            if not has_written(self._store, unit):
-                check_version(self._database, self._database.url)
+        except (_RefusedError, SessionLostError) as error:
+            refused = error.refused if isinstance(error, _RefusedError) else None
+            if (len(unit.writes) > 1 or refused is None) and has_written(self._store, unit):
+                return None
+            check_version(self._database, self._database.url)
+            if refused is None:
                 raise
+            return refused
         return None
 
     def _is_undone(self, unit: UnitOfWork) -> bool:

@@ -200,13 +200,15 @@ class OpenedFiles:
         file: the database.
     """
 
-    __slots__ = ("_file", "_identities")
+    __slots__ = ("_database", "_file", "_files_of_log")
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
         paths = [str(file.path), file.log, file.index]
         # A reader may do without a log.
-        self._identities = {path: device_and_inode(path) for path in (paths[:1] if file.read_only else paths)}
+        self._database, *self._files_of_log = (
+            (path, device_and_inode(path)) for path in (paths[:1] if file.read_only else paths)
+        )
 
     def check_database(self) -> None:
         """Refuse a database that was removed or replaced.
@@ -214,8 +216,8 @@ class OpenedFiles:
         Raises:
             StoreUnavailableError: it was.
         """
-        path, url = str(self._file.path), self._file.url
-        if device_and_inode(path) != self._identities[path]:
+        (path, identity), url = self._database, self._file.url
+        if device_and_inode(path) != identity:
             msg = f"the file of {url} was removed or replaced while it was open; put it back, or open the store anew"
             raise StoreUnavailableError(msg, store=url)
 
@@ -226,7 +228,7 @@ class OpenedFiles:
             StoreUnavailableError: the database, its log or the index of that was removed or replaced.
         """
         self.check_database()
-        for path, identity in self._identities.items():
+        for path, identity in self._files_of_log:
             if identity is not None and device_and_inode(path) != identity:
                 url, what = self._file.url, "log" if path == self._file.log else "index of the log,"
                 msg = (

@@ -64,7 +64,7 @@ class FileOwner:
         self._read_only = read_only
         self._is_closed = False
         self.name: str = ""
-        self._path = folder
+        self._path, self._place = folder, ""
         self._file: int | None = None
         self._identity: tuple[int, int] | None = None
         with FORKING:
@@ -130,7 +130,7 @@ class FileOwner:
     @property
     def _is_in_place(self) -> bool:
         """Whether the lock is held, of the file that others find."""
-        return self._identity is not None and device_and_inode(self._path) == self._identity
+        return self._identity is not None and device_and_inode(self._place) == self._identity
 
     def _lock(self) -> None:
         """Lock a new file, and give it its name then: one with that name is never free while its owner lives."""
@@ -149,7 +149,7 @@ class FileOwner:
             raise
         if self._file is not None:
             os.close(self._file)
-        self._file, self._identity = file, device_and_inode(file)
+        self._place, self._file, self._identity = str(self._path), file, device_and_inode(file)
 
     def _remove_unused(self) -> None:
         """Remove the files of dead owners that nothing names any more.
