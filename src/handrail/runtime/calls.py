@@ -337,7 +337,7 @@ class ToolInvoked:
     @property
     def summary(self) -> tuple[str, bool, datetime]:
         """The tool, whether the call succeeded, and when it ended; stores show them beside the record."""
-        return self.call.name, self.result.success, self.at
+        return f"{self.call.name}", self.result.success, self.at  # the name may be of any type that a program has sent
 
 
 def written_arguments(call: ToolCall) -> object:

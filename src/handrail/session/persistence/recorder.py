@@ -119,7 +119,7 @@ class EntryDraft:
         self.size += len(data)
         ref = ("", "") if call is None else (call.reply or "", call.call_id)
         name, (start, removed, items, role) = stored.name, change
-        summary = items[0].summary if role == "log" and call is not None else ()
+        summary = getattr(items[0], "summary", ()) if role == "log" and call is not None else ()
         entry = SessionEntry(self.number, *ref, role, name, stored.version, start, removed, len(items), data, *summary)
         self.entries.append(entry)
         if role != "event":

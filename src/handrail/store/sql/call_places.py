@@ -34,7 +34,7 @@ class Place(Future[None]):
 
 
 class _FreePlace(Place):
-    """A place that nobody else wanted: it has no use for what a future costs."""
+    """A place that was free: it has no use for what a future costs."""
 
     def __init__(self, *, for_call: bool) -> None:
         self.for_call = for_call

@@ -440,7 +440,7 @@ VIEWS = (
         "A call that has ended, as it is recorded; `items` is null if the record is compressed.",
         ENTRY_TABLE,
         ("session_id", "number", "reply", "call_id", "tool", "success", "at", "items"),
-        "role = 'log' AND call_id <> ''",
+        "role = 'log' AND call_id <> '' AND at IS NOT NULL",
     ),
     TableView("handrail_effects_view", "An effect: what was done outside, or may have been done.", EFFECT_TABLE),
 )
