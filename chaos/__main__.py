@@ -2,9 +2,8 @@
 
 Exits with 1 if a promise was not kept: an effect happened twice or not at all, was recorded as failed though it had
 happened, is not known to be done in the end, was not applied exactly once, or the session disagrees with the files or
-the table. Before that,
-programs that do not want to end are started, and must end: see `chaos.programs`; and calls in sandboxes are killed:
-see `chaos.sandboxes`.
+the table. Before that, programs that do not want to end are started, and must end: see `chaos.programs`; calls in
+sandboxes are killed: see `chaos.sandboxes`; and connections to PostgreSQL are cut: see `chaos.outages`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import get_args
 
-from chaos import cancellations, history, interrupts, postgres, programs, sandboxes, service, table
+from chaos import cancellations, history, interrupts, outages, postgres, programs, sandboxes, service, table
 from chaos.conductor import Conductor, Toll
 from chaos.desk import NAMES, Policy
 from chaos.troubles import BusySqlite, RestartedPostgres, Trouble
@@ -44,6 +43,9 @@ _KIND_OF_REASON = re.compile(r"\S*\d\S*|/\S*")
 _SECONDS_TO_FINISH = 120.0
 _LONGEST_CASE_SECONDS = 1800.0
 """How long the lines of one way to interrupt a call may take."""
+
+_ORDERS = 40
+"""How many orders each thread pays and sells while connections are cut."""
 
 _LEAST_WIDTH = 5
 _COLUMNS = (
@@ -81,6 +83,7 @@ class Options:
         sandboxes: how many rounds to play in which a call in a sandbox is killed.
         lines: at every how many lines of a call it is interrupted; 0 for not at all.
         cancellations: how many calls to cancel at a random time, through each entry over each store.
+        outages: how many rounds to play in which connections to PostgreSQL are cut.
     """
 
     kills: int
@@ -94,6 +97,7 @@ class Options:
     sandboxes: int
     lines: int
     cancellations: int
+    outages: int
 
 
 def main() -> int:
@@ -105,7 +109,7 @@ def main() -> int:
     _say(f"seed {options.seed}")
     programs_end = _end_programs(options)
     sandboxes_end = _kill_sandboxes(options)
-    calls_end = _interrupt_lines(options) & _cancel_calls(options)
+    calls_end = _interrupt_lines(options) & _cancel_calls(options) & _cut_connections(options)
     warm(len(NAMES))
     for store in stores:
         for policy in policies:
@@ -178,6 +182,25 @@ def _cancel_calls(options: Options) -> bool:
             )
             for fault in count.faults:
                 _say(f"    {fault}  BROKEN")
+    return not broken
+
+
+def _cut_connections(options: Options) -> bool:
+    """Cut connections to PostgreSQL, and lose answers; whether all has happened once."""
+    broken = False
+    logging.disable()
+    for number in range(options.outages if options.store in {"postgres", "both"} else 0):
+        with postgres.running() as server:
+            dice = random.Random(f"{options.seed} outages {number}")
+            played = outages.play(server.url, orders=_ORDERS, dice=dice)
+        broken = broken or bool(played.faults) or not played.commits
+        _say(
+            f"outages {number + 1}: {played.calls} calls, {played.cut} connections cut, {played.lost} answers lost, "
+            f"{played.commits} of them to a COMMIT, {len(played.faults)} faults"
+        )
+        for fault in played.faults:
+            _say(f"    {fault}  BROKEN")
+    logging.disable(logging.NOTSET)
     return not broken
 
 
@@ -341,6 +364,13 @@ def _parse() -> Options:
         default=3000,
         metavar="N",
         help="cancel N calls at a random time, through each entry over each store (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--outages",
+        type=int,
+        default=10,
+        metavar="N",
+        help="rounds in which connections to PostgreSQL are cut, and answers lost (default: %(default)s)",
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
