@@ -229,3 +229,16 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     assert isinstance(error, AppliedMeanwhileError)
     assert error.key == waits.key
     assert list(store.entries("s1")) == entries(1, 1)
+
+
+def test_change_is_refused_for_the_row_of_another_call_with_the_same_fence(store: Store, clock: FakeClock) -> None:
+    """Of two calls that claim a failed effect again one is refused; if it is cancelled then, it withdraws its own."""
+    failed = running_row(clock)._replace(status="failed", completed_at=clock.now(), lease_until=None)
+    insert(store, failed)
+    first = running_row(clock)._replace(fence=failed.fence + 1)
+    second = first._replace(owner=first.owner._replace(call_id="another"))
+    assert replace(store, failed, first)
+    for write in (EffectChange(second, second._replace(status="failed")), EffectChange(second, None)):
+        assert store.apply(UnitOfWork((write,))) == RefusedWrite(write, first)
+        assert store.apply(UnitOfWork((write, RecordCommit("j")))) == RefusedWrite(write, first)
+    assert replace(store, first, unknown(first))

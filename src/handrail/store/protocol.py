@@ -8,8 +8,9 @@ The rules that every store keeps:
 
 1. A row is identified by `(partition, key)`; there is at most one.
 2. Every operation is atomic and sees the effect of all that returned before it, whichever thread or process asked.
-3. A row is *still the one seen* if `effect_id`, `fence` and `status` are equal. `effect_id` counts because a fence
-   starts anew when a row has been removed and its key is claimed again.
+3. A row is *still the one seen* if `effect_id`, `fence`, `status` and the call of its owner are equal. `effect_id`
+   counts because a fence starts anew when a row has been removed and its key is claimed again; the call, because of two
+   that claim a failed effect again the one that is refused has had the same fence in mind.
 4. Leases and expiries are measured on the store's own clock, `now()`: the machines that share it may disagree.
 5. Nothing expires by itself: an expired row stays until it is removed.
 6. A row that cannot be decoded is returned with status `"unknown"`, what can be read of it, and the fault in `note`;
@@ -218,8 +219,8 @@ class EffectChange(NamedTuple):
     def fits(self, standing: EffectRow | None) -> bool:
         """Whether a row is still the one seen."""
         seen = self.seen
-        compared = (seen.effect_id, seen.fence, seen.status)
-        return standing is not None and (standing.effect_id, standing.fence, standing.status) == compared
+        compared = (seen.effect_id, seen.fence, seen.status, seen.owner[:3])
+        return standing is not None and (standing[2], standing.fence, standing.status, standing.owner[:3]) == compared
 
 
 class MarkApplied(NamedTuple):

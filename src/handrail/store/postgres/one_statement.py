@@ -26,7 +26,7 @@ from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
-from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns
+from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns, seen_columns
 from handrail.store.sql.units import ROW_UNITS, change_statement, row_statement
 from handrail.transaction import RecordCommit
 
@@ -89,7 +89,7 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
                 add("held", _HELD, session_id, head, lock.token)
                 add(f"seen_{number}", f"{_CLAIM} RETURNING 1", *effect_columns(row))
             case EffectChange(row):
-                compared = (*row[:3], row.fence, row.status)
+                compared = seen_columns(row)
                 add(f"seen_{number}", f"SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE", *compared)
             case _:
                 continue

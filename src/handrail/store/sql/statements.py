@@ -26,7 +26,8 @@ _EFFECTS = tables.EFFECT_TABLE.rows
 
 _SET = ", ".join(f"{column.name} = ?" for column in tables.EFFECT_TABLE.columns[2:])
 _KEY = "partition = ? AND key = ?"
-SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ?"
+_OF_CALL = "owner_session = ? AND owner_reply = ? AND owner_call = ?"
+SEEN = f"{_KEY} AND effect_id = ? AND fence = ? AND status = ? AND {_OF_CALL}"
 """The row that was seen."""
 
 ROWS_PER_PAGE = 1000

@@ -463,6 +463,12 @@ def effect_columns(row: EffectRow) -> list[object]:
     return EFFECT_TABLE.write((*row[:_OWNER], session, reply or "", call, process, *row[_OWNER + 1 :]))
 
 
+def seen_columns(row: EffectRow) -> tuple[object, ...]:
+    """What an effect is compared by, as columns: rule 3 of `handrail.store.protocol`."""
+    session, reply, call, _ = row.owner
+    return (*row[:3], row.fence, row.status, _plain(session), _plain(reply or ""), _plain(call))
+
+
 def applied_columns(row: EffectRow) -> tuple[int | None, int | None]:
     """When an effect was applied, and when its row expires, as columns."""
     applied, expires = row.applied_at, row.expires_at

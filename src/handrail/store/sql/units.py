@@ -76,7 +76,7 @@ def row_statement(writes: Sequence[object]) -> Statement | None:
 def change_statement(change: EffectChange) -> Statement:
     """The statement of a change, which changes nothing if the row is not the one seen."""
     seen, row = change
-    compared = (seen.partition, seen.key, seen.effect_id, seen.fence, seen.status)
+    compared = tables.seen_columns(seen)
     if row is None:
         return Statement(statements.DELETE_EFFECT, compared)
     return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(row)[2:], *compared))
