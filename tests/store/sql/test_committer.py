@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from handrail import threads
 from handrail.errors import StoreUnavailableError
 from handrail.store.protocol import EffectInsert, RefusedWrite
 from handrail.store.sql import committer
@@ -186,22 +187,6 @@ def test_group_is_no_larger_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> N
     assert book.groups == [["first"], [0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_threads_of_the_committer_end_when_they_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some time without work, or at once when the store is closed; units that come later start another one."""
-    monkeypatch.setattr(committer, "_IDLE_SECONDS", 0.01)
-    book = Book()
-    for close in (False, True):
-        committed = book.committer()
-        for name in "ab":
-            before = set(threading.enumerate())
-            assert committed.submit(unit(name)).result() is None
-            [thread] = set(threading.enumerate()) - before
-            if close:
-                committed.close()
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-
-
 class Storm:
     """Units from threads and for completions, of which some are refused, some raise, and some interrupt their leader.
 
@@ -243,7 +228,7 @@ class Storm:
             chance = self._dice.random()
         if chance < 0.05:
             raise StoreUnavailableError("down", store="fake:")
-        if chance < 0.1 and threading.current_thread().name != "handrail-committer":
+        if chance < 0.1 and threading.current_thread().name != threads.NAME:
             raise KeyboardInterrupt
 
     def _call(self, number: int) -> None:

@@ -7,8 +7,7 @@ Theory of operation
 
     The thread that writes is the *leader*. A thread that calls `apply` leads if no other does: it takes what waits,
     its own unit included, writes it, lets the first that still waits lead in its place, and answers those whose units
-    it has written. For units that no thread waits for (`submit`), a thread of the committer leads. It starts when it is
-    needed, and ends when it has not been for some seconds.
+    it has written. If no thread waits for the first one (`submit`), an idle thread leads (`handrail.threads`).
 
     `lanes` leaders may be at work at the same time: one where a database has one writer, several where it is a server.
 
@@ -26,12 +25,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from queue import Empty, SimpleQueue
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from handrail.errors import StoreUnavailableError
 from handrail.loop_guard import check_blocking
 from handrail.store.protocol import RefusedWrite
+from handrail.threads import THREADS
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 
@@ -40,8 +40,6 @@ MOST_TOGETHER = 512
 
 MOST_WAITING = 10_000
 """The most units that wait. Each belongs to a call that waits for it, so there are as many as calls at one time."""
-
-_IDLE_SECONDS = 5.0
 
 UnitAnswer: TypeAlias = RefusedWrite | Exception | None
 """What a unit has come to: `None` if it was written, what has refused it, or what is raised."""
@@ -65,37 +63,25 @@ Write: TypeAlias = Callable[[Sequence[PendingUnit]], Sequence[UnitAnswer]]
 _PENDING: Any = object()
 
 
-class _Leader:
-    """Who writes units; a thread of the committer, unless it is a `_Waiting`.
-
-    Attributes:
-        batch: what it is to write, taken from the queue.
-    """
-
-    __slots__ = ("batch",)
-
-    def __init__(self) -> None:
-        self.batch: list[_Waiting] = []
-
-
-class _Waiting(_Leader):
-    """A unit in the queue, and who waits for its answer: a thread, which may become the leader, or a completion.
+class _Waiting:
+    """A unit, and who waits for its answer: a thread, which may become the leader, or a completion.
 
     Attributes:
         pending: the unit.
         answer: what it has come to; `_PENDING` before.
         completion: completed with the answer; `None` if a thread waits.
         wakes: set when the thread that waits is to look again; `None` if it does not wait.
+        batch: what its leader writes, itself included; empty if it has none of its own.
     """
 
-    __slots__ = ("answer", "completion", "pending", "wakes")
+    __slots__ = ("answer", "batch", "completion", "pending", "wakes")
 
     def __init__(self, unit: UnitOfWork, completion: Future[Refusal | None] | None = None) -> None:
-        super().__init__()
         self.pending = PendingUnit(unit)
         self.answer: UnitAnswer = _PENDING
         self.completion = completion
         self.wakes: threading.Event | None = None
+        self.batch: list[_Waiting] = []
 
     def notify(self) -> None:
         """Give the answer to who waits; idempotent."""
@@ -128,11 +114,9 @@ class Committer:
         self._lanes = lanes
         self._patience = patience.total_seconds()
         self._url = url
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a leader whose thread cannot be started any more leads in this one
         self._queue: deque[_Waiting] = deque()
-        self._leaders: set[_Leader] = set()
-        self._threads = 0
-        self._given: SimpleQueue[_Leader | None] = SimpleQueue()  # what the threads of the committer are to lead
+        self._leaders: set[_Waiting] = set()
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write a unit, alone or with others; see `UnitStore.apply`.
@@ -146,12 +130,7 @@ class Committer:
         own = _Waiting(unit)
         interrupt: BaseException | None = None
         try:
-            with self._lock:
-                if len(self._leaders) < self._lanes:
-                    self._lets_lead(own)
-                else:
-                    own.wakes = threading.Event()
-                    self._enqueue(own)
+            self._add(own)
             if own.wakes is not None:
                 interrupt = self._await_answer(own, own.wakes)
             if own in self._leaders:
@@ -171,24 +150,23 @@ class Committer:
             StoreUnavailableError: too many units wait. Nothing was written.
         """
         answer: Future[Refusal | None] = Future()
-        with self._lock:
-            self._enqueue(_Waiting(unit, answer))
-            if len(self._leaders) < self._lanes:
-                self._appoint_thread()
+        self._add(_Waiting(unit, answer))
         return answer
 
-    def close(self) -> None:
-        """Let the threads end that have nothing to do; units that come later are written all the same."""
-        for _ in range(self._threads):
-            self._given.put(None)
-
-    def _enqueue(self, waiting: _Waiting) -> None:
-        if len(self._queue) >= MOST_WAITING:
-            raise StoreUnavailableError(
-                f"{self._url} cannot be used now: {MOST_WAITING} units of work wait for it. Make fewer calls at a time",
-                store=self._url,
-            )
-        self._queue.append(waiting)
+    def _add(self, waiting: _Waiting) -> None:
+        """Have a unit written at once if there is a lane for it; else it waits."""
+        with self._lock:
+            if len(self._leaders) < self._lanes:
+                self._appoint(waiting)
+                return
+            if len(self._queue) >= MOST_WAITING:
+                raise StoreUnavailableError(
+                    f"{self._url} cannot be used now: {MOST_WAITING} units of work wait. Make fewer calls at a time",
+                    store=self._url,
+                )
+            if waiting.completion is None:
+                waiting.wakes = threading.Event()
+            self._queue.append(waiting)
 
     def _await_answer(self, own: _Waiting, wakes: threading.Event) -> BaseException | None:
         """Block until the unit of this thread has an answer, or this thread is a leader.
@@ -212,14 +190,12 @@ class Committer:
             raise StoreUnavailableError(msg, store=self._url, waited=True)
         return interrupt
 
-    def _lead(self, leader: _Leader) -> None:
+    def _lead(self, leader: _Waiting) -> None:
         """Write what waits, up to the most that go together."""
         batch = leader.batch
         if self._queue:
             with self._lock:
                 batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
-        if not batch:  # another leader has written it
-            return
         try:
             answers = self.write([waiting.pending for waiting in batch])
         except Exception as error:  # noqa: BLE001 - raised to those whose units these are
@@ -227,68 +203,45 @@ class Committer:
         for waiting, answer in zip(batch, answers, strict=True):
             waiting.answer = answer
 
-    def _resign(self, leader: _Leader) -> None:
+    def _resign(self, leader: _Waiting) -> None:
         """Let another one lead, if that is needed, and give their answers to those whose units have been written.
 
-        Without effect if it does not lead. An interrupted leader has units without answers: they are queued again.
+        Without effect if it does not lead. An interrupted leader has units without answers: they are queued again, but
+        for the one of the thread that is interrupted.
         """
         with self._lock:
             if leader not in self._leaders:
                 return
-            again = [waiting for waiting in leader.batch if waiting.answer is _PENDING and waiting is not leader]
+            batch, own = leader.batch, leader if leader.completion is None else None
+            again = [waiting for waiting in batch if waiting.answer is _PENDING and waiting is not own]
             for waiting in again:
                 waiting.pending = waiting.pending._replace(may_be_written=True)
             self._queue.extendleft(reversed(again))
             self._leaders.remove(leader)
+            leader.batch = []  # it holds the leader itself, which may lead again
             if self._queue:
-                self._appoint_next()
+                self._appoint(self._queue.popleft())
         # Without the lock: what waits for a completion continues in this thread.
         try:
-            _notify(leader)
+            _notify(batch)
         except BaseException:
-            _notify(leader)  # an interrupt leaves none without its answer
+            _notify(batch)  # an interrupt leaves none without its answer
             raise
-        leader.batch = []  # it may hold the leader itself
 
-    def _lets_lead(self, thread: _Waiting) -> None:
-        """Have the thread of a unit lead: it writes that one in any case, because it waits for its answer."""
-        thread.batch.append(thread)
-        self._leaders.add(thread)
-
-    def _appoint_next(self) -> None:
-        """Have the thread lead that has waited longest; one of the committer if no thread waits for that unit."""
-        if self._queue[0].completion is None:
-            first = self._queue.popleft()
-            self._lets_lead(first)
-            first.notify()
-        else:
-            self._appoint_thread()
-
-    def _appoint_thread(self) -> None:
-        leader = _Leader()
+    def _appoint(self, leader: _Waiting) -> None:
+        """Have the thread of a unit lead; another one if no thread waits for that unit."""
+        leader.batch = [leader]
         self._leaders.add(leader)
-        self._given.put(leader)
-        if sum(type(each) is _Leader for each in self._leaders) > self._threads:
-            self._threads += 1
-            threading.Thread(target=self._work, name="handrail-committer", daemon=True).start()
+        if leader.completion is None:
+            leader.notify()
+        else:
+            THREADS.run(partial(self._lead_once, leader))
 
-    def _work(self) -> None:
-        """Lead whenever this is asked for, until nothing has been asked for a while."""
-        while True:
-            try:
-                leader = self._given.get(timeout=_IDLE_SECONDS)
-            except Empty:
-                leader = None
-            if leader is None:
-                with self._lock:
-                    if sum(type(each) is _Leader for each in self._leaders) < self._threads:  # none is left without
-                        self._threads -= 1
-                        return
-                continue
-            try:
-                self._lead(leader)
-            finally:
-                self._resign(leader)
+    def _lead_once(self, leader: _Waiting) -> None:
+        try:
+            self._lead(leader)
+        finally:
+            self._resign(leader)
 
 
 def _twin(error: Exception) -> Exception:
@@ -299,7 +252,7 @@ def _twin(error: Exception) -> Exception:
     return twin
 
 
-def _notify(leader: _Leader) -> None:
-    for waiting in leader.batch:
-        if waiting is not leader and waiting.answer is not _PENDING:
+def _notify(batch: Sequence[_Waiting]) -> None:
+    for waiting in batch:
+        if waiting.answer is not _PENDING:
             waiting.notify()

@@ -135,7 +135,6 @@ class SqlStore(BaseStore):
                 if row.owner.process == self._owner.name:
                     change_effect(self, row, disowned(row))
             self._clear_released()
-        self._units.close()
         self._driver.close()
 
     # -------------------------------------------------------------------------------------------------------- effects

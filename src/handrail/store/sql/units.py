@@ -260,10 +260,6 @@ class UnitApplier:
         """Have a unit written by another thread; see `UnitStore.submit`."""
         return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
 
-    def close(self) -> None:
-        """Let the threads end that write for event loops."""
-        self._committer.close()
-
     def _goes_alone(self, unit: UnitOfWork) -> bool:
         self._database.check_process()  # a forked process has no thread that would answer
         writes = unit.writes
