@@ -148,16 +148,14 @@ def test_an_evicted_holder_ends_its_run_and_nothing_of_it_lands(database_url: st
             assert [kept.text for kept in session[Kept]] == ["A", "C"]
 
 
-def test_a_connection_with_locks_has_keepalives_and_those_of_the_url_count() -> None:
+def test_a_connection_has_keepalives_and_those_of_the_url_count() -> None:
     """About ten seconds after a machine has gone, the other side knows."""
     with fresh_url() as url:
         own = f"{url}&keepalives_idle=60"
-        with Server(url, url).connect(with_locks=True) as first, Server(own, own).connect(with_locks=True) as second:
+        with Server(url, url).connect() as first, Server(own, own).connect() as second:
             shown = [connection.info.get_parameters() for connection in (first, second)]
         names = ("keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
         assert [tuple(each[name] for name in names) for each in shown] == [
             ("5", "2", "2", "10000"),
             ("60", "2", "2", "10000"),
         ]
-        with Server(f"{url}&keepalives=0", url).connect(with_locks=True) as without:
-            assert "keepalives_idle" not in without.info.get_parameters()

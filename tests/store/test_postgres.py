@@ -11,6 +11,7 @@ from functools import partial
 
 import psycopg
 import pytest
+from psycopg.pq.abc import PGconn
 
 import handrail.store
 from handrail.errors import (
@@ -24,7 +25,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import Store
-from handrail.store.postgres.server import Server, ServerClock, known_to_forks
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import EffectInsert
 from handrail.store.sql.database import Database
@@ -339,13 +340,14 @@ def test_connection_that_a_fork_has_met_half_open_is_replaced(url: str) -> None:
     """The forked process has a copy that it does not know of, so the parent closes the connection on the server."""
     opened: list[psycopg.Connection] = []
 
-    def connect() -> psycopg.Connection:
-        opened.append(psycopg.connect(url))
-        if len(opened) == 1:
-            assert in_fork(lambda: True)
-        return opened[-1]
+    class Meeting(PsycopgConnection):
+        def __init__(self, pgconn: PGconn) -> None:
+            super().__init__(pgconn)
+            opened.append(self)
+            if len(opened) == 1:
+                assert in_fork(lambda: True)
 
-    with known_to_forks(connect) as connection:
+    with Meeting.connect(url) as connection:
         first, second = opened
         assert (first.closed, second.closed, connection) == (True, False, second)
 

@@ -18,8 +18,8 @@ from handrail.store.sql.driver import CONNECTIONS, Durability
 from handrail.store.sqlite.store import SqliteStore
 
 _FORMS = (
-    '"memory:", "sqlite:///desk.db" (a path from the current folder; "sqlite:////srv/desk.db" is absolute) or '
-    '"postgresql://user@host/database"'
+    '"memory:", "sqlite:///desk.db" (a path from the current folder; "sqlite:////srv/desk.db" is absolute, and a ? is '
+    'written as %3F) or "postgresql://user@host/database"'
 )
 
 
@@ -30,8 +30,8 @@ _PLAIN = re.compile(r"[\w./+-]*:?/{0,3}[\w./+-]*")
 
 _SCHEMES = frozenset({"memory", "sqlite", "postgresql", "postgres"})
 
-_IN_MEMORY = frozenset({"//", "//:memory:", "///:memory:", ":memory:"})
-"""How a database of SQLite in memory is named elsewhere."""
+_PATH = re.compile(r"///(?!:memory:$)([^?]+)", re.DOTALL)
+"""A file of SQLite: neither a database in memory, as it is named elsewhere, nor with options."""
 
 
 def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called `handrail.store.open`
@@ -80,15 +80,8 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
-    if scheme == "sqlite" and rest in _IN_MEMORY:
-        raise StoreError(f'{url!r} is not a store of Handrail; write "memory:" for one in memory', store=url)
-    if scheme == "sqlite" and rest.startswith("///") and len(rest) > len("///"):
-        if "?" in rest:
-            shown = f"sqlite:{rest.partition('?')[0]}"
-            raise StoreError(
-                f"{shown!r} takes no options after a ?; write a ? in the name of a file as %3F", store=shown
-            )
-        path = unquote(rest[len("///") :])
+    if scheme == "sqlite" and (file := _PATH.fullmatch(rest)) is not None:
+        path = unquote(file[1])
         return SqliteStore(path, durability=durability, busy=busy, read_only=read_only, clock=clock or SYSTEM_CLOCK)
     if scheme in {"postgresql", "postgres"} and rest.startswith("//"):
         from handrail.store.postgres import PostgresStore, Server, harmless_address  # noqa: PLC0415 - the core does not load psycopg

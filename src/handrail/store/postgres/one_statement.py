@@ -84,27 +84,23 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     (lock, head, entries, checkpoint), *_ = [write for write in writes if isinstance(write, SessionAppend)]
     session_id, seen = lock.session_id, ""
     for number, write in enumerate(writes):
-        match write:
-            case EffectInsert(row):  # the row of the session is locked before the claim is inserted
-                add("held", _HELD, session_id, head, lock.token)
-                add(f"seen_{number}", f"{_CLAIM} RETURNING 1", *effect_columns(row))
-            case EffectChange(row):
-                compared = seen_columns(row)
-                add(f"seen_{number}", f"SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE", *compared)
-            case _:
-                continue
+        if isinstance(write, EffectInsert):  # the row of the session is locked before the claim is inserted
+            add("held", _HELD, session_id, head, lock.token)
+            add(f"seen_{number}", f"{_CLAIM} RETURNING 1", *effect_columns(write.row))
+        elif isinstance(write, EffectChange):
+            sql = f"SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE"
+            add(f"seen_{number}", sql, *seen_columns(write.seen))
+        else:
+            continue
         seen += f" AND EXISTS (SELECT 1 FROM seen_{number})"
     newest = newest_number(session_id, head, entries)
     add("unit", f"{statements.SET_HEAD}{seen} RETURNING 1", newest, session_id, head, lock.token)
     for number, write in enumerate(writes):
-        match write:
-            case EffectChange():
-                sql, columns = change_statement(write)
-                add(f"write_{number}", f"{sql} AND {_IN_UNIT}", *columns)
-            case RecordCommit(journal_id):
-                add(f"commit_{number}", _COMMIT, journal_id)
-            case _:
-                pass
+        if isinstance(write, EffectChange):
+            sql, columns = change_statement(write)
+            add(f"write_{number}", f"{sql} AND {_IN_UNIT}", *columns)
+        elif isinstance(write, RecordCommit):
+            add(f"commit_{number}", _COMMIT, write.journal_id)
     rows = [entry_columns(session_id, entry) for entry in entries]
     add("entries", _ENTRIES.format(", ".join([_ENTRY] * len(rows))), *chain.from_iterable(rows))
     if checkpoint is not None:

@@ -14,7 +14,6 @@ about 10 s.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import LiteralString
 
@@ -24,6 +23,7 @@ from handrail.errors import StoreClosedError
 from handrail.process_identity import ProcessName, is_running, own_name
 from handrail.store.owners import new_owner
 from handrail.store.postgres.server import PsycopgConnection, Server, is_alive, is_quiet
+from handrail.store.sql.driver import check_process
 
 # The tables are part of the key, because two stores may live in two schemas of one database.
 _KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
@@ -50,16 +50,15 @@ class ServerOwner:
         name: the name of the store; empty until its lock is taken.
     """
 
-    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_process", "_server", "name")
+    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server", "name")
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.RLock()
-        self._connection: PsycopgConnection = server.connect(with_locks=True)
+        self._connection: PsycopgConnection = server.connect()
         self.name: str = ""
         self._is_locked: object = False
         self._is_closed = False
-        self._process = os.getpid()
 
     @property
     def own_waits(self) -> bool:
@@ -73,7 +72,8 @@ class ServerOwner:
             StoreError: the server does not answer, or this process was forked off.
         """
         if self.own_waits:
-            self._server.refuse_forked(self._process)  # before a lock that another thread may have had at the fork
+            # Before a lock that another thread may have had at the fork.
+            check_process(self._connection.process, self._server.url)
             with self._lock:
                 self._connect()
                 self.name = self.name or new_owner()
@@ -98,9 +98,8 @@ class ServerOwner:
 
     def close(self) -> None:
         """Release the lock, with its connection."""
-        if os.getpid() == self._process:
-            self._is_closed = True
-            self._connection.close()
+        self._is_closed = True
+        self._connection.close()
 
     def _connect(self) -> None:
         """Connect again if the connection was lost, and the lock with it."""
@@ -109,11 +108,11 @@ class ServerOwner:
         if not is_alive(self._connection):
             self._is_locked = False
             self._connection.close()
-            self._connection = self._server.connect(with_locks=True)
+            self._connection = self._server.connect()
 
     def _ask(self, sql: LiteralString, *values: object) -> list[tuple[object, ...]]:
         """The answer to a query; asked once more if the connection is lost."""
-        self._server.refuse_forked(self._process)
+        check_process(self._connection.process, self._server.url)
         with self._lock:
             for is_last in (False, True):
                 self._connect()

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Self, TypeVar
+from functools import cached_property
+from typing import Any, Self
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -37,7 +38,7 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.process_identity import current_pid
 from handrail.process_state import FORKING, forks, in_forked_process
-from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
+from handrail.store.sql.driver import CONNECTIONS, Durability
 
 _SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
@@ -60,24 +61,17 @@ _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
 )
 """What the errors of a server mean, by what their states begin with."""
 
-_ABORTED = "25P02"
-
-FAILED_BEFORE = "a statement of the transaction has failed, so it can only be rolled back"
-"""Why a transaction is not committed."""
-
 _KEEPALIVES = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2, "tcp_user_timeout": 10_000}
-"""How either side of a connection with locks finds out, in about 10 s, that the machine of the other one is gone."""
+"""How either side of a connection finds out, in about 10 s, that the machine of the other one is gone."""
 
 _TRUSTED_SECONDS = 1.0
 _DUE_SECONDS = 0.95  # less, so that who finds that it is not due has the time to ask
-
-_Opened = TypeVar("_Opened", bound=psycopg.Connection[Any])
 
 # Of the process: a forked one lets the connections of all stores go. Some of them may have been closed.
 _OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Server:
     """One database on a server, and how it is used.
 
@@ -99,29 +93,22 @@ class Server:
     pipelines: bool = True
     connections: int = CONNECTIONS
 
-    @property
+    @cached_property
     def options(self) -> dict[str, Any]:
-        """How psycopg opens a connection; each statement is a transaction of its own."""
+        """How psycopg connects: each statement is a transaction of its own, and keepalives of the URL count."""
         timeout = max(_SHORTEST_TIMEOUT, math.ceil(self.busy.total_seconds()))
-        return {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
+        own = {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
+        return {**_KEEPALIVES, **conninfo_to_dict(self.conninfo), **own}
 
-    def connect(self, *, with_locks: bool = False) -> PsycopgConnection:
+    def connect(self) -> PsycopgConnection:
         """Open a connection.
-
-        Args:
-            with_locks: whether both sides find out soon that the other one is gone; a URL with keepalives of its own
-                says when.
 
         Raises:
             StoreError: no connection is available; the message has the cause.
         """
         try:
-            kept = _keepalives(self.conninfo) if with_locks else {}
-            connection = PsycopgConnection.connect(self.conninfo, **self.options, **kept)
+            connection = PsycopgConnection.connect(**self.options)
             self.set_up(connection)
-            for name, value in kept.items():  # on the server, which drops the locks
-                setting = f"tcp_{name.removeprefix('tcp_')}"
-                connection.execute("SELECT set_config(%s, %s, false)", (setting, str(value)))
             return connection
         except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
             msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
@@ -129,14 +116,6 @@ class Server:
         except psycopg.Error as error:
             failure = self.translated(error)
         raise failure  # without its cause, which keeps the conninfo, password and all
-
-    def refuse_forked(self, process: int) -> None:
-        """Refuse a connection that another process has opened: two processes cannot share one.
-
-        Raises:
-            StoreError: this process is not `process`, but one that it has forked off.
-        """
-        check_process(process, self.url)
 
     def set_up(self, connection: PsycopgConnection) -> None:
         """Settle what a transaction on this connection means, whatever the server's defaults are."""
@@ -147,6 +126,8 @@ class Server:
             "default_transaction_read_only": "on" if self.read_only else None,
             # A server that waits for more than its own disk still does.
             "synchronous_commit": "off" if self.durability == "normal" else "on",
+            # On the server, which drops the locks.
+            **{f"tcp_{name.removeprefix('tcp_')}": str(self.options[name]) for name in _KEEPALIVES},
         }
         connection.execute(
             "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS settings (name, value) "
@@ -164,17 +145,12 @@ class Server:
         """
         state = getattr(error, "sqlstate", None) or ("08" if isinstance(error, psycopg.OperationalError) else "")
         kind, text = next((kind, text) for states, kind, text in _MEANINGS if state.startswith(states))
-        said = FAILED_BEFORE if state == _ABORTED else str(error).strip().partition("\n")[0]
+        said = str(error).strip().partition("\n")[0]
         meaning = kind(f"{self.url} {text.format(said)}", store=self.url)
         if isinstance(meaning, StoreUnavailableError):
             meaning.in_doubt, meaning.connection_lost = in_doubt, lost
             meaning.waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
         return meaning
-
-
-def _keepalives(conninfo: str) -> dict[str, Any]:
-    own = conninfo_to_dict(conninfo)
-    return {} if str(own.get("keepalives")) == "0" else {name: own.get(name, _KEEPALIVES[name]) for name in _KEEPALIVES}
 
 
 def is_alive(connection: PsycopgConnection) -> bool:
@@ -237,7 +213,7 @@ class ServerClock:
 
 
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose rows are tuples, and which no forked process inherits.
+    """A connection whose rows are tuples, and of which a process that is forked off has no copy.
 
     Attributes:
         process: the id of the process that opened it.
@@ -250,30 +226,20 @@ class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg
-        """Connect to a server; the arguments are those of psycopg.
+        """Connect to a server, and once more if this process has forked meanwhile; the arguments are those of psycopg.
 
         Raises:
             psycopg.Error: it cannot be reached.
         """
-        connect = super().connect
-        return known_to_forks(lambda: connect(conninfo, **options))
-
-
-def known_to_forks(connect: Callable[[], _Opened]) -> _Opened:
-    """A connection of which a process that is forked off has no copy.
-
-    Args:
-        connect: opens it; called again if this process has forked meanwhile.
-    """
-    while True:
-        with FORKING:
-            before = forks()
-        connection = connect()
-        with FORKING:
-            _OPEN.add(connection)
-            if forks() == before:
-                return connection
-        connection.close()
+        while True:
+            with FORKING:
+                before = forks()
+            connection = super().connect(conninfo, **options)
+            with FORKING:
+                _OPEN.add(connection)
+                if forks() == before:
+                    return connection
+            connection.close()
 
 
 def _leave_to_parent() -> None:
@@ -297,11 +263,10 @@ def harmless_address(conninfo: str) -> str:
     Raises:
         StoreError: it cannot be read, or a password may be part of something else.
     """
-    try:
-        # libpq reads a text to its first NUL.
-        parts = {"host": "@"} if "\0" in conninfo else conninfo_to_dict(conninfo)
-    except (psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
-        parts = {"host": "@"}
+    parts: dict[str, Any] = {"host": "@"}
+    with suppress(psycopg.ProgrammingError, UnicodeError):  # their texts quote the conninfo
+        if "\0" not in conninfo:  # libpq reads a text to its first NUL
+            parts = conninfo_to_dict(conninfo)
     user, host, port, name = (str(parts.get(part) or "") for part in ("user", "host", "port", "dbname"))
     # A slash or a second @ in a password makes its end a part of the host, the port or the name of the database.
     if "@" in user + host + name or not re.fullmatch(r"[\d,]*", port):

@@ -29,13 +29,7 @@ from handrail.loop_guard import check_blocking
 from handrail.store.owners import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.owner import ServerOwner
-from handrail.store.postgres.server import (
-    FAILED_BEFORE,
-    PsycopgConnection,
-    Server,
-    ServerClock,
-    is_alive,
-)
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
 from handrail.store.protocol import points_of
 from handrail.store.sql.call_places import CallPlaces
 from handrail.store.sql.driver import (
@@ -45,6 +39,7 @@ from handrail.store.sql.driver import (
     Rows,
     Statement,
     StatementParameters,
+    check_process,
 )
 from handrail.store.sql.store import SqlStore
 
@@ -121,7 +116,6 @@ class PostgresDriver:
             max(1, server.connections * 3 // 4), busy=server.busy, url=server.url
         )  # the commits of calls, and other calls, need the connections that are left
         self._pool: ConnectionPool[PsycopgConnection] = ConnectionPool(
-            server.conninfo,
             connection_class=PsycopgConnection,
             kwargs=server.options,
             min_size=1,
@@ -142,19 +136,16 @@ class PostgresDriver:
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds; executed once more if its connection is lost."""
-        try:
-            return self._found(sql, parameters)
-        except StoreUnavailableError as error:
-            if not error.connection_lost:
-                raise
-            return self._found(sql, parameters)
-
-    def _found(self, sql: str, parameters: StatementParameters) -> Rows:
-        link = self.acquire()
-        try:
-            return link.query(sql, parameters)
-        finally:
-            self.release(link)
+        for is_last in (False, True):
+            link = self.acquire()
+            try:
+                return link.query(sql, parameters)
+            except StoreUnavailableError as error:
+                if is_last or not error.connection_lost:
+                    raise
+            finally:
+                self.release(link)
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     def may_group(self, writes: Sequence[object]) -> bool:
         """A unit may that is one statement, and waits for none of another session: all would wait with it."""
@@ -183,7 +174,7 @@ class PostgresDriver:
 
     def acquire(self, *, for_call: bool = False) -> PostgresConnection:
         """A connection; those that were closed while idle are replaced."""
-        self._server.refuse_forked(self._process)
+        check_process(self._process, self.url)
         check_blocking("a statement of", self.url)
         try:
             # The pool can check them itself, but waits after each one that is closed, and a restart closes them all.
@@ -242,11 +233,6 @@ class PostgresConnection:
         """Whether a transaction is open that can still be committed."""
         return self.connection.info.transaction_status == TransactionStatus.INTRANS
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the connection has come to its end."""
-        return self.connection.closed
-
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         with self._translated():
@@ -259,7 +245,7 @@ class PostgresConnection:
 
     def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
-        self._server.refuse_forked(self.connection.process)
+        check_process(self.connection.process, self._server.url)
         return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
 
     @contextmanager
@@ -268,7 +254,8 @@ class PostgresConnection:
         try:
             yield
         except (psycopg.Error, ValueError) as error:
-            raise self._server.translated(error, in_doubt=in_doubt and self.is_lost, lost=self.is_lost) from error
+            lost = self.connection.closed
+            raise self._server.translated(error, in_doubt=in_doubt and lost, lost=lost) from error
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
         """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
@@ -287,8 +274,8 @@ class PostgresConnection:
 
     def commit(self) -> None:
         """Commit the transaction."""
-        if not self.in_transaction and not self.is_lost:
-            msg = f"{self._server.url} refuses to commit: {FAILED_BEFORE}"
+        if not self.in_transaction and not self.connection.closed:
+            msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
             raise StoreError(msg, store=self._server.url)
         self._begun = False  # whatever comes now, comes in answer to the commit
         self.execute("COMMIT")
@@ -314,7 +301,7 @@ class PostgresConnection:
         Raises:
             StoreError: this process was forked off the one that has the connection.
         """
-        self._server.refuse_forked(self.connection.process)
+        check_process(self.connection.process, self._server.url)
         with self.connection.transaction():
             if reading:
                 self.connection.execute(b"SET LOCAL transaction_read_only = on")

@@ -41,8 +41,6 @@ from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 from handrail.waiting import outlast, run_in_thread
 
-_UNIT = "handrail_unit"
-
 _CANCEL_AGAIN_SECONDS = 0.02
 
 _EXECUTED = re.compile(
@@ -243,12 +241,11 @@ class CallConnection:
             StoreError: the transaction was lost.
         """
         with self._statement:
-            link = self.link
-            link.execute(f"SAVEPOINT {_UNIT}")
+            before = self.snapshot()
             try:
-                yield link
+                yield self.link
             except BaseException:
-                self._undo(_UNIT)
+                self._undo(before)
                 raise
             self._release()
 
@@ -261,7 +258,7 @@ class CallConnection:
             try:
                 self._link.begin(reading=not self._root.writes)
             except BaseException:
-                self._return_link()
+                self._release()
                 raise
         return self.link
 
@@ -274,19 +271,15 @@ class CallConnection:
                 link.rollback()  # it is lost
 
     def _release(self) -> None:
+        with self._releasing:
+            link, place = self._link, self._place
+            self._link = self._place = None
         try:
-            self._return_link()
+            if link is not None:
+                self.driver.release(link)
         finally:
-            with self._releasing:
-                place, self._place = self._place, None
             if place is not None:
                 self.driver.call_places.release(place)
-
-    def _return_link(self) -> None:
-        with self._releasing:
-            link, self._link = self._link, None
-        if link is not None:
-            self.driver.release(link)
 
     @contextmanager
     def _cancelled(self) -> Generator[None]:

@@ -2,7 +2,7 @@
 
 A call keeps its place from its first statement to its commit. A unit of work takes one for a short transaction, where
 one transaction writes at a time. Places are given in the order of asking, to units before calls, because calls that
-have ended wait for their units. A place is a future, so threads and tasks wait in the same queues, for as long as
+have ended wait for their units. A turn is a future, so threads and tasks wait in the same queues, for as long as
 `busy`. A thread that runs an event loop does not wait for a call, which may need the loop to come to its end.
 """
 
@@ -19,40 +19,33 @@ from handrail.errors import SessionUseError, StoreUnavailableError
 from handrail.loop_guard import may_wait_for_calls
 
 
-class Place(Future[None]):
-    """A place that was asked for: done when it is given, cancelled when it is withdrawn before that.
+class Place:
+    """A place that was asked for.
 
     Attributes:
         for_call: whether a call has asked for it, not a unit of work.
         behind_call: whether it may have to wait for a call.
+        turn: done when the place is given, cancelled when it is withdrawn before that; `None` if it was free.
     """
 
-    def __init__(self, *, for_call: bool, behind_call: bool) -> None:
-        super().__init__()
+    __slots__ = ("behind_call", "for_call", "turn")
+
+    def __init__(self, *, for_call: bool, behind_call: bool = False, turn: Future[None] | None = None) -> None:
         self.for_call: bool = for_call
         self.behind_call: bool = behind_call
-
-
-class _FreePlace(Place):
-    """A place that was free: it has no use for what a future costs."""
-
-    def __init__(self, *, for_call: bool) -> None:
-        self.for_call = for_call
-        self.behind_call = False
+        self.turn: Future[None] | None = turn
 
     def done(self) -> bool:
-        """It is given."""
-        return True
+        """Whether it is given or withdrawn."""
+        return self.turn is None or self.turn.done()
 
     def cancel(self) -> bool:
-        """It cannot be withdrawn any more."""
-        return False
+        """Withdraw it if it was not given yet; returns whether it is withdrawn."""
+        return self.turn is not None and self.turn.cancel()
 
-    cancelled = cancel
-    """It was not withdrawn."""
-
-    def result(self, timeout: float | None = None) -> None:
-        """There is nothing to wait for."""
+    def cancelled(self) -> bool:
+        """Whether it was withdrawn."""
+        return self.turn is not None and self.turn.cancelled()
 
 
 class CallPlaces:
@@ -90,26 +83,25 @@ class CallPlaces:
         """A place, which is given as soon as there is one; to be released in any case."""
         with self._lock:
             if len(self._holders) < self._number and not (self._units or self._calls):
-                place: Place = _FreePlace(for_call=for_call)
+                place = Place(for_call=for_call)
                 self._holders.add(place)
                 return place
-            place = Place(for_call=for_call, behind_call=self.is_used_by_calls())
+            place = Place(for_call=for_call, behind_call=self.is_used_by_calls(), turn=Future())
             (self._calls if for_call else self._units).append(place)
             self._give()
         return place
 
     def wait(self, place: Place) -> None:
         """Block this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
-        if place.done():
-            return
-        refused = place.behind_call and not may_wait_for_calls()
-        with suppress(TimeoutError, CancelledError):
-            place.result(0.0 if refused else self._busy)
+        if place.turn is not None:
+            refused = place.behind_call and not may_wait_for_calls()
+            with suppress(TimeoutError, CancelledError):
+                place.turn.result(0.0 if refused else self._busy)
 
     async def wait_async(self, place: Place) -> None:
         """As `wait`; the task is suspended meanwhile."""
-        if not place.done():
-            await asyncio.wait((asyncio.wrap_future(place),), timeout=self._busy)
+        if place.turn is not None and not place.turn.done():
+            await asyncio.wait((asyncio.wrap_future(place.turn),), timeout=self._busy)
 
     def check(self, place: Place) -> None:
         """Withdraw a place that was not given.
@@ -141,9 +133,9 @@ class CallPlaces:
         for queue in (self._units, self._calls):
             while queue and len(self._holders) < self._number:
                 place = queue.popleft()
-                if place.set_running_or_notify_cancel():
+                if place.turn is not None and place.turn.set_running_or_notify_cancel():
                     self._holders.add(place)
-                    place.set_result(None)
+                    place.turn.set_result(None)
 
 
 def loop_would_wait(url: str) -> SessionUseError:

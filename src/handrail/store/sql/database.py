@@ -24,7 +24,7 @@ from handrail.errors import (
 from handrail.process_identity import current_pid
 from handrail.store.sql.call_connection import CallConnection, connection_in
 from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters, check_process
-from handrail.store.sql.statements import GET_VERSION, TABLES_VERSION
+from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
 from handrail.store.sql.tables import TABLES, VIEWS
 from handrail.transaction import UnitStore, current
 
@@ -140,49 +140,51 @@ class Database:
     @contextmanager
     def _writer(self) -> Generator[DriverConnection]:
         """A connection that writes, to be used by this thread; a transaction that is left open is undone."""
-        self._refuse_beside_writer()
-        link = self.driver.acquire()
-        try:
-            yield link
-        finally:
-            self.driver.release(link)
-
-    def _refuse_beside_writer(self) -> None:
         if self.is_beside_writer:
             msg = (
                 f"the call that runs here writes to {self.url} through context.connection, and no other call can until "
                 "it has ended; make nested calls that need the store before the first statement, or on PostgreSQL"
             )
             raise StoreUnavailableError(msg, store=self.url)
+        link = self.driver.acquire()
+        try:
+            yield link
+        finally:
+            self.driver.release(link)
 
 
-def check_version(executor: QueryExecutor, store: str) -> None:
+def check_version(executor: QueryExecutor, store: str) -> bytes:
     """Refuses tables of another version: a Handrail of another version has made or changed them.
 
     Args:
         executor: executes the question.
         store: the URL of the store.
 
+    Returns:
+        The random key of the store, for hashes of secrets.
+
     Raises:
         StoreVersionError: they have another version.
-        StoreCorruptError: they have none.
+        StoreCorruptError: they have none, or no key.
         StoreError: the store does not answer.
     """
-    versions = [version for (version,) in executor.query(GET_VERSION)]
-    if versions == [TABLES_VERSION]:
-        return
-    if len(versions) != 1 or type(versions[0]) is not int:
-        msg = f"{store} does not say which version its tables have; restore it from a copy"
+    rows = executor.query(GET_SCHEMA)
+    if len(rows) != 1 or [*map(type, rows[0])] != [int, bytes] or not rows[0][1]:
+        msg = f"{store} does not say which version its tables have, or has no key for hashes; restore it from a copy"
         raise StoreCorruptError(msg, store=store)
-    msg = (
-        f"the tables of {store} have version {versions[0]}, and those of this Handrail have version {TABLES_VERSION}. "
-        "Use a Handrail with tables of that version; nothing was written"
-    )
-    raise StoreVersionError(msg, store=store, found=versions[0], known=TABLES_VERSION)
+    version: int = rows[0][0]
+    key: bytes = rows[0][1]
+    if version != TABLES_VERSION:
+        msg = (
+            f"the tables of {store} have version {version}, and those of this Handrail have version {TABLES_VERSION}. "
+            "Use a Handrail with tables of that version; nothing was written"
+        )
+        raise StoreVersionError(msg, store=store, found=version, known=TABLES_VERSION)
+    return key
 
 
-def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os.urandom(32)) -> None:
-    """Makes the tables in a database that has none, in one transaction.
+def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os.urandom(32)) -> bytes:
+    """Makes the tables in a database that has none, in one transaction; returns the key of the store.
 
     Args:
         database: where they are to be.
@@ -191,7 +193,7 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
     Raises:
         StoreVersionError: there are tables of another version.
         StoreReadOnlyError: there are none, and nothing can be written.
-        StoreCorruptError: the version cannot be read.
+        StoreCorruptError: the version or the key cannot be read.
         StoreError: the database cannot be read or written; it is unchanged.
     """
     types = database.driver.types
@@ -208,19 +210,4 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
         except StoreReadOnlyError as error:
             msg = f"{database.url} has no tables of Handrail; open it once for writing"
             raise StoreReadOnlyError(msg, store=database.url) from error
-    check_version(database, database.url)
-
-
-def read_hash_key(database: Database) -> bytes:
-    """The random key of the store, for hashes of secrets.
-
-    Raises:
-        StoreCorruptError: it has no version.
-        StoreError: the database cannot be read.
-    """
-    found = database.query("SELECT hash_key FROM handrail_schema")
-    key: object = found[0][0] if len(found) == 1 else None
-    if type(key) is not bytes or not key:
-        msg = f"{database.url} has no key for the hashes of secrets; something other than Handrail has changed it"
-        raise StoreCorruptError(msg, store=database.url)
-    return key
+    return check_version(database, database.url)

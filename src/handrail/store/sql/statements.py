@@ -16,7 +16,7 @@ from handrail.store.sql import tables
 TABLES_VERSION = 1
 """The version of the tables that these statements are written for."""
 
-GET_VERSION = "SELECT version FROM handrail_schema"
+GET_SCHEMA = "SELECT version, hash_key FROM handrail_schema"
 """The version of the tables."""
 
 IS_CURRENT = f"EXISTS (SELECT 1 FROM handrail_schema WHERE version = {TABLES_VERSION})"

@@ -36,7 +36,7 @@ from handrail.store.protocol import (
 )
 from handrail.store.sql import removal, statements, tables
 from handrail.store.sql.call_places import loop_would_wait
-from handrail.store.sql.database import Database, check_version, make_tables, read_hash_key
+from handrail.store.sql.database import Database, check_version, make_tables
 from handrail.store.sql.driver import Driver, Rows
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
@@ -65,16 +65,13 @@ class SqlStore(BaseStore):
         self._database = Database(driver)
         self._new_token = new_token
         try:
-            make_tables(self._database)
+            self._hash_key = make_tables(self._database)
         except BaseException:
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
         self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
-        self._hash_key: bytes | None = None
-        with suppress(StoreError):  # a key that is missing is missed only by who needs it
-            self._hash_key = read_hash_key(self._database)
 
     waits = True
     """Writing waits for the disk or the server."""
@@ -93,13 +90,7 @@ class SqlStore(BaseStore):
         return self._driver.poll_every
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets; read when the store is opened.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
-        if self._hash_key is None:
-            self._hash_key = read_hash_key(self._database)
+        """The random key of this store, for hashes of secrets; read when the store is opened."""
         return self._hash_key
 
     @property

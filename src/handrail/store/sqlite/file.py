@@ -81,11 +81,8 @@ class SqliteFile:
         try:
             object.__setattr__(self, "path", self.path.resolve())
             self.path.exists()
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # links in a circle, no current folder, a zero, its length
+        except (OSError, RuntimeError, ValueError) as error:
+            # Links in a circle, no current folder, a zero, its length.
             msg = f"{self.url!r} cannot be opened: its path leads nowhere ({error}); give another one"
             raise StoreError(msg, store=self.url) from error
 
@@ -98,11 +95,6 @@ class SqliteFile:
     def log(self) -> str:
         """The path of its write-ahead log."""
         return f"{self.path}-wal"
-
-    @property
-    def index(self) -> str:
-        """The path of the index of that log."""
-        return f"{self.path}-shm"
 
     def connect(self) -> sqlite3.Connection:
         """Open the file, and make it if it is missing.
@@ -138,20 +130,14 @@ class SqliteFile:
             raise StoreError(msg, store=self.url)
         if not self.path.exists() and self.read_only:
             raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
-        if not self.read_only and self._lacks_log():
+        log, index = Path(self.log), Path(f"{self.path}-shm")
+        # SQLite makes the log before its index, and removes the index first; twice, because another process may do so.
+        if not (self.read_only or log.exists()) and index.exists() and not log.exists():
             msg = (
-                f"{self.url} cannot be opened: its log {self.log} is missing, and the index of that log is there, so "
-                "the log was removed while a process used it, perhaps with what was committed last. Put it back; or "
-                "close the store in all processes that have it open; or, if there are none, remove "
-                f"{self.index} to do without what was in the log"
+                f"{self.url} cannot be opened: its log {log} was removed, perhaps with what was committed last. Put it "
+                f"back; or close the store in all processes; or, if none has it open, remove {index} to do without that"
             )
             raise StoreUnavailableError(msg, store=self.url)
-
-    def _lacks_log(self) -> bool:
-        """Whether the log was removed: SQLite makes it before its index, and removes the index first."""
-        log, index = Path(self.log), Path(self.index)
-        # Twice, because another process may close the database and open it between two looks.
-        return not log.exists() and index.exists() and not log.exists()
 
     def _open(self) -> sqlite3.Connection:
         # A reader makes files beside the database, too; SQLite does without them if nothing there can change.
@@ -200,41 +186,25 @@ class OpenedFiles:
         file: the database.
     """
 
-    __slots__ = ("_database", "_file", "_files_of_log")
+    __slots__ = ("_files", "_url")
 
     def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        paths = [str(file.path), file.log, file.index]
-        # A reader may do without a log.
-        self._database, *self._files_of_log = (
-            (path, device_and_inode(path)) for path in (paths[:1] if file.read_only else paths)
-        )
+        self._url = file.url
+        paths = (str(file.path),) if file.read_only else (str(file.path), file.log, f"{file.path}-shm")
+        self._files = [(path, identity) for path in paths if (identity := device_and_inode(path)) is not None]
 
-    def check_database(self) -> None:
-        """Refuse a database that was removed or replaced.
+    def check(self, *, reading: bool = False) -> None:
+        """Refuse to write where another process would not find it, or to read a database that is gone.
 
         Raises:
-            StoreUnavailableError: it was.
+            StoreUnavailableError: the database was removed or replaced; or, for writing, its log or the index of that.
         """
-        (path, identity), url = self._database, self._file.url
-        if device_and_inode(path) != identity:
-            msg = f"the file of {url} was removed or replaced while it was open; put it back, or open the store anew"
-            raise StoreUnavailableError(msg, store=url)
-
-    def check(self) -> None:
-        """Refuse to write where another process would not find it; called once for each unit of work.
-
-        Raises:
-            StoreUnavailableError: the database, its log or the index of that was removed or replaced.
-        """
-        self.check_database()
-        for path, identity in self._files_of_log:
-            if identity is not None and device_and_inode(path) != identity:
-                url, what = self._file.url, "log" if path == self._file.log else "index of the log,"
+        for path, identity in self._files[:1] if reading else self._files:
+            if device_and_inode(path) != identity:
                 msg = (
-                    f"{url} cannot be written to: its {what} {path} was removed or replaced while the store was open. "
-                    "Put it back; or close the store in all processes, which copies what they have committed into the "
+                    f"{self._url} cannot be used: {path} was removed or replaced while the store was open. Put it "
+                    "back; or close the store in all processes, which copies what they have committed into the "
                     "database, and open it again. Nothing was written, and a killed process loses what is in the log "
                     "alone"
                 )
-                raise StoreUnavailableError(msg, store=url)
+                raise StoreUnavailableError(msg, store=self._url)

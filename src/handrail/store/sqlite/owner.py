@@ -64,7 +64,7 @@ class FileOwner:
         self._read_only = read_only
         self._is_closed = False
         self.name: str = ""
-        self._path, self._place = folder, ""
+        self._path = ""
         self._file: int | None = None
         self._identity: tuple[int, int] | None = None
         with FORKING:
@@ -117,7 +117,7 @@ class FileOwner:
         with FORKING:
             if self._is_in_place:
                 with suppress(OSError):
-                    self._path.unlink()
+                    Path(self._path).unlink()
             self._is_closed = True
             self.forget()
 
@@ -130,26 +130,26 @@ class FileOwner:
     @property
     def _is_in_place(self) -> bool:
         """Whether the lock is held, of the file that others find."""
-        return self._identity is not None and device_and_inode(self._place) == self._identity
+        return self._identity is not None and device_and_inode(self._path) == self._identity
 
     def _lock(self) -> None:
         """Lock a new file, and give it its name then: one with that name is never free while its owner lives."""
         if self._is_in_place:  # another thread has made it
             return
         self.name = self.name or new_owner()
-        self._path = self._locate(self.name)
+        path = self._locate(self.name)
         self._folder.mkdir(exist_ok=True)
-        new = self._path.with_name(f"new-{self._path.name}")
+        new = path.with_name(f"new-{path.name}")
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            new.rename(self._path)
+            new.rename(path)
         except BaseException:
             os.close(file)
             raise
         if self._file is not None:
             os.close(self._file)
-        self._place, self._file, self._identity = str(self._path), file, device_and_inode(file)
+        self._path, self._file, self._identity = str(path), file, device_and_inode(file)
 
     def _remove_unused(self) -> None:
         """Remove the files of dead owners that nothing names any more.

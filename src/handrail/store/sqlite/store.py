@@ -18,13 +18,14 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError
 from handrail.loop_guard import check_blocking
 from handrail.open_databases import track_connections
 from handrail.process_identity import current_pid
@@ -121,22 +122,20 @@ class SqliteDriver:
         # Taken by units too: one of this process writes at a time.
         self.call_places: CallPlaces = CallPlaces(1, busy=file.busy, url=file.url)
         self._place: Place | None = None  # of the unit that is written
-        self._lock = threading.RLock()  # who uses `_link`
+        self._lock = threading.Lock()  # who uses `_link`
         self._link = SqliteConnection(file)
         self._reading = threading.Lock()
         self._reader: SqliteConnection | None = None  # made when it is needed: a second one makes writing slower
         self._files = OpenedFiles(file)
-        self._writer = 0  # the thread that has `_link` to write
         self._closed = False
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
         self._check("reading")
-        self._files.check_database()
+        self._files.check(reading=True)
         if self._lock.acquire(blocking=False):
             try:
-                if not self._writer:
-                    return self._link.query(sql, parameters)
+                return self._link.query(sql, parameters)
             finally:
                 self._lock.release()
         # A unit is being written: what is read does not wait for it.
@@ -152,19 +151,15 @@ class SqliteDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one transaction."""
-        self.acquire()
-        link = self._link
+        link = self.acquire()
         try:
             link.begin()
-            try:
-                written = write_group(link, units)
-                if written is None:
-                    return None
-                reached("unit-before-commit")
-                link.commit()
-            except StoreError:
-                return None
-            return written
+            with suppress(StoreError):
+                if (written := write_group(link, units)) is not None:
+                    reached("unit-before-commit")
+                    link.commit()
+                return written
+            return None
         finally:
             self.release(link)
 
@@ -178,9 +173,6 @@ class SqliteDriver:
         if for_call:
             self._files.check()
             return SqliteConnection(self._file)
-        if self._writer == threading.get_ident():
-            msg = f"{self.url} cannot be written to here: a unit of work is being written in this thread"
-            raise StoreUnavailableError(msg, store=self.url)
         place = self.call_places.ask()
         try:
             self.call_places.wait(place)
@@ -191,7 +183,7 @@ class SqliteDriver:
         except BaseException:
             self.call_places.release(place)
             raise
-        self._place, self._writer = place, threading.get_ident()
+        self._place = place
         return self._link
 
     def release(self, link: DriverConnection) -> None:
@@ -202,7 +194,7 @@ class SqliteDriver:
         try:
             link.rollback()
         finally:
-            place, self._place, self._writer = self._place, None, 0
+            place, self._place = self._place, None
             self._lock.release()
             if place is not None:
                 self.call_places.release(place)
@@ -220,7 +212,7 @@ class SqliteDriver:
                 self._reader.close()
         self.owner.close()
         if was_open and current_pid() == self._process and not self._file.read_only:
-            self._files.check_database()
+            self._files.check(reading=True)
 
     def _owners(self) -> list[str]:
         """The owners that are in use."""
@@ -274,10 +266,8 @@ class SqliteConnection:
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Execute a statement that writes with each of some rows."""
-        try:
-            self._connection.executemany(sql, rows)
-        except _REFUSALS as error:
-            raise self._file.translated(error) from error
+        for row in rows:
+            self.execute(sql, row)
 
     def begin(self, *, reading: bool = False) -> None:
         """Begin a transaction that may write, as soon as no other one may; or one of a connection that only reads."""
