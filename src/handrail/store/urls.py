@@ -104,8 +104,6 @@ def harmless_text(text: str) -> str:
     # A word alone may be a password that was put into the wrong variable.
     if _PLAIN.fullmatch(text) and ({"/", "."} & {*text} or text.removesuffix(":") in _SCHEMES | {""}):
         return text
-    scheme, separator, _ = text.partition("://")
-    if separator and _PLAIN.fullmatch(scheme):
-        return f"{scheme}://..."
-    scheme, colon, _ = text.partition(":")
-    return f"{scheme}:..." if colon and scheme in _SCHEMES else "..."
+    scheme, colon, rest = text.partition(":")
+    is_address = rest.startswith("//") and _PLAIN.fullmatch(scheme)
+    return f"{scheme}:..." if colon and (is_address or scheme in _SCHEMES) else "..."
