@@ -7,8 +7,9 @@ from datetime import timedelta
 from handrail.clock import Clock
 from handrail.session.persistence.protocol import Checkpoint, SessionLock
 from handrail.store import EffectRow, Store
+from handrail.store.sql import statements
 from handrail.store.sql.database import Database
-from handrail.store.sql.removal import delete_session, remove_expired
+from handrail.store.sql.removal import finish_deletion, remove_expired
 from handrail.store.urls import open as open_store
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, session_row
@@ -41,8 +42,13 @@ def ended_row(clock: Clock, number: int, *, expires: timedelta | None) -> Effect
 def delete_in_steps(url: str, session_id: str) -> None:
     """Delete a session, two rows in each transaction; the target of a crash."""
     with open_store(url) as store:
-        lock = store.acquire(session_id, wait=NOW)
-        delete_session(database_of(store), lock, most=2)
+        delete_by_twos(store, store.acquire(session_id, wait=NOW))
+
+
+def delete_by_twos(store: Store, lock: SessionLock) -> None:
+    """Delete a session as its store does, but two rows in each transaction."""
+    assert database_of(store).execute(statements.MARK_DELETED, lock[:2])
+    assert finish_deletion(database_of(store), lock.session_id, most=2)
 
 
 def remove_in_steps(url: str) -> None:

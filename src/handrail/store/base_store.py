@@ -11,12 +11,21 @@ from functools import partial
 from typing import Protocol, Self, Unpack
 
 from handrail.clock import Clock
+from handrail.process_identity import process_in_words
 from handrail.session import Session
 from handrail.session.calls import OpenCall
 from handrail.session.persistence.protocol import SessionLock
 from handrail.session.session import OpenOptions
 from handrail.store.owners import LIVE_CLAIMS, StoreOwner, is_of_this_process
-from handrail.store.protocol import EffectRow, LedgerStore, Store, WatchCallback, change_effect, open_call, with_proof
+from handrail.store.protocol import (
+    EffectRow,
+    ExpiredEffects,
+    LedgerStore,
+    Store,
+    WatchCallback,
+    change_effect,
+    with_proof,
+)
 from handrail.store.session_locks import SessionLockTable, session_lost
 from handrail.store.watchers import Watchers
 from handrail.waiting import closing_after, outlast, run_in_thread_or_here
@@ -118,6 +127,11 @@ class BaseStore:
         """Whether they have been looked for, and there are none."""
         return self.watchers.unresolved.has_none(root, tool)
 
+    def expired(self: Store, now: datetime) -> ExpiredEffects:
+        """How many rows are done or failed and expired by `now`, and how much they hold."""
+        sizes = [row.size for row in self.rows() if row.has_expired(now)]
+        return ExpiredEffects(len(sizes), sum(sizes))
+
     def open_claims(self: _Rows, session_id: str) -> tuple[OpenCall, ...]:
         """The calls of the effects that are running, unknown, or done without having been applied."""
         rows = [*self.open_effects(session_id)]
@@ -126,14 +140,24 @@ class BaseStore:
     def end_leases_of_dead(self: _Rows, session_id: str) -> tuple[OpenCall, ...]:
         """End the leases of the session's running effects whose owner is proved dead; returns the others."""
         now = self.now()
-        running = [row for row in self.open_effects(session_id) if row.status == "running"]
-        for row in running:
-            if self.owner_lives(row) is False and row.lease_until is not None and row.lease_until > now:
+        for row in self.open_effects(session_id):
+            is_awaited = row.status == "running" and row.lease_until is not None and row.lease_until > now
+            if is_awaited and self.owner_lives(row) is False:
                 change_effect(self, row, row._replace(lease_until=now))
-        others = (_open_call(self, row, now) for row in running)
-        return tuple(call for call in others if call.lease_until is not None and call.lease_until > now)
+        claims = self.open_claims(session_id)
+        return tuple(call for call in claims if call.lease_until is not None and call.lease_until > now)
 
 
 def _open_call(store: LedgerStore, row: EffectRow, now: datetime) -> OpenCall:
-    lives = store.owner_lives(row) if row.status == "running" else None
-    return open_call(with_proof(row, lives, now), owner_is_dead=lives is False)
+    is_running, is_done = row.status == "running", row.status == "done"
+    lives = store.owner_lives(row) if is_running else None
+    return OpenCall(
+        call=row.owner.call,
+        tool=row.tool,
+        state="running" if is_running else "unapplied" if is_done else "unknown",
+        key=row.key,
+        lease_until=None if lives is False else with_proof(row, lives, now).lease_until,
+        owner=process_in_words(row.owner.process) if is_running else "",
+        claimed_at=row.created_at,
+        awaits_apply=is_done and row.is_kept_until_applied,
+    )

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
@@ -40,7 +38,6 @@ from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
     EffectRow,
-    ExpiredEffects,
     MarkApplied,
     RefusedWrite,
     has_written,
@@ -83,7 +80,6 @@ class MemoryStore(BaseStore):
 
     Args:
         clock: the time by which leases and expiries are measured.
-        new_token: makes the tokens of locks.
     """
 
     url = "memory:"
@@ -95,10 +91,9 @@ class MemoryStore(BaseStore):
     poll_every: timedelta | None = None
     """Never: every change passes through this object, so `watch` sees it."""
 
-    def __init__(self, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex) -> None:
+    def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(MemoryOwner(), clock=clock, store=self.url)
         self._clock = clock
-        self._new_token = new_token
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
         self._hash_key = os.urandom(32)
@@ -171,22 +166,13 @@ class MemoryStore(BaseStore):
         with self._lock:
             return iter([row for row in self._rows.values() if key is None or row.key == key])
 
-    def expired(self, now: datetime) -> ExpiredEffects:
-        """How many rows are done or failed and expired by `now`, and how much they hold."""
-        rows = self._expired(now)
-        return ExpiredEffects(len(rows), sum(map(_bytes_of, rows)))
-
     def remove_expired(self, now: datetime) -> int:
         """Remove these rows; returns how many."""
         with self._lock:
-            rows = self._expired(now)
+            rows = [row for row in self.rows() if row.has_expired(now)]
             for row in rows:
                 self._change(row, None)
         return len(rows)
-
-    def _expired(self, now: datetime) -> list[EffectRow]:
-        ended = ("done", "failed")
-        return [row for row in self.rows() if row.expires_at and row.expires_at <= now and row.status in ended]
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
@@ -219,13 +205,12 @@ class MemoryStore(BaseStore):
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
         Raises:
-            SessionNotFoundError: the session `source` does not exist.
-            SessionError: it has fewer entries.
+            SessionNotFoundError: the session `source` does not exist, or has fewer entries.
         """
         with self._lock:
             kept = self._kept(source)
-            if row.head > kept.row.head:
-                raise session_locks.too_few_entries(source, kept.row.head, row.head)
+            if row.head > kept.row.head:  # it has been deleted meanwhile, and made anew
+                raise session_locks.session_not_found(source, self.url)
             checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
             return self._add(_Session(row, kept.entries[: row.head], checkpoints))
 
@@ -239,7 +224,7 @@ class MemoryStore(BaseStore):
         with self._lock:
             entries = self._sessions.get(session_id, _NONE).entries
             effects = [row for row in self._rows.values() if row.partition == session_id]
-            size = sum(len(entry.items) for entry in entries) + sum(map(_bytes_of, effects))
+            size = sum(len(entry.items) for entry in entries) + sum(row.size for row in effects)
             return SessionSize(
                 len(entries), len(self.recorded_calls(session_id, limit=len(entries))), len(effects), size
             )
@@ -273,9 +258,8 @@ class MemoryStore(BaseStore):
             SessionNotFoundError: the session does not exist.
             SessionLockedError: another `Session` still holds it after `wait`.
         """
-        token = self._new_token()
 
-        def attempt(standing: str | None) -> SessionLock | tuple[str, str]:
+        def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
             with self._lock:
                 kept = self._kept(session_id)
                 if kept.token != standing:
@@ -283,7 +267,7 @@ class MemoryStore(BaseStore):
                 kept.token = token
                 return SessionLock(session_id, token, kept.row)
 
-        return self._locks.acquire(session_id, token, attempt, wait=wait, evict=evict)
+        return self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid is not an error."""
@@ -313,9 +297,8 @@ class MemoryStore(BaseStore):
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
         """The newest checkpoint that covers no entry after `until`."""
-        found = self._sessions.get(session_id, _NONE).checkpoints
-        place = len(found) if until is None else bisect_right(found, until, key=lambda one: one.number)
-        return found[place - 1] if place else None
+        newest = reversed(self._sessions.get(session_id, _NONE).checkpoints)
+        return next((one for one in newest if until is None or one.number <= until), None)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -328,10 +311,8 @@ class MemoryStore(BaseStore):
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
         """The newest entries with `after < number <= until` that change the slice of a type, in order."""
-        entries = self._sessions.get(session_id, _NONE).entries
-        found = (entries[place] for place in range(min(until, len(entries)) - 1, after - 1, -1))
-        newest = islice((one for one in found if one.type_name == type_name and one.role != "event"), limit)
-        return list(newest)[::-1]
+        entries = self.entries(session_id, after=after, until=until, type_name=type_name)
+        return [entry for entry in entries if entry.role != "event"][-limit:]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
@@ -451,9 +432,3 @@ class MemoryStore(BaseStore):
         standing = self.holder(lock.session_id)
         if standing is None or standing[0] != lock.token or head not in {None, standing[1]}:
             raise session_locks.session_lost(lock, head or 0, standing)
-
-
-def _bytes_of(row: EffectRow) -> int:
-    """What a row holds, without its key."""
-    message = row.message.encode("utf-8", "surrogatepass")
-    return sum(len(part) for part in (message, row.value, row.arguments) if part is not None)

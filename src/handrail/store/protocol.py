@@ -13,8 +13,7 @@ The rules that every store keeps:
    that claim a failed effect again the one that is refused has had the same fence in mind.
 4. Leases and expiries are measured on the store's own clock, `now()`: the machines that share it may disagree.
 5. Nothing expires by itself: an expired row stays until it is removed.
-6. A row that cannot be decoded is returned with status `"unknown"`, what can be read of it, and the fault in `note`;
-   it is never left out. An `EffectChange` accepts it as the row seen.
+6. A row that cannot be decoded raises `StoreCorruptError`, which names its key; it is never left out.
 7. A store that cannot answer raises. It never answers as if a row were absent.
 8. Everything is written by `apply`, and a unit of work may change any number of rows. Watchers are notified when it
    has been committed. Only expired rows, and those of a deleted session, are removed without it: no call waits for
@@ -163,6 +162,15 @@ class EffectRow(NamedTuple):
         """
         return self.is_slot and self.status == "done" and (self.expires_at is None or self.is_kept_until_applied)
 
+    @property
+    def size(self) -> int:
+        """The bytes of its message, value and arguments."""
+        return len(self.message.encode("utf-8", "surrogatepass")) + len(self.value or b"") + len(self.arguments or b"")
+
+    def has_expired(self, now: datetime) -> bool:
+        """Whether the effect is done or failed, and counts as absent by now."""
+        return self.expires_at is not None and self.expires_at <= now and self.status in {"done", "failed"}
+
     def is_below(self, root: str) -> bool:
         """Whether the session of the effect is that one, or below it."""
         return f"{self.partition}/".startswith(f"{root}/")
@@ -280,29 +288,6 @@ def points_of(writes: Sequence[object]) -> list[str]:
         return []  # a claim has points of its own
     points = {SessionAppend: "unit-session-written", **dict.fromkeys(get_args(EFFECT_WRITES), "unit-ledger-written")}
     return ["unit-begun", *(points[kind] for kind in map(type, writes) if kind in points), "unit-before-commit"]
-
-
-def open_call(row: EffectRow, *, owner_is_dead: bool = False) -> OpenCall:
-    """The call of an effect that is running, unknown, or done without having been applied."""
-    owner = row.owner
-    if row.status == "running":
-        return OpenCall(
-            call=owner.call,
-            tool=row.tool,
-            state="running",
-            key=row.key,
-            lease_until=None if owner_is_dead else row.lease_until,
-            owner=process_in_words(owner.process),
-            claimed_at=row.created_at,
-        )
-    return OpenCall(
-        call=owner.call,
-        tool=row.tool,
-        state="unapplied" if row.status == "done" else "unknown",
-        key=row.key,
-        claimed_at=row.created_at,
-        awaits_apply=row.status == "done" and row.is_kept_until_applied,
-    )
 
 
 WatchCallback = Callable[[EffectRow | None], object]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from uuid import uuid4
 
 from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
@@ -54,8 +55,7 @@ class SessionLockTable:
     def acquire(
         self,
         session_id: str,
-        new_token: str,
-        attempt: Callable[[str | None], SessionLock | tuple[str, str]],
+        attempt: Callable[[str, str | None], SessionLock | tuple[str, str]],
         *,
         wait: timedelta,
         evict: bool = False,
@@ -64,9 +64,8 @@ class SessionLockTable:
 
         Args:
             session_id: the session.
-            new_token: the token of the lock.
-            attempt: takes it with that, if its row has the token given, `None` for none; else the token and the owner
-                that the row has.
+            attempt: takes it with a new token, if its row has the one given second, `None` for none; else the token
+                and the owner that the row has.
             wait: how long to wait for a holder that lives.
             evict: whether to take it from one.
 
@@ -75,17 +74,18 @@ class SessionLockTable:
             SessionNotFoundError: it does not exist.
             StoreError: the store cannot say.
         """
+        new_token = uuid4().hex
         until = self._clock.monotonic() + wait.total_seconds()
         self._tokens.add(new_token)  # before others can read it, and find that this store does not hold it
         try:
-            lock = attempt("")
+            lock = attempt(new_token, "")
             while not isinstance(lock, SessionLock):
                 token, owner = lock
                 if evict or not (self.holds(token) or self.is_held_elsewhere(owner)):
-                    lock = attempt(token)
+                    lock = attempt(new_token, token)
                 else:
                     self._await_change(session_id, until, is_here=not owner or is_of_this_process(owner))
-                    lock = attempt(None)
+                    lock = attempt(new_token, None)
         except BaseException:
             self.release(new_token)
             raise
@@ -158,8 +158,3 @@ def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -
         )
         raise SessionError(msg)
     return newest
-
-
-def too_few_entries(session_id: str, head: int, wanted: int) -> SessionError:
-    """A copy of more entries than there are was asked for."""
-    return SessionError(f"session {session_id!r} has {head} entries, so the first {wanted} cannot be copied")

@@ -104,7 +104,7 @@ def test_the_key_for_hashes_is_that_of_the_database(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["hash_key = NULL", "hash_key = ''", "hash_key = 'text'"])
 def test_a_store_without_a_key_for_hashes_is_corrupt(tmp_path: Path, damage: str, wording: Wording) -> None:
-    """A hash without a key would give secrets away, so none is made."""
+    """A hash without a key would give secrets away, so the store is not opened."""
     path = tmp_path / "desk.db"
     SqliteStore(path).close()
     change(path, f"UPDATE handrail_schema SET {damage}")  # noqa: S608 - our own words

@@ -97,8 +97,8 @@ class QueryExecutor(Protocol):
         ...
 
 
-class StatementExecutor(QueryExecutor, Protocol):
-    """What executes statements as well."""
+class DriverConnection(QueryExecutor, Protocol):
+    """A connection that one thread uses at a time, with at most one transaction."""
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
@@ -107,10 +107,6 @@ class StatementExecutor(QueryExecutor, Protocol):
             StoreError: what went wrong; nothing has been written.
         """
         ...
-
-
-class DriverConnection(StatementExecutor, Protocol):
-    """A connection that one thread uses at a time, with at most one transaction."""
 
     @property
     def in_transaction(self) -> bool:

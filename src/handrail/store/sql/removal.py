@@ -1,10 +1,9 @@
 """Removes sessions and expired effects, in transactions of bounded size.
 
-A deletion begins with one transaction that gives the row of the session the head -1. From then on the session does not
-exist: it is not found, listed, opened, forked or written to. The same transaction removes the first rows, so a small
-session is deleted atomically; others remove the rest, and the last one the row itself. A process that dies in between
-leaves a row that says what is left to be done. Each transaction locks the row first, so two that finish the same
-deletion cannot remove rows of a session that was made anew with the same id.
+A deletion begins with one statement that gives the row of the session the head -1. From then on the session does not
+exist: it is not found, listed, opened, forked or written to. Transactions remove its other rows, and the last one the
+row itself. A process that dies in between leaves a row that says what is left to be done. Each transaction locks the
+row first, so two that finish the same deletion cannot remove rows of a session that was made anew with the same id.
 
 Expired effects are removed in the order of their keys, a page in each transaction. Where one transaction keeps all
 others from writing, there is a short pause after each one: writers of other processes try again in intervals, and would
@@ -17,14 +16,11 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from handrail.session.persistence.protocol import SessionLock, SessionSize
-from handrail.store import session_locks
-from handrail.store.protocol import ExpiredEffects
+from handrail.session.persistence.protocol import SessionSize
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.tables import to_micros
-from handrail.store.sql.units import holder
 
 ROWS_AT_ONCE = 1000
 """The most rows of a session that one transaction removes."""
@@ -44,34 +40,16 @@ def session_size(database: Database, session_id: str) -> SessionSize:
     return SessionSize(*map(int, database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
 
 
-def delete_session(
-    database: Database, lock: SessionLock, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
-) -> None:
-    """Delete a session that is held.
-
-    Args:
-        database: where it is.
-        lock: the right to write to it.
-        most: the most rows that one transaction removes.
-        pause: waits for some seconds.
-
-    Raises:
-        SessionLostError: it is not. Nothing was deleted.
-        StoreError: the database cannot be written; `finish_deletion` completes what has begun.
-    """
-    session_id = lock.session_id
-    with database.transaction() as link:
-        if not link.execute(statements.MARK_DELETED, (session_id, lock.token)):
-            raise session_locks.session_lost(lock, 0, holder(link, lock.session_id))
-        ended = _remove_some(link, session_id, most)
-    if not ended:
-        finish_deletion(database, session_id, most=most, pause=pause)
-
-
 def finish_deletion(
     database: Database, session_id: str, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
 ) -> bool:
     """Remove what a deletion has left; returns whether there was anything.
+
+    Args:
+        database: where it is.
+        session_id: the session.
+        most: the most rows that one transaction removes.
+        pause: waits for some seconds.
 
     Raises:
         StoreError: the database cannot be written.
@@ -83,9 +61,8 @@ def finish_deletion(
             if not link.execute(statements.LOCK_DELETED, (session_id,)):
                 return found
             found = True
-            ended = _remove_some(link, session_id, most)
-        if ended:
-            return True
+            if _remove_some(link, session_id, most):
+                return True
         _let_others_write(database, time.perf_counter() - before, pause)
 
 
@@ -97,15 +74,6 @@ def _remove_some(link: DriverConnection, session_id: str, left: int) -> bool:
             return False
     link.execute(statements.DELETE_SESSION, (session_id,))
     return True
-
-
-def expired_effects(database: Database, now: datetime) -> ExpiredEffects:
-    """How many effects have expired, and how much they hold.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
-    return ExpiredEffects(*map(int, database.query(statements.EXPIRED_EFFECTS, (to_micros(now),))[0]))
 
 
 def remove_expired(

@@ -51,12 +51,6 @@ REPLACE_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {SEEN} AND {IS_CURRE
 DELETE_EFFECT = f"DELETE FROM handrail_effects WHERE {SEEN} AND {IS_CURRENT}"
 """No row, if it is still the one seen."""
 
-REPLACE_READ_EFFECT = f"UPDATE handrail_effects SET {_SET} WHERE {_KEY} AND {IS_CURRENT}"
-"""What a row becomes that has just been read in the same unit."""
-
-DELETE_READ_EFFECT = f"DELETE FROM handrail_effects WHERE {_KEY} AND {IS_CURRENT}"
-"""No row, after it has been read in the same unit."""
-
 MARK_APPLIED = (
     f"UPDATE handrail_effects SET applied_at = ?, expires_at = ? WHERE {_KEY} AND effect_id = ? "
     "AND status = 'done' AND COALESCE(applied_at, 0) = ? AND COALESCE(expires_at, 0) = ?"
@@ -207,7 +201,10 @@ SESSION_SIZE = (
 )
 """Entries, recorded calls, effects and bytes of a session."""
 
-MARK_DELETED = "UPDATE handrail_sessions SET head = -1, token = '' WHERE session_id = ? AND token = ? AND head >= 0"
+MARK_DELETED = (
+    "UPDATE handrail_sessions SET head = -1, token = '' "
+    f"WHERE session_id = ? AND token = ? AND head >= 0 AND {IS_CURRENT}"
+)
 """The beginning of a deletion, if the session is held with a token: from here on the session does not exist."""
 
 DELETED_SESSIONS = "SELECT session_id FROM handrail_sessions WHERE head < 0"
@@ -226,9 +223,6 @@ REMOVE_FROM_SESSION = tuple(
 """Some rows of a session, one kind after the other."""
 
 _EXPIRED = "status IN ('done', 'failed') AND expires_at <= ?"
-EXPIRED_EFFECTS = f"SELECT count(*), coalesce(sum({_VALUES}), 0) FROM handrail_effects WHERE {_EXPIRED}"
-"""How many effects have expired, and how much they hold."""
-
 LAST_OF_PAGE = (
     "SELECT partition, key FROM handrail_effects WHERE (partition, key) > (?, ?) "
     "ORDER BY partition, key LIMIT 1 OFFSET ?"

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import HandrailError, SessionError, SessionUseError, StoreError
+from handrail.errors import HandrailError, SessionUseError, StoreError
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
@@ -28,7 +27,6 @@ from handrail.store.protocol import (
     EffectChange,
     EffectInsert,
     EffectRow,
-    ExpiredEffects,
     MarkApplied,
     RefusedWrite,
     change_effect,
@@ -51,26 +49,27 @@ class SqlStore(BaseStore):
     Args:
         driver: the database.
         clock: measures how long a caller waits for a session.
-        new_token: makes the tokens of locks.
+
+    Attributes:
+        url: names the store to people, without any password; a file by its absolute path.
+        poll_every: how often to look for what other processes have changed.
 
     Raises:
         StoreError: the tables cannot be created.
     """
 
-    def __init__(
-        self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK, new_token: Callable[[], str] = lambda: uuid4().hex
-    ) -> None:
+    def __init__(self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(driver.owner, clock=clock, store=driver.url)
+        self.url: str = driver.url
+        self.poll_every: timedelta = driver.poll_every
         self._driver = driver
         self._database = Database(driver)
-        self._new_token = new_token
         try:
             self._hash_key = make_tables(self._database)
         except BaseException:
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
-        self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
     waits = True
@@ -78,16 +77,6 @@ class SqlStore(BaseStore):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
-
-    @property
-    def url(self) -> str:
-        """What names the store to people, without any password; for a file by its absolute path."""
-        return self._driver.url
-
-    @property
-    def poll_every(self) -> timedelta:
-        """How often to look for what other processes have changed."""
-        return self._driver.poll_every
 
     def hash_key(self) -> bytes:
         """The random key of this store, for hashes of secrets; read when the store is opened."""
@@ -132,14 +121,11 @@ class SqlStore(BaseStore):
 
     def open_effects(self, session_id: str) -> list[EffectRow]:
         """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        return [
-            *map(tables.read_effect, self._database.query(statements.OPEN_EFFECTS_OF_SESSION, (session_id, session_id)))
-        ]
+        return [*self._effects(statements.OPEN_EFFECTS_OF_SESSION, session_id, session_id)]
 
     def get(self, partition: str, key: str) -> EffectRow | None:
         """The present row; `None` if there is none."""
-        found = self._database.query(statements.GET_EFFECT, (partition, key))
-        return tables.read_effect(found[0]) if found else None
+        return next(self._effects(statements.GET_EFFECT, partition, key), None)
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
@@ -160,12 +146,9 @@ class SqlStore(BaseStore):
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
         """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
-            return map(tables.read_effect, self._database.query(statements.EFFECTS_OF_KEY, (key,)))
-        return map(tables.read_effect, self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", "")))
-
-    def expired(self, now: datetime) -> ExpiredEffects:
-        """How many rows are done or failed and expired by `now`, and how much they hold."""
-        return removal.expired_effects(self._database, now)
+            return self._effects(statements.EFFECTS_OF_KEY, key)
+        pages = self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", ""))
+        return (tables.read_effect(columns, self.url) for columns in pages)
 
     def remove_expired(self, now: datetime) -> int:
         """Remove these rows in many transactions; returns how many."""
@@ -173,15 +156,15 @@ class SqlStore(BaseStore):
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
-        return self._below(statements.EFFECTS_BELOW, root)
+        return tuple(self._effects(statements.EFFECTS_BELOW, *_range_below(root)))
 
     def slots_below(self, root: str) -> tuple[EffectRow, ...]:
         """The slots of a session and those below it that are running, unknown or unread."""
-        return self._below(statements.UNRESOLVED_SLOTS, root)
+        return tuple(self._effects(statements.UNRESOLVED_SLOTS, *_range_below(root)))
 
-    def _below(self, statement: str, root: str) -> tuple[EffectRow, ...]:
-        # "0" is the character after "/".
-        return tuple(map(tables.read_effect, self._database.query(statement, (root, f"{root}/", f"{root}0"))))
+    def _effects(self, sql: str, *parameters: object) -> Iterator[EffectRow]:
+        found = self._database.query(sql, parameters)
+        return (tables.read_effect(columns, self.url) for columns in found)
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
@@ -218,21 +201,15 @@ class SqlStore(BaseStore):
         """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
 
         Raises:
-            SessionNotFoundError: the session `source` does not exist.
-            SessionError: it has fewer entries.
+            SessionNotFoundError: the session `source` does not exist, or has fewer entries.
         """
         with self._database.transaction() as link:
-            found = link.query(statements.GET_SESSION, (source,))
-            if not found:
+            if not link.query(statements.GET_SESSION, (source,)):
                 raise session_locks.session_not_found(source, self.url)
-            head = tables.read_session(found[0], self.url).head
-            if row.head > head:
-                raise session_locks.too_few_entries(source, head, row.head)
             if link.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
                 return False
-            copied = link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head))
-            # Entries are numbered without gaps: with fewer of them, the other session has been deleted meanwhile.
-            if copied < row.head and not link.query(statements.GET_SESSION, (source,)):
+            # With fewer entries than it had, the other session has been deleted meanwhile, and perhaps made anew.
+            if link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head)) < row.head:
                 raise session_locks.session_not_found(source, self.url)
             link.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
             return True
@@ -264,8 +241,11 @@ class SqlStore(BaseStore):
             SessionLostError: the lock is not valid. Nothing was deleted.
             StoreError: the store cannot be written; `finish_deletion` completes what has begun.
         """
-        removal.delete_session(self._database, lock)
+        if not self._database.execute(statements.MARK_DELETED, lock[:2]):
+            check_version(self._database, self.url)
+            raise session_locks.session_lost(lock, 0, self.holder(lock.session_id))
         self.watchers.unresolved.forget(lock.session_id)
+        self.finish_deletion(lock.session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
         """The sessions whose deletion has begun and not ended."""
@@ -285,58 +265,34 @@ class SqlStore(BaseStore):
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         check_blocking("opening a session of", self.url)
-        self._clear_released()
-        owner, token = self._owner.own(), self._new_token()
+        owner = self._owner.own()
 
-        def attempt(standing: str | None) -> SessionLock | tuple[str, str]:
+        def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
             if standing is not None:
-                changed = self._set_holder(session_id, (token, owner), standing)
+                changed = self._database.change(statements.SET_HOLDER, (token, owner, session_id, standing, token))
                 if changed:
                     row = tables.read_session(changed[0], self.url)
                     return SessionLock(session_id, token, row, was_released=not standing)
+                check_version(self._database, self.url)
             stands = self._database.query(statements.GET_HOLDER, (session_id,))
             if not stands:
                 raise session_locks.session_not_found(session_id, self.url)
             return stands[0][0], str(stands[0][2])
 
-        lock = self._locks.acquire(session_id, token, attempt, wait=wait, evict=evict)
+        lock = self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
         self.watchers.unresolved.forget(session_id)
         return lock
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid, or a store that is down, is not an error.
 
-        What cannot be written now is written when the store is next used; until then other processes find it held.
+        Where it could not be written, the session is free in this process; others find it held until the store closes.
         """
-        if self._locks.holds(lock.token):
-            self._unreleased.add(lock[:2])
-            try:
-                self._clear_released()
-            finally:
-                self._locks.release(lock.token)
-
-    def _set_holder(self, session_id: str, holder: tuple[str, str], standing: str) -> Rows:
         try:
-            changed = self._database.change(statements.SET_HOLDER, (*holder, session_id, standing, holder[0]))
-        except BaseException:
-            self._unreleased.add((session_id, holder[0]))  # it may have been written
-            raise
-        if not changed:
-            check_version(self._database, self.url)
-        return changed
-
-    def _clear_released(self) -> None:
-        if not self._unreleased:
-            return
-        with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
-            for session in tuple(self._unreleased):
-                self._database.execute(statements.CLEAR_HOLDER, session)
-                self._unreleased.discard(session)
-
-    def check_lock(self, lock: SessionLock, head: int) -> None:
-        """As of `BaseStore`; also writes that sessions are released, where that could not be written."""
-        super().check_lock(lock, head)
-        self._clear_released()
+            with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
+                self._database.execute(statements.CLEAR_HOLDER, lock[:2])
+        finally:
+            self._locks.release(lock.token)
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
@@ -392,7 +348,9 @@ class SqlStore(BaseStore):
             after = entry.number
             yield entry
         if type_name is None and after < until:
-            raise self._missing(after + 1, session_id)
+            if self.find(session_id) is None:  # deleted since its row was read
+                raise session_locks.session_not_found(session_id, self.url)
+            raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", ["it is missing"], self.url)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
@@ -449,11 +407,6 @@ class SqlStore(BaseStore):
             is_last = len(found) < statements.ROWS_PER_PAGE
             found = [] if is_last else self._database.query(sql, place_behind(found[-1]))
 
-    def _missing(self, number: int, session_id: str) -> StoreError | SessionError:
-        if self.find(session_id) is None:  # deleted since its row was read
-            return session_locks.session_not_found(session_id, self.url)
-        return _missing_entry(number, session_id, self.url)
-
     def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
         partition, key = write.seen[:2]
         if write.row is not None and write.row.status == "running":
@@ -463,5 +416,6 @@ class SqlStore(BaseStore):
         self.watchers.notify(partition, key, write.row)
 
 
-def _missing_entry(number: int, session_id: str, store: str) -> StoreError:
-    return tables.corrupt_row(f"entry {number} of session {session_id!r}", ["it is missing"], store)
+def _range_below(root: str) -> tuple[str, str, str]:
+    """A session, and the range of the ids below it: "0" is the character after "/"."""
+    return root, f"{root}/", f"{root}0"

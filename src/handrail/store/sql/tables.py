@@ -4,9 +4,8 @@ A column has a kind, which says what the database has for a value, and how it is
 microseconds since 1970 in UTC, so that they are restored exactly. Messages for the model are bytes in UTF-8, because
 they may hold characters that a database refuses in text.
 
-A row that cannot be read is an error that names it, with all columns that are at fault. A row of the ledger is not: of
-that everything is read that can be, and its status is `"unknown"` (rule 6 of `handrail.store.protocol`); a word that is
-not a status is left to the ledger, which checks rows.
+A row that cannot be read is an error that names it, with all columns that are at fault. A word that is not a status is
+left to the ledger, which checks rows.
 
 `docs/reference/store-schema.md` is made from this module.
 """
@@ -18,7 +17,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias, cast, get_args
@@ -39,8 +37,8 @@ _COMPRESSED = b"x"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _SECOND = 86_400_000_000, 1_000_000
-_LONGEST_SHOWN = 60
-_ROLES = frozenset(get_args(Role))
+_ROLES = {role: role for role in get_args(Role)}
+_UNREADABLE = (LookupError, TypeError, ValueError, OverflowError)
 
 
 # ------------------------------------------------------------------------------------------------------------- columns
@@ -53,15 +51,13 @@ class ColumnKind(NamedTuple):
         sql: its type there, with fields of `handrail.store.sql.driver.ColumnTypes` in braces.
         type: what a driver gives for it.
         write: makes it of a value; `None` for what is written as it is.
-        read: makes the value of it, or raises `TypeError`, `ValueError` or `OverflowError`; `None` as for `write`.
-        unread: what takes the place of a value of an effect that cannot be read.
+        read: makes the value of it, or raises one of `_UNREADABLE`; `None` as for `write`.
     """
 
     sql: str
     type: type[Any]
     write: Callable[[Any], object] | None = None
     read: Callable[[Any], Any] | None = None
-    unread: object = ""
 
 
 class TableColumn(NamedTuple):
@@ -94,9 +90,8 @@ class RowForm:
         self.columns: tuple[TableColumn, ...] = tuple(columns)
         self.names: str = ", ".join(column.name for column in columns)
         self.marks: str = ", ".join("?" for _ in columns)
-        self._types = [column.kind.type for column in columns]
         self._writers = [(place, one.kind.write) for place, one in enumerate(columns) if one.kind.write is not None]
-        self._readers = [(place, one.kind.read) for place, one in enumerate(columns) if one.kind.read is not None]
+        self._readers = [(one.name, one.kind.type, one.kind.read, one.is_null) for one in columns]
 
     def write(self, values: Iterable[object]) -> list[object]:
         """The columns of the values of a row."""
@@ -117,34 +112,21 @@ class RowForm:
         Raises:
             StoreCorruptError: some cannot be read; all of them are named.
         """
-        # Nearly all rows are so.
-        if [*map(type, columns)] == self._types:
-            with suppress(TypeError, ValueError, OverflowError):
-                values = list(columns)
-                for place, read in self._readers:
-                    values[place] = read(values[place])
-                return values
-        values, faults = self.salvage(columns)
+        values: list[Any] = []
+        faults: list[str] = []
+        for (name, kind, read, is_null), value in zip(self._readers, columns, strict=True):
+            try:
+                if type(value) is kind:
+                    values.append(value if read is None else read(value))
+                elif value is None and is_null:
+                    values.append(None)
+                else:
+                    raise TypeError(value)
+            except _UNREADABLE:
+                faults.append(f"{name} is {value!r:.60}")
         if faults:
             raise corrupt_row(where, faults, store)
         return values
-
-    def salvage(self, columns: Columns) -> tuple[list[Any], list[str]]:
-        """The values that columns hold, and what is wrong with those that cannot be read."""
-        values: list[Any] = []
-        faults: list[str] = []
-        for (name, kind, _, is_null), value in zip(self.columns, columns, strict=True):
-            try:
-                if value is None and is_null:
-                    values.append(None)
-                    continue
-                if type(value) is not kind.type:
-                    raise TypeError(value)  # noqa: TRY301 - as what `read` raises
-                values.append(value if kind.read is None else kind.read(value))
-            except (TypeError, ValueError, OverflowError):
-                values.append(None if is_null else kind.unread)
-                faults.append(f"{name} is {_shortened(value)}")
-        return values, faults
 
 
 class Table(RowForm):
@@ -161,14 +143,13 @@ class Table(RowForm):
         insertion: the beginning of a statement that adds rows.
     """
 
-    def __init__(  # noqa: PLR0913 - a declaration
+    def __init__(
         self,
         name: str,
         about: str,
         columns: Sequence[TableColumn],
         *,
         key: str = "",
-        is_clustered: bool = True,
         indexes: Sequence[str] = (),
     ) -> None:
         """Declare a table."""
@@ -184,7 +165,7 @@ class Table(RowForm):
             for one in sorted(columns, key=lambda column: column.kind.type is bytes)
         ]
         parts += [f"PRIMARY KEY ({key})"] if key else []
-        made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key and is_clustered else ''}"
+        made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key else ''}"
         self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
 
     def of_session(self, where: str = "") -> str:
@@ -240,7 +221,7 @@ def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptEr
     """
     msg = (
         f"{where} in {store} cannot be read: {'; '.join(faults)}. Something other than Handrail has changed it; put "
-        "the store back from a copy, or fork the session before that entry"
+        "the store back from a copy, or fork the session before it if it is an entry"
     )
     return StoreCorruptError(msg, store=store)
 
@@ -274,12 +255,6 @@ def _tags(text: str) -> dict[str, str]:
     return cast("dict[str, str]", tags)
 
 
-def _role(word: str) -> str:
-    if word not in _ROLES:
-        raise ValueError(word)
-    return word
-
-
 def _compressed(items: bytes) -> bytes:
     # The fastest level: it makes text a third of its size, and the writer of the store waits for it.
     return items if len(items) < SMALLEST_COMPRESSED else min(zlib.compress(items, 1), items, key=len)
@@ -292,21 +267,16 @@ def _decompressed(items: bytes) -> bytes:
         raise ValueError(items) from error
 
 
-def _shortened(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
-
-
 _TEXT = ColumnKind("TEXT", str)
 _TAGS = ColumnKind("TEXT", str, _dumped_tags, _tags)
-_ROLE = ColumnKind("TEXT", str, read=_role)
-_ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed, b"")
+_ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
+_ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed)
 _ORDERED = ColumnKind("TEXT{ordered}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
-_NUMBER = ColumnKind("{number}", int, unread=0)
-_MOMENT = ColumnKind("{number}", int, to_micros, from_micros, _EPOCH)
-_FLAG = ColumnKind("{number}", int, int, (1).__eq__, unread=False)
-_BYTES = ColumnKind("{bytes}", bytes, unread=b"")
+_NUMBER = ColumnKind("{number}", int)
+_MOMENT = ColumnKind("{number}", int, to_micros, from_micros)
+_FLAG = ColumnKind("{number}", int, int, (1).__eq__)
+_BYTES = ColumnKind("{bytes}", bytes)
 _UTF8 = ("utf-8", "surrogatepass")
 _MESSAGE = ColumnKind("{bytes}", bytes, methodcaller("encode", *_UTF8), methodcaller("decode", *_UTF8))
 
@@ -405,7 +375,6 @@ CHECKPOINT_TABLE = Table(
         TableColumn("data", _BYTES, "JSON"),
     ),
     key="session_id, number",
-    is_clustered=False,
 )
 """What opening a session reads in place of old entries."""
 
@@ -475,14 +444,15 @@ def applied_columns(row: EffectRow) -> tuple[int | None, int | None]:
     return None if applied is None else to_micros(applied), None if expires is None else to_micros(expires)
 
 
-def read_effect(columns: Columns) -> EffectRow:
-    """The effect that columns hold; with status `"unknown"`, and the faults in `note`, if they cannot be read."""
-    values, faults = EFFECT_TABLE.salvage(columns)
+def read_effect(columns: Columns, store: str) -> EffectRow:
+    """The effect that columns hold.
+
+    Raises:
+        StoreCorruptError: they cannot be read.
+    """
+    values = EFFECT_TABLE.read(columns, f"the effect of key {columns[1]!r} in partition {columns[0]!r}", store)
     session, reply, call, process = values[_OWNER : _OWNER + 4]
-    row = EffectRow._make((*values[:_OWNER], ClaimOwner(session, reply or None, call, process), *values[_OWNER + 4 :]))
-    if faults:
-        return row._replace(status="unknown", note=f"the stored row cannot be read: {'; '.join(faults)}")
-    return row
+    return EffectRow._make((*values[:_OWNER], ClaimOwner(session, reply or None, call, process), *values[_OWNER + 4 :]))
 
 
 def session_columns(row: SessionRow) -> list[object]:
@@ -530,11 +500,6 @@ def read_checkpoint(columns: Columns, session_id: str, store: str) -> Checkpoint
     """
     where = f"checkpoint {columns[0]!r} of session {session_id!r}"
     return Checkpoint._make(CHECKPOINT_TABLE.rest.read(columns, where, store))
-
-
-def answer_columns(row: AnswerRow) -> list[object]:
-    """An answer as columns."""
-    return ANSWER_TABLE.write(row)
 
 
 def read_answer(columns: Columns, session_id: str, store: str) -> AnswerRow:

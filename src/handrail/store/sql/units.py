@@ -28,7 +28,6 @@ from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
     EffectInsert,
-    EffectRow,
     MarkApplied,
     RefusedWrite,
     Store,
@@ -40,7 +39,7 @@ from handrail.store.sql import statements, tables
 from handrail.store.sql.call_connection import CallConnection
 from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
 from handrail.store.sql.database import Database, check_version
-from handrail.store.sql.driver import DriverConnection, Statement, StatementExecutor, StatementParameters
+from handrail.store.sql.driver import DriverConnection, QueryExecutor, Statement, StatementParameters
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
 from handrail.waiting import run_in_thread
@@ -93,14 +92,11 @@ def _steps(write: object) -> Iterator[_Step]:
             compared = (*seen[:3], *(moment or 0 for moment in tables.applied_columns(seen)))
             yield statements.MARK_APPLIED, ((*tables.applied_columns(row), *compared),), True
         case AnswerChange(seen, row):
+            columns = tables.ANSWER_TABLE.write(row)
             if seen is None:
-                sql, columns = statements.INSERT_ANSWER, [*tables.answer_columns(row), row.session_id]
+                yield statements.INSERT_ANSWER, ((*columns, row.session_id),), True
             else:
-                sql, columns = (
-                    statements.REPLACE_ANSWER,
-                    [*tables.answer_columns(row)[3:], *tables.answer_columns(seen)],
-                )
-            yield sql, (columns,), True
+                yield statements.REPLACE_ANSWER, ((*columns[3:], *tables.ANSWER_TABLE.write(seen)),), True
         case SessionAppend(lock, head, entries, checkpoint):
             session_id = lock.session_id
             newest = newest_number(session_id, head, entries)
@@ -125,7 +121,7 @@ def write_unit(link: DriverConnection, writes: Sequence[object]) -> object | Non
     for write in writes:
         for sql, rows, is_compared in _steps(write):
             if is_compared:
-                if not link.execute(sql, rows[0]) and not _replace_unread(link, write):
+                if not link.execute(sql, rows[0]):
                     return write
             elif rows:
                 link.execute_many(sql, rows)
@@ -136,23 +132,17 @@ def write_unit(link: DriverConnection, writes: Sequence[object]) -> object | Non
     return None
 
 
-def _replace_unread(link: DriverConnection, write: object) -> bool:
-    """Change a row that could not be read: it is shown with another status, so it is compared as it is shown."""
-    if not isinstance(write, EffectChange) or write.seen.status != "unknown":
-        return False
-    seen, row = write
-    if not write.fits(_standing(link, seen)):
-        return False
-    if row is None:
-        return bool(link.execute(statements.DELETE_READ_EFFECT, seen[:2]))
-    return bool(link.execute(statements.REPLACE_READ_EFFECT, (*tables.effect_columns(row)[2:], *seen[:2])))
-
-
-def why_refused(executor: StatementExecutor, write: object) -> RefusedWrite:
+def why_refused(executor: QueryExecutor, write: object, store: str) -> RefusedWrite:
     """Why a write was refused, which is undone.
+
+    Args:
+        executor: answers what stands there.
+        write: what was refused.
+        store: the URL of the store.
 
     Raises:
         SessionLostError: its session has passed to another process.
+        StoreCorruptError: the row of its key cannot be read.
     """
     match write:
         case SessionAppend(lock, head):
@@ -160,20 +150,16 @@ def why_refused(executor: StatementExecutor, write: object) -> RefusedWrite:
         case SessionHeld(lock):
             raise session_lost(lock, 0, holder(executor, lock.session_id))
         case EffectInsert() | EffectChange() | MarkApplied():
-            return RefusedWrite(write, _standing(executor, write.seen))
+            found = executor.query(statements.GET_EFFECT, write.seen[:2])
+            return RefusedWrite(write, tables.read_effect(found[0], store) if found else None)
         case _:
             return RefusedWrite(cast("AnswerChange", write))  # no other write is compared
 
 
-def holder(executor: StatementExecutor, session_id: str) -> tuple[str, int] | None:
+def holder(executor: QueryExecutor, session_id: str) -> tuple[str, int] | None:
     """The token of the lock of a session that is valid, and the number of its newest entry."""
     found = executor.query(statements.GET_HOLDER, (session_id,))
     return (found[0][0], found[0][1]) if found else None
-
-
-def _standing(executor: StatementExecutor, row: EffectRow) -> EffectRow | None:
-    found = executor.query(statements.GET_EFFECT, row[:2])
-    return tables.read_effect(found[0]) if found else None
 
 
 def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
@@ -207,23 +193,10 @@ def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> li
 class _RefusedError(Exception):
     """A write of a unit was refused, so its transaction is undone. Never leaves this module."""
 
-    def __init__(self, refused: RefusedWrite) -> None:
-        super().__init__()
-        self.refused = refused
-
-
-def _write_or_raise(link: DriverConnection, writes: Sequence[object]) -> None:
-    refused = write_unit(link, writes)
-    if refused is not None:
-        raise _RefusedError(why_refused(link, refused))
-
 
 def _call_connection(unit: UnitOfWork) -> CallConnection | None:
     """The connection of the call in whose transaction a unit is written, if there is one."""
-    for write in unit.writes:
-        if isinstance(write, CallConnection):
-            return write
-    return None
+    return next((write for write in unit.writes if isinstance(write, CallConnection)), None)
 
 
 class UnitApplier:
@@ -336,25 +309,27 @@ class UnitApplier:
                     reached("unit-after-commit")
                 return None
             if isinstance(first, EffectInsert | EffectChange) and tuple(map(type, writes)) in ROW_UNITS:
-                refused = why_refused(self._database, first)
+                refused = why_refused(self._database, first, self._database.url)
                 if refused.standing is not None and not first.fits(refused.standing):
                     return refused
         return self._write_together(unit)  # which says what else refuses it, or finds that nothing does any more
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
         compares = not _COMPARE_VERSION.isdisjoint(map(type, unit.writes))
+        refused: RefusedWrite | None = None
         try:
             with self._database.transaction(_call_connection(unit), any_version=compares) as link:
-                _write_or_raise(link, unit.writes)
-        except (_RefusedError, SessionLostError) as error:
-            refused = error.refused if isinstance(error, _RefusedError) else None
+                write = write_unit(link, unit.writes)
+                if write is not None:
+                    refused = why_refused(link, write, self._database.url)
+                    raise _RefusedError  # noqa: TRY301 - undoes the transaction
+        except (_RefusedError, SessionLostError):
             if (len(unit.writes) > 1 or refused is None) and has_written(self._store, unit):
                 return None
             check_version(self._database, self._database.url)
             if refused is None:
                 raise
-            return refused
-        return None
+        return refused
 
     def _is_undone(self, unit: UnitOfWork) -> bool:
         """Whether a unit whose answer was lost was rolled back: the row of its session, locked here, is as before it.

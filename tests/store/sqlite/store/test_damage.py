@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,7 +28,7 @@ from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held, session_row
 from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
-from tests.store.units import append, delete, insert, replace
+from tests.store.units import append, insert
 from tests.wording import Wording
 
 # ---------------------------------------------------------------------------------------------------------- bad files
@@ -210,28 +211,19 @@ class _Small(SqliteFile):
         pytest.param("tool", b"\xff" * 100, id="tool"),
     ],
 )
-def test_row_that_cannot_be_read_is_unknown(tmp_path: Path, column: str, value: object, wording: Wording) -> None:
-    """It says why, shows what can be read, and can be replaced and removed as it was seen."""
-    path = tmp_path / "desk.db"
+def test_effect_that_cannot_be_read_is_an_error(tmp_path: Path, column: str, value: object, wording: Wording) -> None:
+    """It names the key. The row is neither passed over nor claimed, and other keys can be."""
     sql = f"UPDATE handrail_effects SET {column} = ? WHERE key = 'key 0001'"  # noqa: S608 - a column's name
-    with edited(path, sql, (value,)) as store:
-        found = store.get("s1", "key 0001")
-        assert found is not None
-        assert (found.status, found.partition, found.key) == ("unknown", "s1", "key 0001")
-        assert found.note == wording
-        assert found in list(store.rows())
-        assert not replace(store, found._replace(fence=9), found)
-        assert not delete(store, found._replace(effect_id="x"))
-        good = running_row(CLOCK, "key 0001")
-        assert replace(store, found, good)
-        assert store.get("s1", "key 0001") == good
-        assert not replace(store, found, good)
-    with edited(tmp_path / "other.db", sql, (value,)) as store:
-        found = store.get("s1", "key 0001")
-        assert found is not None
-        assert delete(store, found)
-        assert store.get("s1", "key 0001") is None
-        assert not delete(store, found)
+    with edited(tmp_path / "desk.db", sql, (value,)) as store:
+        with pytest.raises(StoreCorruptError) as raised:
+            store.get("s1", "key 0001")
+        assert str(raised.value) == wording
+        for read in (store.rows, partial(store.rows, "key 0001"), partial(store.effects_below, "s1")):
+            with pytest.raises(StoreCorruptError):
+                list(read())
+        with pytest.raises(StoreCorruptError):
+            insert(store, running_row(CLOCK, "key 0001"))
+        assert insert(store, running_row(CLOCK, "key 0009")) is None
 
 
 def test_text_that_is_no_text_is_an_error(tmp_path: Path) -> None:
