@@ -58,20 +58,19 @@ class _Checks:
 
     def __init__(self) -> None:
         self._redaction = current_redaction()
-        self._check, self._check_database = OpenedFiles.check, OpenedFiles.check_database
+        self._check = OpenedFiles.check
 
     def on(self) -> None:
         """From now on."""
-        self._use(self._check, self._check_database, self._redaction)
+        self._use(self._check, self._redaction)
 
     def off(self) -> None:
         """No longer."""
-        self._use(_unchecked, _unchecked, _NO_REDACTION)
+        self._use(_unchecked, _NO_REDACTION)
 
     @staticmethod
-    def _use(check: Callable[[Any], None], check_database: Callable[[Any], None], redaction: Redaction) -> None:
+    def _use(check: Callable[..., None], redaction: Redaction) -> None:
         setattr(OpenedFiles, "check", check)  # noqa: B010 - mypy refuses to assign to a method
-        setattr(OpenedFiles, "check_database", check_database)  # noqa: B010 - as above
         use_redaction(redaction)
 
 

@@ -70,6 +70,7 @@ class SqlStore(BaseStore):
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
+        self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
     waits = True
@@ -265,6 +266,7 @@ class SqlStore(BaseStore):
             SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
         """
         check_blocking("opening a session of", self.url)
+        self._clear_released()
         owner = self._owner.own()
 
         def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
@@ -286,13 +288,24 @@ class SqlStore(BaseStore):
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid, or a store that is down, is not an error.
 
-        Where it could not be written, the session is free in this process; others find it held until the store closes.
+        What cannot be written now is written when the store is next used; until then other processes find it held.
         """
+        self._unreleased.add(lock[:2])
         try:
-            with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
-                self._database.execute(statements.CLEAR_HOLDER, lock[:2])
+            self._clear_released()
         finally:
             self._locks.release(lock.token)
+
+    def _clear_released(self) -> None:
+        with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
+            for session in tuple(self._unreleased):
+                self._database.execute(statements.CLEAR_HOLDER, session)
+                self._unreleased.discard(session)
+
+    def check_lock(self, lock: SessionLock, head: int) -> None:
+        """As of `BaseStore`; also writes that sessions are released, where that could not be written."""
+        super().check_lock(lock, head)
+        self._clear_released()
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
