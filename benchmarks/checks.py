@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from benchmarks.calls import ARGUMENTS, Found, Lookup
 from benchmarks.timing import Block, Bound
@@ -74,7 +74,7 @@ class _Checks:
         use_redaction(redaction)
 
 
-def _unchecked(_files: OpenedFiles) -> None:
+def _unchecked(_files: OpenedFiles, *, reading: bool = False) -> None:
     """Compare nothing."""
 
 
