@@ -365,13 +365,8 @@ def _parse() -> Options:
         metavar="N",
         help="cancel N calls at a random time, through each entry over each store (default: %(default)s)",
     )
-    parser.add_argument(
-        "--outages",
-        type=int,
-        default=10,
-        metavar="N",
-        help="rounds in which connections to PostgreSQL are cut, and answers lost (default: %(default)s)",
-    )
+    outages_help = "rounds in which connections to PostgreSQL are cut (default: %(default)s)"
+    parser.add_argument("--outages", type=int, default=10, metavar="N", help=outages_help)
     parser.add_argument("--minutes", type=float, default=10.0, help="the most a run may take (default: %(default)s)")
     return Options(**vars(parser.parse_args()))
 
