@@ -83,7 +83,7 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
     with pytest.raises(SessionLockedError) as raised:
-        locks.acquire("s1", lambda *_: (lock.token, ""), wait=timedelta(seconds=3))
+        locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
     assert str(raised.value) == wording
     assert clock.now() - started == timedelta(seconds=3)
 

@@ -391,10 +391,8 @@ class MemoryStore(BaseStore):
 
     def _write(self, write: object) -> None:
         match write:
-            case EffectInsert(row):
-                self._rows[row[:2]] = row
-            case EffectChange(seen, row) | MarkApplied(seen, row):
-                self._change(seen, row)
+            case EffectInsert() | EffectChange() | MarkApplied():
+                self._change(write.seen, write.row)
             case SessionAppend(lock):
                 self._sessions[lock.session_id].append(write)
             case AnswerChange(_, row):

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from handrail.session.persistence.protocol import SessionSize
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database
 from handrail.store.sql.driver import DriverConnection
@@ -29,15 +28,6 @@ EFFECTS_AT_ONCE = 5000
 """So many effects are looked at by one transaction that removes expired ones."""
 
 _PAUSE, _LONGEST_PAUSE = 0.5, 0.05
-
-
-def session_size(database: Database, session_id: str) -> SessionSize:
-    """What a session takes in the store.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    return SessionSize(*map(int, database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
 
 
 def finish_deletion(

@@ -233,7 +233,7 @@ class SqlStore(BaseStore):
 
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
-        return removal.session_size(self._database, session_id)
+        return SessionSize(*map(int, self._database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
 
     def delete_session(self, lock: SessionLock) -> None:
         """Delete a session, with the effects that belong to it alone; the lock remains to be released.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import methodcaller
 from typing import Any, NamedTuple, TypeAlias, cast, get_args
@@ -244,10 +244,6 @@ def _plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
-def _dumped_tags(tags: Mapping[str, str]) -> str:
-    return json.dumps(dict(tags))
-
-
 def _tags(text: str) -> dict[str, str]:
     tags: Any = json.loads(text)
     if type(tags) is not dict or {*map(type, cast("dict[str, Any]", tags).values())} - {str}:
@@ -268,7 +264,7 @@ def _decompressed(items: bytes) -> bytes:
 
 
 _TEXT = ColumnKind("TEXT", str)
-_TAGS = ColumnKind("TEXT", str, _dumped_tags, _tags)
+_TAGS = ColumnKind("TEXT", str, json.dumps, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
 _ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed)
 _ORDERED = ColumnKind("TEXT{ordered}", str)
@@ -457,7 +453,7 @@ def read_effect(columns: Columns, store: str) -> EffectRow:
 
 def session_columns(row: SessionRow) -> list[object]:
     """A session as columns; it is not open."""
-    return SESSION_TABLE.write((*row, "", ""))
+    return SESSION_TABLE.write((*row._replace(tags=dict(row.tags)), "", ""))
 
 
 def read_session(columns: Columns, store: str) -> SessionRow:
