@@ -11,9 +11,6 @@ from tests.architecture.sources import Source, listed, python_sources
 REASON = "Of the process"
 """How the docstring of such a value begins, or the comment above it; see `handrail.process_state`."""
 
-MEMOS = {"BoundedCache"}
-"""Classes of caches, as `functools.cache`: what they have can be made again at any time, and is the same."""
-
 CHANGING = {
     *("Condition", "Event", "Lock", "RLock", "Semaphore", "local"),
     *("Counter", "OrderedDict", "bytearray", "count", "defaultdict", "deque", "dict", "list", "set"),
@@ -52,11 +49,6 @@ def test_only_what_changes_says_so() -> None:
         if text.startswith(REASON) and not _is_state(name, place, source)
     ]
     assert not needless, listed(needless)
-
-
-def test_memos_are_classes_of_the_library() -> None:
-    """The one list of exceptions has nothing that is not there."""
-    assert _classes().keys() >= MEMOS
 
 
 def _values(source: Source) -> Iterator[tuple[str, _Place, str]]:
@@ -98,7 +90,7 @@ def _is_state(name: str, place: _Place, source: Source) -> bool:
     maker = _maker(value)
     if maker in TABLES:
         return name in _changed(source.module)
-    return maker in CHANGING or (maker not in MEMOS and maker in _classes() and _has_state(_classes()[maker]))
+    return maker in CHANGING or (maker in _classes() and _has_state(_classes()[maker]))
 
 
 def _maker(call: ast.Call) -> str:

@@ -157,7 +157,7 @@ def test_the_form_of_keys_and_numbers_is_published() -> None:
     }
     assert shown["codes"]["additionalProperties"] == {"type": "integer"}
     pattern = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
-    price = [{"type": "number"}, {"type": "string", "pattern": pattern}]
+    price = [{"type": "integer"}, {"type": "string", "pattern": pattern}]
     assert shown["by_size"]["additionalProperties"] == {"anyOf": price}
 
 

@@ -23,7 +23,7 @@ class Order(BaseModel):
     number: str
 
 
-def changed(part: Core, *, was: Core, made: bool) -> Core:
+def changed(part: Core, _was: Core, _made: bool) -> Core:
     """A model that refuses unknown fields, and whose texts are written in capitals."""
     if part["type"] == "model":
         return {**part, "config": {**part.get("config", {}), "extra_fields_behavior": "forbid"}}

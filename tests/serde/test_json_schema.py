@@ -85,11 +85,11 @@ def test_a_recursive_dataclass_stands_at_the_root_in_full() -> None:
 
 
 def test_a_result_is_described_as_it_is_dumped() -> None:
-    """A `Decimal` may be given as a number, but is dumped as a string."""
+    """A `Decimal` may be given as an integer, but is dumped as a string."""
     assert schema(Loose)["properties"]["exact"] == snapshot(
         {
             "anyOf": [
-                {"type": "number"},
+                {"type": "integer"},
                 {"pattern": "^[-+]?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([eE][-+]?[0-9]+)?$", "type": "string"},
             ],
             "default": "0",

@@ -40,7 +40,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
 from handrail.serde.annotations import is_union, known_type, options_around
-from handrail.serde.core_schemas import BoundedCache
+from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
 from handrail.serde.supported_types import default_fault, is_mutable
 
@@ -395,9 +395,6 @@ def _class_of(kind: object) -> type[Any] | None:
     return cls if isinstance(cls, type) and not is_union(kind) else None
 
 
-_reasons: Final[BoundedCache[tuple[str]]] = BoundedCache()
-
-
 def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
     """Why serde cannot read a type that a resource may have; empty if it can, or no resource could have it.
 
@@ -407,9 +404,10 @@ def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
     """
     if cls.__module__ in _DATA or issubclass(cls, Enum | BaseModel | tuple | str | AbstractSet) or is_typeddict(cls):
         return ""
-    return _reasons.get(kind, lambda: (_reason_of(kind),))[0]
+    return _reason_of(kind)
 
 
+@cached
 def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
     try:
         codec(arguments_dataclass("Held", {"it": kind}, {}))

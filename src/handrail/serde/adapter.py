@@ -33,8 +33,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
-from decimal import Context, Decimal, DecimalException, Inexact, InvalidOperation, Overflow, Subnormal
+from decimal import Decimal, DecimalException
 from enum import Enum
 from typing import Any, Final, LiteralString, NamedTuple, cast
 
@@ -110,24 +109,14 @@ _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
 
 _TEXT: Final = core_schema.str_schema()
 
-_NUMBER_OR_TEXT: Final = core_schema.union_schema(
-    [core_schema.int_schema(), core_schema.float_schema(), core_schema.str_schema()],
-    custom_error_type="number",
-    custom_error_message="input should be a number",
+_INTEGER_OR_TEXT: Final = core_schema.union_schema(
+    [core_schema.int_schema(), core_schema.str_schema()],
+    custom_error_type="integer",
+    custom_error_message="input should be an integer, or a string of digits",
 )
 
 _NUMBERS: Final = frozenset({"decimal", "fraction"})
 
-_SEND_TEXT: Final[LiteralString] = (
-    "it has more digits than the 15 that a JSON number with a fraction keeps; send it as a string"
-)
-
-_INEXACT: Final = ContextVar[frozenset[float]]("inexact", default=frozenset())
-"""Those of the text that is being read; see `inexact_numbers`."""
-
-_FLOAT: Final = Context(prec=15, Emin=-308, Emax=307, traps=[Inexact, InvalidOperation, Overflow, Subnormal])
-
-_LONG_NUMBER: Final = r"[0-9.]{16}|[0-9][eE][-+]?[0-9]{3}"
 
 _EACH_NUMBER: Final = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)'
 """The strings, in which a digit is not a number, and the numbers, each in one pass over its digits."""
@@ -161,10 +150,6 @@ class Adapter(NamedTuple):
     kinds: frozenset[str]
     validator: SchemaValidator
     serializer: SchemaSerializer
-
-    def guarded(self, validate: Callable[..., Any]) -> Callable[..., Any]:
-        """A `validate_json` of the type with the digits of numbers, where it needs them."""
-        return validate if self.kinds.isdisjoint(_NUMBERS) else with_digits(validate)
 
 
 def closed_adapter(kind: object, *, recheck: bool = False, published: bool = False) -> Adapter:
@@ -205,8 +190,7 @@ def _prepared(core: Core, config: CoreConfig) -> Core:
         (part,) = choices_of({"choices": [choice]})
         return bool(innermost(part, definitions)["type"] != "enum")
 
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was, made
+    def change(part: Core, _was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
         if part["type"] == "union":
             return {**part, "choices": sorted(part["choices"], key=is_other)}
         # pydantic has handed the configuration of a model down to the dataclasses and TypedDicts below it.
@@ -232,7 +216,7 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
     """
     definitions = core_definitions(core)
 
-    def change(part: Core, *, was: Core, made: bool) -> Core:
+    def change(part: Core, was: Core, made: bool) -> Core:  # noqa: FBT001 - of an edit
         # Keys are compared after they are read, so that a shared part is needed here in full.
         keys = part.get("keys_schema")
         if keys is not None and keys["type"] == "definition-ref":
@@ -261,8 +245,8 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
     kind = core["type"]
     if kind in _TEXTS:
         from_text = _from_text(core, config, *_TEXTS[kind])
-        # A number stays one where a decimal, which takes numbers too, is declared first: see below.
-        return [_NUMBER_OR_TEXT, _less_exact(from_text)] if kind in _NUMBERS else [_TEXT, from_text]
+        # An integer stays one where a decimal, which takes integers too, is declared first: see below.
+        return [_INTEGER_OR_TEXT, _less_exact(from_text)] if kind in _NUMBERS else [_TEXT, from_text]
     if kind == "literal" and not all(isinstance(value, str) for value in core["expected"]):
         return [_from_choice([(each, each) for each in core["expected"]], "literal_error")]
     if kind == "enum" and not _is_read_as_published(core, published=published):
@@ -301,8 +285,6 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
             if not fits(value):
                 raise PydanticCustomError("form", fault)
             return read(value, strict=True)
-        if type(value) is float and value in _INEXACT.get():
-            raise PydanticCustomError("digits", _SEND_TEXT)
         # By its shortest decimal text, so that 0.1 is the decimal 0.1 and not the binary fraction.
         if is_number and type(value) in {int, float}:
             return read(repr(value), strict=True)
@@ -311,43 +293,18 @@ def _from_text(core: Core, config: CoreConfig, form: str, fault: LiteralString) 
     return core_schema.no_info_plain_validator_function(parsed)
 
 
-def with_digits(validate: Callable[..., Any]) -> Callable[..., Any]:
-    """A `validate_json` that refuses a number for a decimal or a fraction if pydantic's reader may have rounded it."""
-
-    def read(data: str | bytes | bytearray, **options: Any) -> object:  # noqa: ANN401 - pydantic's
-        token = _INEXACT.set(inexact_numbers(data))
-        try:
-            return validate(data, **options)
-        finally:
-            _INEXACT.reset(token)
-
-    return read
-
-
-def inexact_numbers(data: str | bytes | bytearray, *, whole: bool = False) -> frozenset[float]:
-    """The numbers of a text with a fraction or an exponent that a float may not hold, as floats.
-
-    A float holds any 15 digits. More are counted also if it happens to hold them: decoded arguments are written with up
-    to 17 digits, and do not say how many there were.
-
-    Args:
-        data: the text.
-        whole: whether the numbers are to be integers: those of which the float is another number.
-    """
+def inexact_numbers(data: str | bytes | bytearray) -> frozenset[float]:
+    """The whole floats of a text whose number, with a fraction or an exponent, is another one."""
     text = data if isinstance(data, str) else data.decode(errors="replace")
-    if not whole and re.search(_LONG_NUMBER, text) is None:
-        return frozenset()
-    numbers = (
-        match[1] for match in re.finditer(_EACH_NUMBER, text) if match[1] and not match[1].lstrip("-").isdecimal()
-    )
-    return frozenset(float(number) for number in numbers if not _is_kept(number, whole=whole))
+    numbers = (match[1] for match in re.finditer(_EACH_NUMBER, text) if match[1])
+    return frozenset(float(number) for number in numbers if not number.lstrip("-").isdecimal() and _is_other(number))
 
 
-def _is_kept(number: str, *, whole: bool) -> bool:
+def _is_other(number: str) -> bool:
     try:
-        return Decimal(number) == Decimal(float(number)) if whole else _FLOAT.create_decimal(number).is_finite()
+        return float(number).is_integer() and Decimal(number) != Decimal(float(number))
     except DecimalException:
-        return False
+        return True
 
 
 # ------------------------------------------------------------------------------------------------------------ choices

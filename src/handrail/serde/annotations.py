@@ -36,7 +36,7 @@ from pydantic import BaseModel
 from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
 
 from handrail.errors import SchemaError
-from handrail.serde.core_schemas import BoundedCache
+from handrail.serde.core_schemas import cached
 
 _ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 _UNIONS = (Union, types.UnionType)
@@ -180,6 +180,7 @@ def is_model(kind: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
+@cached
 def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
     """The types of the fields of a dataclass, a model or a TypedDict, with type variables replaced.
 
@@ -190,13 +191,6 @@ def record_types(kind: object, path: str = "$") -> Mapping[str, Any]:
     Raises:
         SchemaError: an annotation cannot be resolved.
     """
-    return _types.get(kind, lambda: _resolved_types(kind, path))
-
-
-_types: Final[BoundedCache[Mapping[str, Any]]] = BoundedCache()
-
-
-def _resolved_types(kind: object, path: str) -> Mapping[str, Any]:
     cls = cast("type[Any]", get_origin(kind) or kind)
     if is_dataclass(cls):
         bindings = bindings_by_class(cls, get_args(kind))

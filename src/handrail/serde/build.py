@@ -44,8 +44,11 @@ from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
 from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
 from handrail.serde.core_schemas import (
+    BOUNDS,
+    LENGTHS,
     OF_CLASSES,
     OF_FIELDS,
+    TEXT_WORDS,
     Core,
     check_read_unions,
     choices_of,
@@ -85,18 +88,6 @@ _MARKS = (b'"writeOnly"', b'"password"')
 _LONGEST_REASON = 200
 
 
-class Schemas(NamedTuple):
-    """The JSON Schemas of a type.
-
-    Attributes:
-        parsed: that of what is parsed, by which faults are explained.
-        shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
-    """
-
-    parsed: Node
-    shown: bytes
-
-
 class Built(NamedTuple):
     """What pydantic made of a type.
 
@@ -104,7 +95,8 @@ class Built(NamedTuple):
         kind: the type.
         adapter: its validator and serializer.
         facts: what is known of its JSON Schema.
-        schemas: its JSON Schemas.
+        parsed: the JSON Schema of what is parsed, by which faults are explained.
+        shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
         is_exact: whether a value is known at little cost to be well typed: a dataclass of scalars.
         hides: whether a place is secret by its type or by a mark.
         is_marked: whether a field is secret, and pydantic does not know it.
@@ -113,7 +105,8 @@ class Built(NamedTuple):
     kind: object
     adapter: Adapter
     facts: SchemaFacts
-    schemas: Schemas
+    parsed: Node
+    shown: bytes
     is_exact: Callable[[object], bool]
     hides: bool = False
     is_marked: bool = False
@@ -131,7 +124,7 @@ def can_be_deferred(kind: object) -> bool:
     return is_class and len(records) == 1 and is_surely_simple(records[0].cls, records[0].hints)
 
 
-def build(kind: object, *, mode: SchemaMode) -> Built:
+def build(kind: object, mode: SchemaMode) -> Built:
     """Builds what `kind` needs; `"validation"` for parameters, `"serialization"` for results.
 
     Raises:
@@ -143,25 +136,25 @@ def build(kind: object, *, mode: SchemaMode) -> Built:
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         _check_parts(kind, adapter, mode)
-        schemas = _made_schemas(kind, adapter, mode)
+        parsed, shown = _made_schemas(kind, adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
         raise _blamed(kind, error) from error
     # Only now: pydantic's own type is what the schemas and the checks are made of.
     masked = adapter if mode == "validation" else masking_adapter(adapter)
-    hides = any(mark in schemas.shown for mark in _MARKS)
+    hides = any(mark in shown for mark in _MARKS)
     is_marked = hides and has_marks(adapter.core)
-    return Built(kind, masked, facts_of(schemas.parsed), schemas, is_exact, hides, is_marked)
+    return Built(kind, masked, facts_of(parsed), parsed, shown, is_exact, hides, is_marked)
 
 
-def _made_schemas(kind: object, adapter: Adapter, mode: SchemaMode) -> Schemas:
+def _made_schemas(kind: object, adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
     # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
     parsed = json_schema(adapter.core, kind, mode="validation")
     shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
     # Only in the schema by which faults are explained; the model gets `shown`.
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
-    return Schemas({**parsed, MEMBERS: members}, to_json(shown))
+    return {**parsed, MEMBERS: members}, to_json(shown)
 
 
 def _check_root(kind: object, mode: SchemaMode) -> None:
@@ -264,9 +257,6 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
 # ---------------------------------------------------------------------------------------------------------------- parts
 
 
-_BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
-_LENGTHS: Final = ("min_length", "max_length")
-_TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")
 _WITH_LENGTH: Final = frozenset({"list", "str", "url", "multi-host-url"})
 
 
@@ -292,7 +282,7 @@ def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFa
     # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
     if flags is not None and re.compile(part["pattern"].pattern).flags != flags:
         yield "the flags of its pattern are not in the schema", 'write them into the pattern, as in pattern="(?i)a"'
-    for word in _BOUNDS:
+    for word in BOUNDS:
         bound = part.get(word)
         is_text = isinstance(bound, str) and part["type"] in {"int", "float"}
         # Each comparison with NaN is false.
@@ -310,10 +300,10 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
     function raises `TypeError` when the first value arrives that it cannot compare or measure.
     """
     if part["type"] == "tuple" and "variadic_item_index" not in part:
-        yield from (word for word in _LENGTHS if word in part)
+        yield from (word for word in LENGTHS if word in part)
     words: list[str] = []
     if part["type"] == "chain":
-        words = [word for step in part["steps"][1:] for word in _TEXT_WORDS if word in step.get("schema", {})]
+        words = [word for step in part["steps"][1:] for word in TEXT_WORDS if word in step.get("schema", {})]
         part = part["steps"][0]
     while part["type"] == "function-after" and is_bound(part["function"]):
         words.extend(part["function"]["function"].keywords)
@@ -323,7 +313,7 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
         # A secret of pydantic's has the length of what it holds.
         has_secret = any(hasattr(each["function"]["function"], "get_secret_value") for each in around)
         is_sized = has_secret or innermost(part, definitions)["type"] in _WITH_LENGTH
-        yield from (word for word in words if not (is_sized and word in _LENGTHS))
+        yield from (word for word in words if not (is_sized and word in LENGTHS))
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys
@@ -340,8 +330,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     """
     made_up: list[Core] = []
 
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del was, made
+    def change(part: Core, _was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
         # The program's checks of a whole record need its values, and these have been checked already.
         if part["type"] == "function-after" and part["schema"]["type"] in OF_CLASSES:
             return replacing(part, part["schema"])
@@ -353,7 +342,7 @@ def reader_for_keys(adapter: Adapter) -> Callable[..., Any] | None:
     if "default" not in adapter.kinds:
         return None
     core = rebuilt(agreeing(adapter.core, core_config(), published=True), change)
-    return adapter.guarded(validator_of(core, core_config()).validate_json) if made_up else None
+    return validator_of(core, core_config()).validate_json if made_up else None
 
 
 def is_made_up(factory: object) -> bool:
@@ -400,8 +389,7 @@ def masking_adapter(adapter: Adapter) -> Adapter:
         The same, if nothing is marked, and there are no secrets of pydantic's that are not text.
     """
 
-    def change(part: Core, *, was: Core, made: bool) -> Core:
-        del made
+    def change(part: Core, was: Core, _made: bool) -> Core:  # noqa: FBT001 - of an edit
         mask = core_schema.literal_schema([MASK])
         if was["type"] == "function-after" and makes_secret(was["function"]["function"]):
             held: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK

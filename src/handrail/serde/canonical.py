@@ -23,12 +23,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Final, cast
-from uuid import UUID
 
 from pydantic import BaseModel
 from pydantic_core import from_json
@@ -105,19 +104,12 @@ def _written(value: object, *, reveals: bool = False) -> bytes:
         # Without the place, which would be a path of 200 segments.
         fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
     except ValueError:
-        fault = innermost_fault(value, partial(_encoded, reveals=reveals), _explained) or ("$", "JSON cannot say it")
+        fault = innermost_fault(value, partial(_encoded, reveals=reveals)) or ("$", "JSON cannot say it")
     raise DumpError(": ".join(fault), faults=(fault,))
 
 
 def _encoded(value: object, reveals: bool) -> bytes:  # noqa: FBT001 - of the functions below
     return _encode(_plain(value, 0, reveals)).encode()
-
-
-def _explained(error: ValueError) -> str:
-    if isinstance(error, UnicodeEncodeError):
-        return "a string with one half of a surrogate pair is not Unicode"
-    # Of Python, whose limit for the digits of an integer is the same.
-    return _TOO_LONG if "int_max_str_digits" in str(error) else str(error)
 
 
 def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 - as above
@@ -184,12 +176,6 @@ def _decimal(value: Decimal) -> object:
     # The context of the program may round to fewer digits, and the text would depend on it.
     exact = Context(prec=len(value.as_tuple().digits), Emax=MAX_EMAX, Emin=MIN_EMIN)
     return str(value.normalize(exact))
-
-
-def _bytes(value: bytes | bytearray) -> str:
-    import base64  # noqa: PLC0415
-
-    return base64.urlsafe_b64encode(value).decode("ascii")
 
 
 def _datetime(value: datetime) -> str:
@@ -271,13 +257,9 @@ _SCALARS: Final[dict[type[Any], Callable[[Any], object]]] = {
     type(None): lambda value: value,
     float: _float,
     datetime: _datetime,
-    date: date.isoformat,
     time: _time,
     timedelta: _timedelta,
-    UUID: str,
     Decimal: _decimal,
-    bytes: _bytes,
-    bytearray: _bytes,
 }
 _COMPOSED: Final[Mapping[type[Any], Callable[[Any, int, bool], object]]] = {
     BaseModel: _model,

@@ -27,10 +27,10 @@ union needs one, in parameters as well.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, wraps
 from itertools import combinations, product
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from pydantic_core import CoreConfig, CoreSchema, SchemaSerializer, SchemaValidator
 
@@ -67,18 +67,12 @@ OF_FIELDS: Final = OF_CLASSES | {"typed-dict"}
 """What is written as an object of named fields."""
 
 
-class SchemaEdit(Protocol):
-    """Makes the replacement of a part of a core schema."""
+SchemaEdit = Callable[[Core, Core, bool], Core]
+"""Makes the replacement of a part of a core schema, or gives the part.
 
-    def __call__(self, part: Core, /, *, was: Core, made: bool) -> Core:
-        """The part, or another.
-
-        Args:
-            part: the part, whose own parts have been replaced.
-            was: the part as it was.
-            made: whether the program's own code may have made the value that it is given, where JSON would be.
-        """
-        ...
+It has the part, whose own parts have been replaced; the part as it was; and whether the program's own code may have
+made the value that it is given, where JSON would be.
+"""
 
 
 def parts_of(core: Core) -> Iterator[Core]:
@@ -144,7 +138,7 @@ def rebuilt(core: Core, change: SchemaEdit, *, made: bool = False) -> Core:
     if "steps" in core:  # each is given what the one before it has made
         first, *others = core["steps"]
         copy["steps"] = [rebuilt(first, change, made=made), *(rebuilt(part, change, made=True) for part in others)]
-    return change(copy, was=core, made=made)
+    return change(copy, core, made)
 
 
 def replacing(core: Core, made: Mapping[str, Any]) -> Core:
@@ -255,6 +249,13 @@ _LIBRARIES: Final = frozenset({"pydantic", "pydantic_core", "handrail", "ipaddre
 _BOUNDS_OF: Final = "pydantic._internal._validators"
 
 
+BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
+LENGTHS: Final = ("min_length", "max_length")
+TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")
+HOLDING: Final = (*BOUNDS, *LENGTHS, *TEXT_WORDS, "max_digits", "decimal_places")
+"""What a part of a core schema holds its values to when it reads them, and not when it writes them."""
+
+
 def is_of_the_program(function: object) -> bool:
     """Whether what checks, converts or writes values is a function of the program, and not of pydantic's or Handrail's.
 
@@ -324,8 +325,18 @@ _KINDS: Final[Mapping[str, str]] = {
 }
 """The kind of JSON as which a value is written, by the type of its core schema; of no other is it known."""
 
+JSON_KINDS: Final[Mapping[type[Any], str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+"""The names of the JSON types of decoded values."""
+
 _NUMBERS: Final = frozenset({"int", "float", "decimal", "fraction"})
-_KINDS_OF_CHOICES: Final = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
 _TEXTS: Final[Mapping[str, str]] = {
     **{kind: kind for kind in ("datetime", "date", "time", "timedelta")},
     **dict.fromkeys(("uuid", "decimal", "fraction"), "digits"),
@@ -410,7 +421,7 @@ class _Comparison:
 
     def _kinds(self, leaf: Core) -> set[str]:
         if (choices := _choices(leaf)) is not None:
-            return {_KINDS_OF_CHOICES.get(cast("Any", type(each)), "string") for each in choices}
+            return {JSON_KINDS.get(type(each), "string") for each in choices}
         if leaf["type"] in _NUMBERS and not self.stored:
             return {"integer", "number"} if leaf["type"] in {"int", "float"} else {"integer", "number", "string"}
         return {_KINDS[leaf["type"]]} if leaf["type"] in _KINDS else {*_KINDS.values()}
@@ -549,43 +560,30 @@ def _recursive_pair(union: Core, definitions: Mapping[str, Core]) -> tuple[Core,
 # ------------------------------------------------------------------------------------------------------- what is kept
 
 
+P = ParamSpec("P")
 V = TypeVar("V")
 
 MAX_CACHED: Final = 1024
 """So many values are kept. What is beyond that has come from types that are made at run time."""
 
 
-class BoundedCache(Generic[V]):
-    """What is made once for a type, by the type; the oldest goes when there are too many. Safe to use from any thread.
+def cached(make: Callable[P, V]) -> Callable[P, V]:
+    """What makes something of a type, made to do so once for each; of the values the one that is least used goes.
 
     A type that is made at run time, as that of the arguments of a function, would stay for ever otherwise. Two types
     that are equal share what was made of one of them.
 
-    Threads that ask for a new key at once may each make its value; all of them get the first that was made. A value
-    that could not be made is not cached: what raised is asked again the next time, when a name may be defined.
+    Safe to use from any thread: those that ask for a new type at once each get what they made, and later ones one of
+    these. No lock is held meanwhile: building a codec runs functions of the program, which may ask for another codec,
+    or wait for a thread that does. What raised is asked again the next time, when a name may be defined.
     """
+    lookup = cast("Callable[P, V]", lru_cache(maxsize=MAX_CACHED)(make))
 
-    __slots__ = ("_lock", "_values")
-
-    def __init__(self) -> None:
-        self._values: dict[object, V] = {}
-        self._lock = threading.Lock()
-
-    def get(self, key: object, make: Callable[[], V]) -> V:
-        """The value of `key`; `make` makes it if it is not there. It is not kept if the key cannot be hashed."""
+    @wraps(make)
+    def get(*args: P.args, **options: P.kwargs) -> V:
         try:
-            value = self._values.get(key)
-        # Read without the lock: a `get` of a dict is atomic, and only a key that is new waits for another one.
+            return lookup(*args, **options)
         except TypeError:  # a part of the type cannot be hashed
-            return make()
-        if value is not None:
-            return value
-        # Without the lock: building a codec runs functions of the program, which may ask for another codec, or wait for
-        # a thread that does.
-        value = make()
-        with self._lock:
-            value = self._values.setdefault(key, value)
-            # The oldest by insertion, and not by use: a `get` without the lock could not record a use safely.
-            while len(self._values) > MAX_CACHED:
-                self._values.pop(next(iter(self._values)))
-        return value
+            return make(*args, **options)
+
+    return get

@@ -24,7 +24,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from handrail.errors import DocumentError
 from handrail.loop_guard import check_blocking
@@ -105,14 +105,8 @@ YamlNode = YamlScalar | YamlList | YamlMap
 """A part of the text."""
 
 
-class ErrorFactory(Protocol):
-    """Makes the error for a fault of a document: the class `DocumentError`, or one of its subclasses."""
-
-    def __call__(
-        self, message: str, /, *, file: str, line: int | None = None, column: int | None = None
-    ) -> DocumentError:
-        """The error, to be raised."""
-        ...
+ErrorFactory = Callable[..., DocumentError]
+"""Makes the error for a fault of a document, as `DocumentError` does: that class, or one of its subclasses."""
 
 
 # ---------------------------------------------------------------------------------------------------------- the files

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby, takewhile
-from typing import Any, Final, NamedTuple
+from functools import partial
+from itertools import accumulate, groupby
+from typing import Final, NamedTuple
 
 from pydantic_core import ErrorDetails
 
+from handrail.serde.core_schemas import JSON_KINDS
 from handrail.serde.formatting import format_path, nearest, quote, shorten
 from handrail.serde.json_schema import Node, is_array, is_object, options_of, resolve_ref
 
@@ -54,16 +56,6 @@ _KINDS = {
     "object": "an object",
 }
 
-_TYPES: tuple[tuple[type[Any], str], ...] = (
-    # First, because `bool` is a subclass of `int`.
-    (bool, "boolean"),
-    (int, "integer"),
-    (float, "number"),
-    (str, "string"),
-    (list, "array"),
-    (dict, "object"),
-)
-
 _EXAMPLES = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -83,8 +75,7 @@ class _Found(NamedTuple):
 def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tuple[Fault, ...]:
     """What pydantic found in words; `data` is the decoded input, `schema` the JSON Schema that it does not fit."""
     first = lines[:MOST_FAULTS]
-    spots = followed_each((line["loc"] for line in first), schema, data)
-    found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
+    found = [_Found(locate(line["loc"], schema, data), line) for line in first]
     # Members of a union may report the same fault several times.
     text = tuple(dict.fromkeys(_reported(found, 0, schema)))
     rest = len(lines) - len(found)
@@ -170,10 +161,12 @@ def _is_other(item: _Found, level: int) -> bool:
 
 
 def _fault(item: _Found, root: Node) -> Fault:
-    spot, line = item.spot, item.line
-    if line["type"] in _UNTAGGED:
-        return _untagged(spot, line, root)
-    return format_path(spot.path), _text(item, root)
+    # pydantic reports the tag, and the schema the field that holds it.
+    unions = map(partial(unwrapped, root=root), item.spot.nodes if item.line["type"] in _UNTAGGED else ())
+    for discriminator in [union["discriminator"] for union in unions if "discriminator" in union]:
+        path = (*item.spot.path, discriminator["propertyName"])
+        return format_path(path), f"expected {join_alternatives(map(quote, discriminator['mapping']))}"
+    return format_path(item.spot.path), _text(item, root)
 
 
 def _text(item: _Found, root: Node) -> str:
@@ -190,6 +183,8 @@ def _text(item: _Found, root: Node) -> str:
         return shorten(str(line.get("ctx", {}).get("error", line["msg"])), _LONGEST_REASON)
     if kind == "finite_number":
         return NOT_FINITE
+    if kind in _UNTAGGED:  # by a function of the program; pydantic would repeat what was sent
+        return f"input should be of one of the kinds {line.get('ctx', {}).get('expected_tags', '')}"
     return f"wrong key: {reason_of(line)}" if spot.is_key else f"{reason_of(line)}{_got(item, root)}"
 
 
@@ -200,22 +195,6 @@ def _asked(node: Node, root: Node) -> str:
     # A number may be an integer.
     words = [_KINDS[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True)]
     return join_alternatives(words) or "any value"
-
-
-def _untagged(spot: FaultLocation, line: ErrorDetails, root: Node) -> Fault:
-    unions = [unwrapped(node, root) for node in spot.nodes]
-    # pydantic reports the tag, and the schema the field that holds it.
-    discriminators = [union["discriminator"] for union in unions if "discriminator" in union]
-    if not discriminators:
-        return format_path(
-            spot.path
-        ), f"input should be of one of the kinds {line.get('ctx', {}).get('expected_tags', '')}"
-    discriminator: dict[str, Any] = discriminators[0]
-    name = discriminator["propertyName"]
-    missing = f"missing field {name}; " if line["type"] == "union_tag_not_found" else ""
-    return format_path(
-        (*spot.path, name)
-    ), f"{missing}expected {join_alternatives(quote(tag) for tag in discriminator['mapping'])}"
 
 
 def unknown_field(name: str, known: Sequence[str]) -> str:
@@ -237,7 +216,7 @@ def _got(item: _Found, root: Node) -> str:
         return f"; did you mean {quote(near)}?" if near else ""
     example = next((_EXAMPLES[each] for node in nodes if (each := node.get("format")) in _EXAMPLES), None)
     such_as = f'; write it as in "{example}"' if example else ""
-    is_other_kind = kind.endswith("_type") or kind in {"none_required", "number", *_CHOICES}
+    is_other_kind = kind.endswith("_type") or kind in {"none_required", "integer", *_CHOICES}
     return (f", {got_kind(value, kind)}" if is_other_kind else "") + such_as
 
 
@@ -254,12 +233,7 @@ def got_kind(value: object, asked: str) -> str:
     # The commonest slip of models: the JSON of the argument once more in a string.
     if isinstance(value, str) and not asked.startswith("str") and value.lstrip()[:1] in {"[", "{"}:
         hint = "; send the JSON itself, not a string that holds it"
-    return f"got {_KINDS[json_kind(value)]}{hint}"
-
-
-def json_kind(value: object) -> str:
-    """The JSON type of a decoded value: `"integer"`, `"object"`, ..."""
-    return next((kind for python, kind in _TYPES if isinstance(value, python)), "null")
+    return f"got {_KINDS[JSON_KINDS[type(value)]]}{hint}"
 
 
 def json_kind_name(kind: str) -> str:
@@ -271,7 +245,7 @@ def kinds_asked(node: Node, root: Node) -> set[str]:
     """The JSON types that `node` takes; empty when it takes any."""
     node = resolve_ref(node, root)
     if choices := _choices(node):
-        return {json_kind(choice) for choice in choices}
+        return {JSON_KINDS[type(choice)] for choice in choices}
     if "type" in node:
         return {"integer", "number"} if node["type"] == "number" else {str(node["type"])}
     return {kind for option in options_of(node) for kind in kinds_asked(option, root)}
@@ -347,22 +321,10 @@ class FaultLocation(NamedTuple):
 
 def locate(location: Path, root: Node, data: object) -> FaultLocation:
     """The spot to which pydantic's `location` leads from the root of `data` and of its schema."""
-    return next(followed_each([location], root, data))
-
-
-def followed_each(locations: Iterable[Path], root: Node, data: object) -> Iterator[FaultLocation]:
-    """The spots to which locations lead, in their order; what one shares with the one before it is followed once."""
-    way = [FaultLocation((), (root,), (), data)]
-    taken: Path = ()
-    for location in locations:
-        # pydantic reports faults in the order of the data, so that neighbours share most of their locations.
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(location, taken, strict=False)))
-        # One more, because the root is on the way before any segment.
-        del way[shared + 1 :]
-        for segment in location[shared:]:
-            way.append(_step(way[-1], segment, root))
-        taken = location
-        yield way[-1]._replace(nodes=tuple(resolve_ref(node, root) for node in way[-1].nodes))
+    spot = FaultLocation((), (root,), (), data)
+    for segment in location:
+        spot = _step(spot, segment, root)
+    return spot._replace(nodes=tuple(resolve_ref(node, root) for node in spot.nodes))
 
 
 def unwrapped(node: Node, root: Node) -> Node:

@@ -200,10 +200,12 @@ class _Terse(GenerateJsonSchema):
 
 
 def _with_pattern(node: JsonSchemaValue, pattern: str) -> JsonSchemaValue:
-    """The schema of a number that may be written as a string, with the form of that string."""
+    """The schema of a number that is written as a string, or as an integer, with the form of that string."""
     for option in (node, *node.get("anyOf", ())):
         if option.get("type") == "string":
             option.setdefault("pattern", pattern)
+        elif option.get("type") == "number":
+            option["type"] = "integer"
     return node
 
 

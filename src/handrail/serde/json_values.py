@@ -18,7 +18,7 @@ import dataclasses
 import json
 import math
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -35,7 +35,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS, inexact_numbers
 from handrail.serde.annotations import field_values
-from handrail.serde.core_schemas import Core, core_definitions, is_bound, is_of_the_program, places_of
+from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, places_of
 from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, Path, fault_message
 from handrail.serde.formatting import format_path, shorten, type_name
 from handrail.serde.json_schema import is_array, is_object
@@ -106,7 +106,7 @@ def number_faults(data: Text) -> tuple[Fault, ...]:
 
 
 def repeated_keys(data: Text) -> tuple[Fault, ...]:
-    """A fault for every key that an object in `data`, which is JSON, holds more than once.
+    """A fault for each object in `data`, which is JSON, that holds a key more than once.
 
     Readers of JSON do not agree on which of the values counts.
     """
@@ -121,8 +121,9 @@ def repeated_keys(data: Text) -> tuple[Fault, ...]:
         _have_keys_once(text)
     except _RepeatedKeyError:
         # The paths take a second reading, which only a refused text pays for.
-        found: object = json.loads(text, object_pairs_hook=_Pairs)
-        return tuple(islice(_repeated(found, ()), MOST_FAULTS))
+        marked = walk_value(json.loads(text, object_pairs_hook=_marked))
+        paths = (format_path((*path, part)) for path, part in marked if isinstance(part, _RepeatedKey))
+        return tuple((path, _TWICE) for path in islice(paths, MOST_FAULTS))
     return ()
 
 
@@ -161,6 +162,9 @@ def decoded_text(text: str, kinds: Collection[str]) -> list[Any] | dict[str, Any
     return value if is_asked and not repeated_keys(text) and not inexact_numbers(text) else None
 
 
+_TWICE: Final = "this key is given twice in one object; give it once"
+
+
 class _RepeatedKeyError(Exception):
     """An object holds a key twice."""
 
@@ -173,21 +177,15 @@ def _check_pairs(pairs: list[tuple[str, object]]) -> None:
 _have_keys_once: Final = json.JSONDecoder(object_pairs_hook=_check_pairs).decode
 
 
-class _Pairs(list[tuple[str, object]]):
-    """The keys and values of an object as they were written."""
+class _RepeatedKey(str):
+    """A key that an object holds twice, in the place of that object."""
+
+    __slots__ = ()
 
 
-def _repeated(value: object, path: Path) -> Iterator[Fault]:
-    if isinstance(value, _Pairs):
-        seen: set[str] = set()
-        for key, child in value:
-            if key in seen:
-                yield format_path((*path, key)), "this key is given twice in one object; give it once"
-            seen.add(key)
-            yield from _repeated(child, (*path, key))
-    elif is_array(value):
-        for position, child in enumerate(value):
-            yield from _repeated(child, (*path, position))
+def _marked(pairs: list[tuple[str, object]]) -> object:
+    counts = Counter(key for key, _ in pairs).most_common(1)
+    return _RepeatedKey(counts[0][0]) if counts and counts[0][1] > 1 else dict(pairs)
 
 
 def json_of(value: object) -> bytes:
@@ -206,26 +204,23 @@ def json_of(value: object) -> bytes:
 def find_unserializable(value: object) -> Fault | None:
     """The innermost part of `value` that JSON cannot say, if there is one."""
     # Before the walk, which would not end in a cycle.
-    return endless(value) or innermost_fault(value, _written, _explained)
+    return endless(value) or innermost_fault(value, _written)
 
 
-def innermost_fault(
-    value: object, write: Callable[[object], object], explain: Callable[[ValueError], str], path: Path = ()
-) -> Fault | None:
+def innermost_fault(value: object, write: Callable[[object], object], path: Path = ()) -> Fault | None:
     """The innermost part of a value that cannot be written, if there is one.
 
     Args:
         value: the value, which has an end.
         write: writes a value, or raises a `ValueError`.
-        explain: says what the error means.
         path: the path of the value.
     """
     try:
         write(value)
     except ValueError as error:
         parts = parts_of_value(value)
-        inner = (innermost_fault(child, write, explain, (*path, segment)) for segment, child in parts)
-        return next((fault for fault in inner if fault), (format_path(path), explain(error)))
+        inner = (innermost_fault(child, write, (*path, segment)) for segment, child in parts)
+        return next((fault for fault in inner if fault), (format_path(path), _explained(error)))
     return None
 
 
@@ -288,7 +283,7 @@ def _known(value: object) -> object:
 
 def _explained(error: ValueError) -> str:
     reason = str(error).removeprefix("Error serializing to JSON: ")
-    if reason.startswith("UnicodeEncodeError"):
+    if "surrogates not allowed" in reason:
         return "a string with one half of a surrogate pair is not Unicode"
     return shorten(reason.removeprefix("TypeError: "), _LONGEST_REASON)
 
@@ -381,12 +376,6 @@ _REPLACED: Final = b"\xef\xbf\xbd" * 3
 CHECKS_ALL: Final = os.environ.get("HANDRAIL_CHECK_STORED") == "1"
 """Whether all values are read back that are stored, and have to be equal; for tests of a program."""
 
-_BOUNDS: Final = (
-    *("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "max_digits", "decimal_places", "pattern"),
-    *("strip_whitespace", "to_lower", "to_upper"),
-)
-"""What a part of a core schema holds its values to when it reads them, and not when it writes them."""
-
 
 def is_read_back(core: Core) -> bool:
     """Whether only reading shows that a value can be read.
@@ -398,7 +387,7 @@ def is_read_back(core: Core) -> bool:
 
 
 def _checks(part: Core) -> bool:
-    if part["type"] == "literal" or part.get("post_init") or any(part.get(name) is not None for name in _BOUNDS):
+    if part["type"] == "literal" or part.get("post_init") or any(part.get(name) is not None for name in HOLDING):
         return True
     # Keys are written without a look at their type.
     if part.get("keys_schema", {}).get("type", "str") not in {"str", "any"}:

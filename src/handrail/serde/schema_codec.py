@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from itertools import chain, groupby, islice
 from typing import Any, Final, NoReturn, cast
 
 from pydantic_core import from_json
 
-from handrail.errors import DumpError, ParseError, SchemaError
+from handrail.errors import DumpError, SchemaError
 from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
@@ -38,9 +37,8 @@ from handrail.serde.json_values import (
     lone_surrogate,
     number_faults,
     repeated_keys,
-    size_faults,
 )
-from handrail.serde.typed import Codec
+from handrail.serde.typed import Codec, refusal
 
 try:
     from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator, ValidationError, validators
@@ -55,37 +53,20 @@ except ModuleNotFoundError as _error:
     ) from _error
 
 
-@dataclass(frozen=True, slots=True)
-class _SchemaCodec:
-    """Parses and writes objects of a JSON Schema, as the codec of a dataclass does."""
+class _SchemaCodec(Codec[dict[str, Any]]):
+    """Parses and writes objects of a JSON Schema."""
 
-    validator: Any  # of the library
-    shown: Mapping[str, Any]
-    kind: type[Any] = dict
-    parsed_json: Callable[[object], bytes] = json_of
+    __slots__ = ("_validator",)
 
-    def with_schema(self, schema: Mapping[str, Any]) -> _SchemaCodec:
-        """The codec of the same arguments that shows another schema: this one with other descriptions."""
-        return replace(self, shown=schema)
+    def __init__(self, validator: Any, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - of the library
+        self.kind = dict
+        self.hides = self.is_marked = False
+        self.parsed_json = json_of
+        self._shown = json_of(schema)
+        self._validator = validator
 
     def for_keys(self) -> None:
         """No other codec: no default is filled in."""
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema; a new one each time."""
-        return cast("dict[str, Any]", from_json(json_of(self.shown)))
-
-    def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> dict[str, Any]:
-        """The object that `data` says, as JSON or decoded already; of so many bytes at most.
-
-        Raises:
-            ParseError: it does not fit; `faults` has all that is wrong with it.
-        """
-        text = json_of(data) if isinstance(data, Mapping) else data
-        if max_bytes is not None and (faults := size_faults(text, max_bytes)):
-            raise _refusal(faults)
-        return self.parse_json(text)
 
     def parse_json(self, data: Text) -> dict[str, Any]:
         """The object that `data` says.
@@ -96,11 +77,11 @@ class _SchemaCodec:
         try:
             value: object = from_json(data)
         except ValueError as error:
-            raise _refusal((("$", json_syntax_fault(str(error), data)),)) from None
+            raise refusal([("$", json_syntax_fault(str(error), data))]) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
-            raise _refusal((("$", lone_surrogate(str(data))),)) from None
-        if faults := (*_faults(self.validator, value), *number_faults(data), *repeated_keys(data)):
-            raise _refusal(faults)
+            raise refusal([("$", lone_surrogate(str(data)))]) from None
+        if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):
+            raise refusal(faults)
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
     def dump_json(self, value: object) -> bytes:
@@ -110,17 +91,9 @@ class _SchemaCodec:
             DumpError: JSON cannot say it, or it does not fit the schema.
         """
         data = json_of(value)
-        if faults := number_faults(data) or _faults(self.validator, from_json(data)):
+        if faults := number_faults(data) or _faults(self._validator, from_json(data)):
             raise DumpError(fault_message(faults), faults=faults)
         return data
-
-    def dump(self, value: object) -> Any:  # noqa: ANN401 - decoded JSON
-        """An object as decoded JSON."""
-        return from_json(self.dump_json(value))
-
-
-def _refusal(faults: tuple[Fault, ...]) -> ParseError:
-    return ParseError(fault_message(faults), faults=faults)
 
 
 # ---------------------------------------------------------------------------------------------------------- the schema
@@ -155,7 +128,7 @@ def schema_codec(schema: object) -> Codec[dict[str, Any]]:
     checked = {name: part for name, part in published.items() if name != "$schema"}
     validator = draft(checked, registry=Registry[Any]())
     _check_references(validator, checked, "#")
-    return cast("Codec[dict[str, Any]]", _SchemaCodec(validator, published))  # all that tools need of a codec
+    return _SchemaCodec(validator, published)
 
 
 def _of_openapi(schema: dict[str, Any]) -> dict[str, Any]:

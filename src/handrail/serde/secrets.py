@@ -39,7 +39,7 @@ from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import is_model, is_record
-from handrail.serde.core_schemas import BoundedCache
+from handrail.serde.core_schemas import cached
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
 from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object, is_secret_schema
@@ -317,16 +317,12 @@ def is_secret(kind: object) -> bool:
 
 def masking_of(kind: object) -> Masking:
     """How values of a type are shown. It is made once for a type."""
-    return _masking_of(kind, of_results=not is_record(get_origin(kind) or kind))
+    return _masking(kind, of_results=not is_record(get_origin(kind) or kind))
 
 
 def result_masking(kind: object) -> Masking:
     """How values of a type of results are shown; JSON need not distinguish the members of its unions."""
-    return _masking_of(kind, of_results=True)
-
-
-def _masking_of(kind: object, *, of_results: bool) -> Masking:
-    return _maskings.get((kind, of_results), lambda: _masking(kind, of_results=of_results))
+    return _masking(kind, of_results=True)
 
 
 def schema_masking(schema: Mapping[str, Any]) -> Masking:
@@ -334,6 +330,7 @@ def schema_masking(schema: Mapping[str, Any]) -> Masking:
     return Masking(schema)
 
 
+@cached
 def _masking(kind: object, *, of_results: bool) -> Masking:
     try:
         found = accept_type(kind)
@@ -420,7 +417,6 @@ _MOST_LEVELS: Final = 100
 _MOST_PARTS: Final = 10_000
 _MOST_NAMES: Final = 1_000
 _SECRET_SCHEMA: Final = {"writeOnly": True}
-_maskings: Final[BoundedCache[Masking]] = BoundedCache()
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 

@@ -28,9 +28,9 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from handrail.errors import SchemaError
-from handrail.serde.adapter import BUILD_ERRORS, Adapter, closed_adapter
+from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import is_model, is_record, is_union, options_around, record_types, strip_annotated
-from handrail.serde.core_schemas import BoundedCache
+from handrail.serde.core_schemas import HOLDING, TEXT_WORDS, cached
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
@@ -114,17 +114,14 @@ class TypePlace(NamedTuple):
     metadata: Mapping[Any, Any]
 
 
+@cached
 def accept_type(kind: object) -> tuple[AcceptedType, ...]:
     """The dataclasses in `kind`, outermost first, once all of it has been found fit.
 
     Raises:
         SchemaError: something in it cannot be closed, or JSON cannot give it back; `path` says where.
     """
-    return _accepted.get(kind, lambda: tuple(TypeWalk(kind, "$").records))
-
-
-_accepted: Final[BoundedCache[tuple[AcceptedType, ...]]] = BoundedCache()
-_adapters: Final[BoundedCache[Adapter]] = BoundedCache()
+    return tuple(TypeWalk(kind, "$").records)
 
 
 def refuse_first(faults: Iterable[TypeFault], kind: object, path: str) -> None:
@@ -332,6 +329,9 @@ def default_fault(default: object, hint: object) -> TypeFault | None:
     return (f"its default does not fit {shown} ({why})", "change the default or the type") if why else None
 
 
+_field_adapter: Final = cached(closed_adapter)
+
+
 def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an annotation may be any object
     """Why `default` cannot be what the field holds, or nothing; a contradiction here would reach the model's schema."""
     # The commonest defaults, for which no adapter has to be made; some text JSON cannot say.
@@ -339,7 +339,7 @@ def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
     if is_plain or (default is None and NoneType in (hint, *get_args(hint))):
         return ""
     try:
-        adapter = _adapters.get(hint, lambda: closed_adapter(hint))
+        adapter = _field_adapter(hint)
         adapter.validator.validate_python(default, strict=True)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)[0]["msg"]
@@ -356,9 +356,7 @@ def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
 # ---------------------------------------------------------------------------------------------------------------- words
 
 
-ACTING: Final = frozenset(
-    {"gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "max_digits", "decimal_places"}
-)
+ACTING: Final = frozenset({*HOLDING}) - {*TEXT_WORDS[1:]}
 """The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
 
 _SPELLINGS: Final[Mapping[str, str]] = {
@@ -375,8 +373,7 @@ _SPELLINGS: Final[Mapping[str, str]] = {
 """Words of JSON Schema and of other libraries, with those that act."""
 
 _BY_TYPE: Final = frozenset(
-    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"}
-    | {"strip_whitespace", "to_lower", "to_upper"}
+    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"} | {*TEXT_WORDS[1:]}
 )
 """Words that a type says instead."""
 

@@ -17,26 +17,25 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValidator, from_json, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError, ParseError
 from handrail.redaction import MASK
 from handrail.serde.adapter import closed_adapter, inexact_numbers
-from handrail.serde.build import Built, Schemas, build, can_be_deferred, reader_for_keys
-from handrail.serde.core_schemas import BoundedCache, Core, check_stored_unions
+from handrail.serde.build import Built, build, can_be_deferred, reader_for_keys
+from handrail.serde.core_schemas import Core, cached, check_stored_unions
 from handrail.serde.faults import (
     MOST_FAULTS,
     Fault,
     Path,
     fault_message,
     faults_of,
-    followed_each,
     foreign_fault,
     kinds_asked,
     locate,
@@ -82,11 +81,11 @@ class Codec(Generic[T]):
     """
 
     __slots__ = (
-        *("_built", "_colons", "_has_any", "_is_exact", "_is_settled", "_reads_back", "_stored"),
-        *("_validate", "hides", "is_marked", "kind", "parsed_json"),
+        *("_colons", "_has_any", "_is_exact", "_is_settled", "_may_hold_numbers", "_parsed", "_reads_back", "_shown"),
+        *("_stored", "_validate", "hides", "is_marked", "kind", "parsed_json"),
     )
 
-    def __init__(self, built: Built, *, mode: SchemaMode, stored: bool = False) -> None:
+    def __init__(self, built: Built, mode: SchemaMode, *, stored: bool = False) -> None:
         self.kind: type[T] = cast("type[T]", built.kind)
         self.hides: bool = built.hides
         self.is_marked: bool = built.is_marked
@@ -98,9 +97,11 @@ class Codec(Generic[T]):
         self._has_any = built.facts.untyped
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
         self._colons = built.facts.required if mode == "validation" else None
-        self._validate: Callable[..., T] = built.adapter.guarded(built.adapter.validator.validate_json)
+        self._validate: Callable[..., T] = built.adapter.validator.validate_json
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
-        self._built = built
+        self._parsed = built.parsed
+        self._shown = built.shown
+        self._may_hold_numbers = built.facts.numbers
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema; it parses and explains faults as this one does.
@@ -108,9 +109,8 @@ class Codec(Generic[T]):
         Args:
             schema: the schema of the type with other descriptions.
         """
-        shown = Schemas(self._built.schemas.parsed, to_json(schema))
         # The validators are those of this codec, so nothing is built again.
-        return self._with(_built=self._built._replace(schemas=shown))
+        return self._with(_shown=to_json(schema))
 
     def _with(self, **attributes: object) -> Codec[T]:
         changed = copy.copy(self)
@@ -121,11 +121,11 @@ class Codec(Generic[T]):
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema for the model; a new one each time, so that a caller may change it."""
-        return cast("dict[str, Any]", from_json(self._built.schemas.shown))
+        return cast("dict[str, Any]", from_json(self._shown))
 
     def for_keys(self) -> Codec[T] | None:
         """The codec that reads what a key is made of, if that differs: see `handrail.serde.build`."""
-        read = _key_readers.get(self.kind, lambda: (reader_for_keys(self._built.adapter),))[0]
+        read = _reader_for_keys(self.kind)
         return None if read is None else self._with(_validate=read)
 
     def parse_json(self, data: Text) -> T:
@@ -136,21 +136,21 @@ class Codec(Generic[T]):
             Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
         """
         if self._has_any and (faults := number_faults(data)):
-            raise _refusal(faults)
+            raise refusal(faults)
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
             data, faults = self._repaired(error, data)
             if faults:
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
-                raise _refusal(faults) from None
+                raise refusal(faults) from None
             value = self._validate(data, strict=True)
         # After the validator, which has shown that the text is JSON. Its reader takes the last of two values for one
         # key and reports nothing.
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
             if colons > self._colons and (faults := repeated_keys(data)):
-                raise _refusal(faults)
+                raise refusal(faults)
         return value
 
     def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> T:
@@ -165,7 +165,7 @@ class Codec(Generic[T]):
         """
         text = data if isinstance(data, str | bytes | bytearray) else _encoded(data)
         if max_bytes is not None and (faults := size_faults(text, max_bytes)):
-            raise _refusal(faults)
+            raise refusal(faults)
         return self.parse_json(text)
 
     def dump_json(self, value: T) -> bytes:
@@ -194,7 +194,7 @@ class Codec(Generic[T]):
 
     def _check_dumped(self, value: T, data: bytes) -> None:
         """Refuse a value whose JSON is not that of a value, or could not be read back."""
-        if self._built.facts.numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
+        if self._may_hold_numbers and (data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0):
             if faults := number_faults(data):
                 raise _unsayable(faults)
             # A `Decimal` is written as a string, so that its NaN is not among the numbers of the JSON.
@@ -255,9 +255,8 @@ class Codec(Generic[T]):
         if lines[0]["type"] == "string_unicode" and isinstance(data, str):
             return data, (("$", lone_surrogate(data)),)
         decoded: object = from_json(data)
-        if not repair(lines, self._built.schemas.parsed, decoded, inexact_numbers(data, whole=True)):
-            rounded = [line for line in lines if line["type"] == "digits"]  # what else is an integer is not at fault
-            return data, faults_of(rounded or lines, self._built.schemas.parsed, decoded)
+        if not repair(lines, self._parsed, decoded, inexact_numbers(data)):
+            return data, faults_of(lines, self._parsed, decoded)
         # A repeated key is in what is decoded only one time; two values for one key are a fault all the same.
         meant, repeated = to_json(decoded, inf_nan_mode="constants"), repeated_keys(data)
         try:
@@ -271,12 +270,12 @@ class Codec(Generic[T]):
     def _refuse_misfits(self, value: object, which: Callable[[ErrorDetails], bool]) -> None:
         """Refuses `value` where it is not of its declared type; pydantic's serializer overlooks some of that."""
         # Made at the first doubt: building it costs as much as the codec, and most programs never need it.
-        recheck = _rechecks.get(self.kind, lambda: closed_adapter(self.kind, recheck=True).validator)
+        recheck = _recheck(self.kind).validator
         try:
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-            schema = self._built.schemas.parsed
+            schema = self._parsed
             places = [format_path(locate(line["loc"], schema, None).path) for line in lines[:MOST_FAULTS]]
             words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
             # Or of what a value of the right type holds.
@@ -300,7 +299,7 @@ class _DeferredCodec(Codec[Any]):
         def __getattr__(self, name: str) -> object:
             if not name.startswith("__"):
                 # Two threads may do so at once, and set the same. `super` refuses what is a `Codec` by then.
-                Codec.__init__(self, _built_once(self.kind, "validation"), mode="validation")
+                Codec.__init__(self, _built(self.kind, "validation"), "validation")
                 # A class with this method is slower at each attribute.
                 self.__class__ = Codec
             return object.__getattribute__(self, name)
@@ -315,7 +314,7 @@ def codec(cls: type[T]) -> Codec[T]:
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot give its values back.
     """
-    return cast("Codec[T]", _codecs.get(("validation", cls), lambda: _parameter_codec(cls)))
+    return cast("Codec[T]", _parameter_codec(cls))
 
 
 @overload
@@ -328,9 +327,7 @@ def result_codec(kind: object) -> Codec[Any]:
     Raises:
         SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
-    return _codecs.get(
-        ("serialization", kind), lambda: Codec[Any](_built_once(kind, "serialization"), mode="serialization")
-    )
+    return _result_codec(kind)
 
 
 @overload
@@ -347,7 +344,7 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     Raises:
         SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
     """
-    return _codecs.get(("stored", unambiguous, kind), lambda: _made_stored(kind, unambiguous=unambiguous))
+    return _stored_codec(kind, unambiguous=unambiguous)
 
 
 def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
@@ -390,10 +387,10 @@ def _encoded(data: Mapping[str, object]) -> bytes:
     try:
         encoded = json_of(data)
     except DumpError as error:
-        raise _refusal(error.faults) from None
+        raise refusal(error.faults) from None
     # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
     if not is_decoded(data) and (foreign := tuple(islice(foreign_values(data), MOST_FAULTS))):
-        raise _refusal(foreign_fault(path, name) for path, name in foreign)
+        raise refusal(foreign_fault(path, name) for path, name in foreign)
     return encoded
 
 
@@ -406,7 +403,8 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         raise _unsayable([("$", fault)]) from None
 
 
-def _refusal(faults: Iterable[Fault]) -> ParseError:
+def refusal(faults: Iterable[Fault]) -> ParseError:
+    """The error that has these faults of an input."""
     text = tuple(faults)
     return ParseError(fault_message(text), faults=text)
 
@@ -416,25 +414,31 @@ def _unsayable(faults: Iterable[Fault], *, is_mistyped: bool = False) -> DumpErr
     return DumpError(fault_message(text), faults=text, is_mistyped=is_mistyped)
 
 
-_built: Final[BoundedCache[Built]] = BoundedCache()
-_codecs: Final[BoundedCache[Codec[Any]]] = BoundedCache()
-_key_readers: Final[BoundedCache[tuple[Callable[..., Any] | None]]] = BoundedCache()
-_rechecks: Final[BoundedCache[SchemaValidator]] = BoundedCache()
+_built: Final = cached(build)
+_recheck: Final = cached(partial(closed_adapter, recheck=True))
 
 
+@cached
+def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
+    return reader_for_keys(_built(kind, "validation").adapter)
+
+
+@cached
 def _parameter_codec(kind: object) -> Codec[Any]:
-    return _DeferredCodec(kind) if can_be_deferred(kind) else Codec(_built_once(kind, "validation"), mode="validation")
+    return _DeferredCodec(kind) if can_be_deferred(kind) else Codec(_built(kind, "validation"), "validation")
 
 
-def _built_once(kind: object, mode: SchemaMode) -> Built:
-    return _built.get((mode, kind), lambda: build(kind, mode=mode))
+@cached
+def _result_codec(kind: object) -> Codec[Any]:
+    return Codec(_built(kind, "serialization"), "serialization")
 
 
-def _made_stored(kind: object, *, unambiguous: bool) -> Codec[Any]:
-    built = _built_once(kind, "serialization")
+@cached
+def _stored_codec(kind: object, *, unambiguous: bool) -> Codec[Any]:
+    built = _built(kind, "serialization")
     if unambiguous and "union" in built.adapter.kinds:
         check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
-    return Codec(built, mode="serialization", stored=True)
+    return Codec(built, "serialization", stored=True)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:
@@ -449,11 +453,9 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
         inexact: the floats that the reader has rounded, of which none is made whole: `inexact_numbers`.
 
     Returns:
-        Whether there was one, and no fault is of a rounded number: the decoded input has no more digits of that.
+        Whether there was one, and no number that the reader has rounded is at fault.
     """
-    if any(line["type"] == "digits" for line in lines):
-        return False
-    spots = [*followed_each((line["loc"] for line in lines), schema, data)]
+    spots = [locate(line["loc"], schema, data) for line in lines]
     # Of every branch of a union, for each has reported why it does not take the value.
     asked: dict[Path, set[str]] = {}
     for spot in spots:
@@ -461,7 +463,10 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
     meant: dict[Path, object] = {}
     for spot in spots:
         value, kinds = spot.value, asked[spot.path]
-        if isinstance(value, float) and value.is_integer() and value not in inexact and "integer" in kinds:
+        if isinstance(value, float) and value.is_integer() and "integer" in kinds:
+            # What is written for the second reading has no more digits of it.
+            if value in inexact:
+                return False
             meant[spot.path] = int(value)
         elif isinstance(value, str) and not spot.is_key and (decoded := decoded_text(value, kinds)) is not None:
             meant[spot.path] = decoded

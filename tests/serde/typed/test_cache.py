@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import make_dataclass
 from datetime import date
@@ -12,65 +13,57 @@ import pytest
 
 from handrail.errors import SchemaError
 from handrail.serde import Codec, codec
-from handrail.serde.core_schemas import MAX_CACHED, BoundedCache
+from handrail.serde.core_schemas import MAX_CACHED, cached
 from tests.wording import Wording
 
 
 def test_a_value_is_made_once() -> None:
     """Asked for again, the first one is given."""
-    kept: BoundedCache[list[int]] = BoundedCache()
-    assert kept.get("a", lambda: [1]) is kept.get("a", lambda: [2])
+    made = cached(lambda name: [name])
+    assert made("a") is made("a")
 
 
-def test_a_key_that_cannot_be_hashed_is_not_kept() -> None:
+def test_a_type_that_cannot_be_hashed_is_not_kept() -> None:
     """Its value is made each time."""
-    kept: BoundedCache[list[int]] = BoundedCache()
+    made = cached(lambda _: [1])
     key: list[int] = []
-    assert kept.get(key, lambda: [1]) is not kept.get(key, lambda: [1])
+    assert made(key) == made(key)
+    assert made(key) is not made(key)
 
 
-def test_the_oldest_goes_when_there_are_too_many() -> None:
+def test_one_goes_when_there_are_too_many() -> None:
     """So that types made at run time do not fill the memory."""
-    kept: BoundedCache[list[int]] = BoundedCache()
-    first = kept.get(-1, lambda: [-1])
-    for number in range(MAX_CACHED):
-        kept.get(number, lambda: [0])
-    assert kept.get(-1, lambda: [-2]) == [-2]
-    assert first == [-1]
-    assert kept.get(MAX_CACHED - 1, lambda: [1]) == [0]
+    made = cached(lambda number: [number])
+    first, last = made(-1), [made(number) for number in range(MAX_CACHED)][-1]
+    assert made(-1) == first
+    assert made(-1) is not first
+    assert made(MAX_CACHED - 1) is last
 
 
-def test_threads_that_ask_at_once_get_one_value() -> None:
-    """Each may make one; the first of them stays."""
-    kept: BoundedCache[object] = BoundedCache()
-    start = threading.Barrier(32)
-
-    def make() -> object:
-        return object(), sum(range(1_000_000))  # long enough for the others to arrive
-
-    def ask(_: int) -> object:
-        start.wait()
-        return kept.get("a", make)
-
-    with ThreadPoolExecutor(32) as pool:
-        assert len({id(value) for value in pool.map(ask, range(32))}) == 1
+def test_what_could_not_be_made_is_asked_again() -> None:
+    """A name may be defined by then."""
+    names: dict[str, int] = {}
+    made = cached(lambda name: names[name])
+    with pytest.raises(KeyError):
+        made("a")
+    names["a"] = 1
+    assert made("a") == 1
 
 
 def test_two_caches_may_ask_each_other() -> None:
     """No lock is held while a value is made: what makes it is code of the program, which may ask for another one."""
-    one: BoundedCache[str] = BoundedCache()
-    other: BoundedCache[str] = BoundedCache()
     both_make = threading.Barrier(2)
 
-    def ask(first: BoundedCache[str], second: BoundedCache[str], name: str) -> str:
-        def make() -> str:
-            both_make.wait()
-            return second.get("inner", lambda: "made")
+    def ask(name: str, others: list[Callable[[str], str]]) -> str:
+        if name == "inner":
+            return "made"
+        both_make.wait(timeout=30)
+        return others[0]("inner")
 
-        return first.get(name, make)
-
+    one: Callable[[str], str] = cached(lambda name: ask(name, [other]))
+    other: Callable[[str], str] = cached(lambda name: ask(name, [one]))
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(ask, one, other, "a"), pool.submit(ask, other, one, "b")]
+        asked = [pool.submit(one, "a"), pool.submit(other, "b")]
         assert [each.result() for each in asked] == ["made", "made"]
 
 

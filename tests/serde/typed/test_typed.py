@@ -214,7 +214,7 @@ class Sheet:
         ({"rows": '[{"number": 1}]'}, Sheet([Row(1)])),
         ({"rows": ['{"number": 1.0}']}, Sheet([Row(1)])),
         ({"named": ' {"a": "{\\"number\\": 1}"} '}, Sheet(named={"a": Row(1)})),
-        ({"amounts": "[1.50]"}, Sheet(amounts=(Decimal("1.5"),))),
+        ({"amounts": '["1.50"]'}, Sheet(amounts=(Decimal("1.5"),))),
         ({"text": "[1]"}, Sheet(text="[1]")),
     ],
 )

@@ -18,11 +18,12 @@ from pydantic.fields import FieldInfo
 from pydantic_ai import RunContext, Tool, ToolsetTool
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from pydantic_core import CoreConfig, CoreSchema, SchemaValidator, from_json, to_json
+from pydantic_core.core_schema import float_schema, union_schema
 from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
-from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers, with_digits
+from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers
 from handrail.serde.build import check_sayable
-from handrail.serde.core_schemas import BoundedCache, Core, rebuilt
+from handrail.serde.core_schemas import Core, cached, rebuilt, replacing, without_name
 from handrail.serde.json_values import is_decoded, stated_arguments
 from handrail.serde.typed import repair
 
@@ -48,7 +49,7 @@ class FunctionArguments:
     def __init__(self, made: Any, checked: SchemaValidator, schema: Mapping[str, Any]) -> None:  # noqa: ANN401 - PydanticAI's
         """Check by `checked`, which matches `schema`, and create the values by `made`."""
         self.made = made
-        self._check = with_digits(checked.validate_json)
+        self._check = checked.validate_json
         self._schema = schema
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: ANN401 - PydanticAI's
@@ -86,7 +87,7 @@ class FunctionArguments:
             if lines[0]["type"] in _NOT_JSON:
                 raise
             decoded = from_json(data)
-            if not repair(lines, self._schema, decoded, inexact_numbers(data, whole=True)):
+            if not repair(lines, self._schema, decoded, inexact_numbers(data)):
                 raise
             # Checked again: the conversion fixes one kind of fault, and others may remain.
             return self._agreed(to_json(decoded, inf_nan_mode="constants"), context)
@@ -140,29 +141,25 @@ def check_parameters(tool: Tool[Any]) -> None:
         check_sayable(hints)
 
 
-_made: Final[BoundedCache[tuple[object, FunctionArguments | None]]] = BoundedCache()
-"""By function and validator; the validator is referenced, so that its id is not reused."""
-
-
 def _validator_of(tool: Tool[Any]) -> FunctionArguments | None:
-    made = tool.function_schema.validator
-    # Listing the tools happens before each request; building a validator takes much longer than a look-up.
-    return _made.get((tool.function, id(made)), lambda: (made, _make(tool)))[1]
-
-
-def _make(tool: Tool[Any]) -> FunctionArguments | None:
     described = tool.function_schema
     if described.validator.title == _UNCHECKED:
         return None
+    checked = _strict_validator(tool.function, described.single_arg_name)
+    return None if checked is None else FunctionArguments(described.validator, checked, described.json_schema)
+
+
+# Listing the tools happens before each request; building a validator takes much longer than a look-up.
+@cached
+def _strict_validator(function: Callable[..., Any], only: str | None) -> SchemaValidator | None:
     try:
-        kind = _kind_of(tool.function, described.single_arg_name)
+        kind = _kind_of(function, only)
         if kind is None:
             return None
         core = rebuilt(cast("Core", TypeAdapter[Any](kind).core_schema), _exact)
-        checked = SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig(), published=True)), CoreConfig())
+        return SchemaValidator(cast("CoreSchema", agreeing(core, CoreConfig(), published=True)), CoreConfig())
     except BUILD_ERRORS:  # PydanticAI can read it, and does
         return None
-    return FunctionArguments(described.validator, checked, described.json_schema)
 
 
 def _kind_of(function: Callable[..., Any], only: str | None) -> Any:  # noqa: ANN401 - a type
@@ -200,7 +197,8 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any] | None:
     return found
 
 
-def _exact(part: Core, *, was: Core, made: bool) -> Core:
+def _exact(part: Core, _was: Core, made: bool) -> Core:  # noqa: FBT001 - of an edit
     """A part that converts nothing from JSON."""
-    del was
+    if part["type"] in {"decimal", "fraction"} and not made:  # published as numbers too
+        return replacing(part, union_schema([float_schema(strict=True), without_name(part)]))
     return {**part, "strict": True} if part["type"] in _EXACT and not made and "strict" not in part else part
