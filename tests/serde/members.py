@@ -137,7 +137,6 @@ APART: list[tuple[Any, list[Any]]] = [
     (Literal["a", "b"] | int, ["a", "b", 1]),
     (Word | Digit | State, [Word.A, Digit.ONE, State.DONE]),
     (float | Literal[0], [0.5, 0]),
-    (tuple[int, str] | tuple[int, int] | tuple[int], [(1, "a"), (1, 1), (1,)]),
     (Circle | Square, [Circle("circle", 1.0), Square("square", 1.0)]),
     (Disc | Tile, [Disc("a"), Tile("a")]),
     (Count | Name, [Count(1), Name("a")]),

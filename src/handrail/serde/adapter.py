@@ -51,6 +51,7 @@ from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
 from handrail.serde.core_schemas import (
+    CHANGING,
     Core,
     choices_of,
     core_definitions,
@@ -130,8 +131,6 @@ _DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
 
 _DIFFERING: Final = frozenset({*_TEXTS, *_MAPPINGS, "literal", "enum", "union"})
 """The types of the parts that `agreeing` may replace."""
-
-_CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
 
 
 class Adapter(NamedTuple):
@@ -352,7 +351,7 @@ def _forms(value: Any, *, is_whole: bool) -> list[tuple[type[Any], object]]:  # 
 def _may_fall_together(keys: Core | None) -> bool:
     if keys is None or keys["type"] in _DISTINCT_AS_WRITTEN:
         return False
-    return keys["type"] != "str" or any(keys.get(flag) for flag in _CHANGING)
+    return keys["type"] != "str" or any(keys.get(flag) for flag in CHANGING)
 
 
 def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:

@@ -45,10 +45,10 @@ from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapt
 from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
 from handrail.serde.core_schemas import (
     BOUNDS,
+    CHANGING,
     LENGTHS,
     OF_CLASSES,
     OF_FIELDS,
-    TEXT_WORDS,
     Core,
     check_read_unions,
     choices_of,
@@ -171,29 +171,6 @@ def _check_root(kind: object, mode: SchemaMode) -> None:
         raise SchemaError(f"{shorten(type_name(kind), _LONGEST_REASON)} is not {wanted}; {cure}", type=kind)
 
 
-def check_sayable(hints: Mapping[str, Any]) -> None:
-    """Holds the parameters of a function that others describe to a model to what those of a tool are held to.
-
-    What pydantic cannot build is left to those others, and so is what a model of pydantic says of itself.
-
-    Args:
-        hints: the types of the parameters, by their names.
-
-    Raises:
-        SchemaError: a model could not say a value of one, or not which of two it means; `path` says where.
-    """
-    # First, because the check below ends where pydantic cannot build one of the types.
-    for name, hint in hints.items():
-        TypeWalk(hint, f"$.{name}", is_closed=False)
-    try:
-        # As one dataclass, because the places in a core schema begin at its fields.
-        arguments = dataclasses.make_dataclass("Arguments", hints.items())
-        adapter = closed_adapter(arguments)
-    except BUILD_ERRORS:
-        return
-    _check_parts(arguments, adapter, "validation")
-
-
 def _member_schemas(core: Core) -> dict[str, Node]:
     """The JSON Schemas of the members of unions, by the labels that they have in the locations of faults."""
     definitions = core_definitions(core)
@@ -303,7 +280,9 @@ def _idle_constraints(part: Core, definitions: Mapping[str, Core]) -> Iterator[s
         yield from (word for word in LENGTHS if word in part)
     words: list[str] = []
     if part["type"] == "chain":
-        words = [word for step in part["steps"][1:] for word in TEXT_WORDS if word in step.get("schema", {})]
+        words = [
+            word for step in part["steps"][1:] for word in ("pattern", *CHANGING) if word in step.get("schema", {})
+        ]
         part = part["steps"][0]
     while part["type"] == "function-after" and is_bound(part["function"]):
         words.extend(part["function"]["function"].keywords)

@@ -93,14 +93,10 @@ def bytes_digest(data: bytes, key: bytes | None = None) -> str:
     return hmac.digest(key, data, "sha256").hex()
 
 
-class _TooDeepError(ValueError):
-    """A value is nested too deeply, or in a cycle."""
-
-
 def _written(value: object, *, reveals: bool = False) -> bytes:
     try:
         return _encoded(value, reveals)
-    except _TooDeepError:
+    except RecursionError:
         # Without the place, which would be a path of 200 segments.
         fault = "$", f"nested too deeply, or in a cycle: the limit is a depth of {_DEEPEST} levels"
     except ValueError:
@@ -127,7 +123,7 @@ def _plain(value: object, depth: int, reveals: bool) -> object:  # noqa: FBT001 
     compose = _composer_for(kind)
     if compose is not None:
         if depth >= _DEEPEST:
-            raise _TooDeepError
+            raise RecursionError
         return compose(value, depth + 1, reveals)
     # First, because a `StrEnum` is a `str` too, and is written as its value is.
     if isinstance(value, Enum):

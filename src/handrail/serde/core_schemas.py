@@ -10,7 +10,6 @@ A type may hold unions whose members JSON distinguishes:
 | the kind of their JSON; a float is written with a decimal point | `int`, `float`, `str`, `list[int]` |
 | the choices of a `Literal` or an enum | `Literal["a"]`, `Literal["b"]` |
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
-| the length of a tuple, or an item | `tuple[int, str]`, `tuple[int, int]` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
 All others are taken to be alike; bounds and patterns are not looked at, and the same JSON may be an empty collection.
@@ -210,12 +209,6 @@ def _inside(core: Core) -> Core | None:
     return None if kind in OF_CLASSES or not isinstance(core.get("schema"), dict) else cast("Core", core["schema"])
 
 
-_NAMES: Final = {
-    **{name.lower(): name for name in ("Decimal", "Fraction", "UUID", "Any", "Url", "None", "Counter")},
-    "ordered-dict": "OrderedDict",
-}
-
-
 def fields_of(part: Core) -> dict[str, Core]:
     """The parts of the fields of a class or a TypedDict, by their names."""
     core = part if part["type"] == "typed-dict" else part["schema"]
@@ -232,7 +225,7 @@ def label_of(core: Core, definitions: Mapping[str, Core], above: tuple[Core, ...
     if view["type"] == "literal":
         return f"Literal[{', '.join(map(repr, view['expected']))}]"
     cls = view.get("cls")
-    name = str(view.get("cls_repr", _NAMES.get(view["type"], view["type"])))
+    name = str(view.get("cls_repr", view["type"]))
     name = str(view.get("cls_name", cls.__name__)) if isinstance(cls, type) else name
     if view["type"] in OF_CLASSES or any(view is each for each in above):
         return name
@@ -250,9 +243,15 @@ _BOUNDS_OF: Final = "pydantic._internal._validators"
 
 
 BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of")
+"""Words by which a value is compared."""
+
 LENGTHS: Final = ("min_length", "max_length")
-TEXT_WORDS: Final = ("pattern", "strip_whitespace", "to_lower", "to_upper")
-HOLDING: Final = (*BOUNDS, *LENGTHS, *TEXT_WORDS, "max_digits", "decimal_places")
+"""Words by which it is measured."""
+
+CHANGING: Final = ("strip_whitespace", "to_lower", "to_upper")
+"""Words by which a text is changed."""
+
+HOLDING: Final = (*BOUNDS, *LENGTHS, *CHANGING, "pattern", "max_digits", "decimal_places")
 """What a part of a core schema holds its values to when it reads them, and not when it writes them."""
 
 
@@ -434,9 +433,6 @@ class _Comparison:
         groups = {_TEXTS.get(each["type"]) for each in (one, other)}
         if kinds == {"string"}:
             return None in groups or len(groups) == 1
-        if _is_fixed(one) and _is_fixed(other):
-            items = one["items_schema"], other["items_schema"]
-            return len(items[0]) == len(items[1]) and all(map(self._common, *items))
         if {one["type"], other["type"]} <= OF_FIELDS:
             first, second = _fields(one), _fields(other)
             return self._reads(first, second) or self._reads(second, first)
@@ -459,10 +455,6 @@ def _choices(leaf: Core) -> list[object] | None:
     if leaf["type"] == "enum":
         return [each.value for each in leaf["members"]]
     return list(leaf["expected"]) if leaf["type"] == "literal" else None
-
-
-def _is_fixed(leaf: Core) -> bool:
-    return leaf["type"] == "tuple" and "variadic_item_index" not in leaf
 
 
 def _fields(leaf: Core) -> _Fields:

@@ -66,7 +66,6 @@ _LONGEST_NUMBER = 1_000
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
 _COLON = "mapping values are not allowed here"
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INTEGER = re.compile(r"[-+]?(?:0b[01]+|0o[0-7]+|0x[0-9a-fA-F]+|[0-9]+)")
@@ -418,10 +417,13 @@ class _Reader:
         return tree, depth
 
     def _scalar(self, event: Any, key: YamlNode | None) -> YamlScalar:  # noqa: ANN401 - as above
-        text = str(event.value)
         try:
-            text = _joined(text)
+            # JSON writes such a character as two surrogates, which are one in UTF-16. A lone one cannot be decoded.
+            text = str(event.value).encode("utf-16", "surrogatepass").decode("utf-16")
             value = _value(text) if event.implicit[0] else text  # implicit: neither in quotes nor a block of text
+        except UnicodeDecodeError:
+            fault = "this text holds half a character, a lone surrogate; write the whole one"
+            raise self._place.fault_at(event.start_mark, fault) from None
         except ValueError as error:
             raise self._place.fault_at(event.start_mark, str(error)) from None
         if value is None and not text and key is not None:  # the mark is that of what comes next
@@ -431,17 +433,6 @@ class _Reader:
     def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above
         if levels > MAX_YAML_DEPTH:
             raise self._place.fault_at(event.start_mark, f"values nest more than {MAX_YAML_DEPTH} deep")
-
-
-def _joined(text: str) -> str:
-    """The text, with each pair of surrogates joined to the one character that JSON writes so."""
-    if not _SURROGATE.search(text):
-        return text
-    try:
-        # In UTF-16 a pair is one character, and a lone surrogate is the only thing that cannot be decoded.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError:
-        raise ValueError("this text holds half a character, a lone surrogate; write the whole one") from None
 
 
 def _value(text: str) -> str | int | float | bool | None:

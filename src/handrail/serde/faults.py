@@ -82,18 +82,6 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     return (*text, ("$", f"{rest} {_MORE}")) if rest else text
 
 
-def foreign_fault(path: Path, name: str) -> Fault:
-    """That a value of a type that JSON does not have is at `path` in data that should be decoded JSON.
-
-    Args:
-        path: the path.
-        name: the name of the type, behind "key " for a key of the mapping there.
-    """
-    kind = name.removeprefix("key ")
-    got = f"got {kind if kind == 'bytes' else f'a {kind}'}, which JSON does not have"
-    return format_path(path), got if name == kind else f"wrong key: expected a string, {got}"
-
-
 def fault_message(faults: Sequence[Fault]) -> str:
     """The faults as the text of one exception, one a line; of so many and so long ones as one reads."""
     lines = [shorten(f"{path}: {text}", _LONGEST_LINE) for path, text in faults]

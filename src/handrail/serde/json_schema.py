@@ -12,7 +12,7 @@ when they are first used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType
@@ -52,12 +52,9 @@ KEY_FORMS: Final[Mapping[str, str]] = {
 FORMATS: Final[Mapping[str, str]] = {
     "date-time": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:",
     "date": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-    "time": r"^[0-9]{2}:[0-9]{2}",
     "duration": r"^[-+]?P",
-    "uuid": r"^(urn:uuid:|\{)?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?",
-    "base64url": r"^[A-Za-z0-9_+/-]*=*$",
 }
-"""How the texts of a format begin."""
+"""How the texts of a format begin of which pydantic takes others."""
 
 
 def json_schema(core: Core, kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
@@ -276,16 +273,14 @@ _PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, bool, NoneType)
 
 _HOOKS: Final = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
 
-_BOUNDED: Final[Mapping[type[Any], frozenset[str]]] = {
-    int: frozenset({"Gt", "Ge", "Lt", "Le"}),
-    float: frozenset({"Gt", "Ge", "Lt", "Le"}),
-    str: frozenset({"MinLen", "MaxLen"}),
-    list: frozenset({"MinLen", "MaxLen"}),
+_BOUNDED: Final[Mapping[object, tuple[str, ...]]] = {
+    **dict.fromkeys((int, float), ("Gt", "Ge", "Lt", "Le")),
+    **dict.fromkeys((str, list), ("MinLen", "MaxLen")),
 }
 """The constraints of `annotated_types` that a type may have, by the names of their classes."""
 
-_OF_FIELD: Final = frozenset({"annotation", "metadata"})
-"""What a `Field` says of a simple type beside its description; `metadata` has its bounds."""
+_OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata"})
+"""What a `Field` says of a simple type ; `metadata` has its bounds."""
 
 
 def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
@@ -324,15 +319,14 @@ def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - what
     kind = cast("Any", type(option))
     if (kind.__module__, kind.__name__) != ("pydantic.fields", "FieldInfo"):
         return False
-    plain = kind(description=option.description)
-    words = [word for word in kind.__slots__ if not word.startswith("_") and word not in _OF_FIELD]
-    if any(getattr(option, word) != getattr(plain, word) for word in words):
-        return False
-    may = _BOUNDED.get(cast("type[Any]", get_origin(inner) or inner), frozenset[str]())
-    return isinstance(option.description, str | None) and all(_is_plain_bound(each, may) for each in option.metadata)
+    # The words that are not as a `Field()` has them.
+    words = {word for word, _ in option.__repr_args__()}
+    may = _BOUNDED.get(get_origin(inner) or inner, ())
+    is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
+    return is_plain and all(_is_plain_bound(each, may) for each in option.metadata)
 
 
-def _is_plain_bound(bound: object, may: frozenset[str]) -> bool:
+def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
     kind = type(bound)
     if kind.__module__ != "annotated_types" or kind.__name__ not in may:
         return False

@@ -74,18 +74,13 @@ def stated_arguments(data: T) -> T | str:
     return "{}" if text in (None, "", "null", b"", b"null") else data  # a tuple, because decoded arguments have no hash
 
 
-def size_in_bytes(data: Text) -> int:
-    """How many bytes `data` takes in UTF-8."""
-    if not isinstance(data, str):
-        return len(data)
-    # A lone surrogate must not raise here: the parser reports it as a fault.
-    return len(data) if data.isascii() else len(data.encode("utf-8", "surrogatepass"))
-
-
 def size_faults(data: Text, max_bytes: int) -> tuple[Fault, ...]:
     """A fault if `data` is larger than `max_bytes`."""
     # A character has four bytes at most, so that a text far below the limit is not encoded to be measured.
-    if len(data) * (4 if isinstance(data, str) else 1) <= max_bytes or (size := size_in_bytes(data)) <= max_bytes:
+    is_small = len(data) * 4 <= max_bytes or not isinstance(data, str)
+    # A lone surrogate must not raise here: the parser reports it as a fault.
+    size = len(data if is_small else cast("str", data).encode("utf-8", "surrogatepass"))
+    if size <= max_bytes:
         return ()
     text = f"too large: {size:,} bytes, and at most {max_bytes:,} are taken; send less, in several calls if need be"
     return (("$", text),)
@@ -243,7 +238,7 @@ def endless(value: object, levels: int = MOST_WRITTEN) -> Fault | None:
 def is_decoded(value: object) -> bool:
     """Whether `value` is what decoded JSON is made of, exactly; found out far sooner than where something else stands.
 
-    Like `foreign_values`, for values that `json_of` could write: those have an end.
+    Like `foreign_faults`, for values that `json_of` could write: those have an end.
     """
     if type(value) in _PLAIN:
         return True
@@ -255,18 +250,14 @@ def is_decoded(value: object) -> bool:
     return type(value) is list and all(map(is_decoded, cast("list[object]", value)))
 
 
-def foreign_values(value: object) -> Iterator[tuple[Path, str]]:
-    """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path.
-
-    Yields:
-        The path and the name of the type; the name of what is a key of the mapping there begins with "key ".
-    """
+def foreign_faults(value: object) -> Iterator[Fault]:
+    """Where a value that `json_of` could write holds what decoded JSON does not: a moment, bytes, a path."""
     for path, part in walk_value(value):
         plain: object = part.value if isinstance(part, Enum) else part
         if isinstance(plain, _FOREIGN):
-            yield path, "bytes" if isinstance(plain, bytearray) else type(plain).__name__
+            yield format_path(path), f"got a value of type {type(plain).__name__}, which JSON does not have"
         if isinstance(part, Mapping) and any(isinstance(key, bytes) for key in cast("Mapping[object, object]", part)):
-            yield path, "key bytes"
+            yield format_path(path), "wrong key: expected a string, got a value of type bytes"
 
 
 def _written(value: object) -> bytes:
@@ -365,7 +356,6 @@ _TOO_DEEP: Final = (
 )
 """What is said of a value that nests more deeply."""
 
-_LEAST_TOO_LONG: Final = 10**MOST_DIGITS
 _LEVELS_OF_PARSER: Final = 201
 _DIGITS: Final = frozenset(b"0123456789")
 
@@ -399,14 +389,16 @@ def _checks(part: Core) -> bool:
 def unreadable(value: object, data: bytes) -> Fault | None:
     """The innermost place of a value whose JSON cannot be read back, and why; `None` if it can."""
     # pydantic replaces a lone surrogate in a key without a word; a text that holds the characters as such is rare.
-    if data.find(_REPLACED) >= 0 and (path := _first(value, _has_lone_key)) is not None:
-        return format_path(path), "a key holds a lone surrogate, so that it would come back as another key"
+    if data.find(_REPLACED) >= 0:
+        for path, part in walk_value(value):
+            if _has_lone_key(part):
+                return format_path(path), "a key holds a lone surrogate, so that it would come back as another key"
     if len(data) <= MOST_LEVELS:
         return None
     # A number of too many digits has one at such a position. Texts may have too, so that reading has to decide.
     if not _DIGITS.isdisjoint(data[MOST_DIGITS :: MOST_DIGITS + 1]) and _fault_of(data) == "number out of range":
-        path = _first(value, _is_too_long) or ()
-        return format_path(path), f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
+        place, _ = innermost_fault(value, lambda part: from_json(_written(part))) or ("$", "")
+        return place, f"an integer of more than {MOST_DIGITS:,} digits cannot be read back; declare str"
     # The number of brackets is an upper bound of the depth, and takes no walk through the value.
     if data.count(b"[") + data.count(b"{") > MOST_LEVELS:
         # So many brackets around the JSON leave the parser exactly the levels that a value may have; a bracket within a
@@ -424,15 +416,6 @@ def _fault_of(data: bytes) -> str:
     except ValueError as error:
         return str(error).partition(" at line ")[0]
     return ""
-
-
-def _first(value: object, is_at_fault: Callable[[object], bool]) -> Path | None:
-    return next((path for path, part in walk_value(value) if is_at_fault(part)), None)
-
-
-def _is_too_long(value: object) -> bool:
-    numbers: list[object] = [value, *cast("Mapping[object, object]", value)] if isinstance(value, Mapping) else [value]
-    return any(isinstance(each, int) and abs(each) >= _LEAST_TOO_LONG for each in numbers)
 
 
 def _has_lone_key(value: object) -> bool:

@@ -38,7 +38,7 @@ from handrail.serde.json_values import (
     number_faults,
     repeated_keys,
 )
-from handrail.serde.typed import Codec, refusal
+from handrail.serde.typed import Codec, parse_error
 
 try:
     from jsonschema import Draft7Validator, Draft201909Validator, Draft202012Validator, ValidationError, validators
@@ -77,11 +77,11 @@ class _SchemaCodec(Codec[dict[str, Any]]):
         try:
             value: object = from_json(data)
         except ValueError as error:
-            raise refusal([("$", json_syntax_fault(str(error), data))]) from None
+            raise parse_error([("$", json_syntax_fault(str(error), data))]) from None
         except TypeError:  # pydantic's reader takes a lone surrogate for no text at all
-            raise refusal([("$", lone_surrogate(str(data)))]) from None
+            raise parse_error([("$", lone_surrogate(str(data)))]) from None
         if faults := (*_faults(self._validator, value), *number_faults(data), *repeated_keys(data)):
-            raise refusal(faults)
+            raise parse_error(faults)
         return cast("dict[str, Any]", value)  # the schema takes objects alone
 
     def dump_json(self, value: object) -> bytes:

@@ -222,22 +222,15 @@ def _texts_of_bytes(value: bytes) -> Iterator[str]:
 
 
 def _shown(value: object) -> Iterator[str]:
-    said = _said(str, value)
-    if len(said) < SHORTEST_WORD:
-        return
-    yield said
-    yield _said(repr, value)
+    with suppress(Exception):  # code of the program; what cannot be shown is in no text
+        if len(str(value)) < SHORTEST_WORD:
+            return
+        yield str(value)
+        yield repr(value)
     if isinstance(value, UUID):
         yield value.hex
     elif isinstance(value, datetime):
         yield value.isoformat()
-
-
-def _said(show: Callable[[object], str], value: object) -> str:
-    try:
-        return show(value)
-    except Exception:  # noqa: BLE001 - code of the program; what cannot be shown is in no text
-        return ""
 
 
 # --------------------------------------------------------------------------------------------------------------- types

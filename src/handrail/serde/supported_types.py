@@ -30,7 +30,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import is_model, is_record, is_union, options_around, record_types, strip_annotated
-from handrail.serde.core_schemas import HOLDING, TEXT_WORDS, cached
+from handrail.serde.core_schemas import CHANGING, HOLDING, cached
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_values import escape_surrogates, parts_of_value
 
@@ -138,15 +138,14 @@ class TypeWalk:
         places: all places, each before those inside of it.
     """
 
-    __slots__ = ("_is_closed", "_seen", "places", "records")
+    __slots__ = ("_seen", "places", "records")
 
-    def __init__(self, kind: object, path: str, *, is_closed: bool = True) -> None:
+    def __init__(self, kind: object, path: str) -> None:
         """Goes through a type.
 
         Args:
             kind: the type.
             path: where it stands.
-            is_closed: whether it has to be fit for `accept_type`; else only words that constrain nothing are refused.
 
         Raises:
             SchemaError: it is not fit; `path` says where.
@@ -154,7 +153,6 @@ class TypeWalk:
         self.records: list[AcceptedType] = []
         self.places: list[TypePlace] = []
         self._seen: list[object] = []
-        self._is_closed = is_closed
         self._visit(kind, path)
 
     def _visit(self, kind: object, path: str, depth: int = 0, field: Field[Any] | None = None) -> None:
@@ -171,8 +169,7 @@ class TypeWalk:
         if is_union(inner):
             for member in get_args(inner):
                 self._visit(member, path, depth + 1)
-        if self._is_closed:
-            refuse_first(_choice_faults(inner), kind, path)
+        refuse_first(_choice_faults(inner), kind, path)
         if isinstance(cls := get_origin(inner) or inner, type):
             self._class(cls, inner, path, depth + 1)
 
@@ -185,11 +182,10 @@ class TypeWalk:
 
     def _class(self, cls: type[Any], kind: object, path: str, depth: int) -> None:
         args = get_args(kind)
-        if self._is_closed:
-            refuse_first(_class_faults(cls, args), kind, path)
+        refuse_first(_class_faults(cls, args), kind, path)
         if is_record(cls):
             # By the type with its arguments: `Page[A]` and `Page[B]` have fields of different types.
-            if self._is_closed and self._is_new(kind):
+            if self._is_new(kind):
                 self._record(cls, kind, path, depth)
         elif issubclass(cls, Mapping):
             for arg in args:
@@ -199,7 +195,7 @@ class TypeWalk:
             for position, arg in enumerate(args):
                 self._visit(arg, f"{path}[{position}]", depth)
         elif issubclass(cls, Collection) and args:
-            if issubclass(cls, AbstractSet) and self._is_closed:
+            if issubclass(cls, AbstractSet):
                 refuse_first(_item_faults(args[0]), args[0], f"{path}[*]")
             self._visit(args[0], f"{path}[*]", depth)
 
@@ -356,7 +352,7 @@ def _unfit_default(default: object, hint: Any) -> str:  # noqa: ANN401 - an anno
 # ---------------------------------------------------------------------------------------------------------------- words
 
 
-ACTING: Final = frozenset({*HOLDING}) - {*TEXT_WORDS[1:]}
+ACTING: Final = frozenset({*HOLDING}) - {*CHANGING}
 """The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
 
 _SPELLINGS: Final[Mapping[str, str]] = {
@@ -373,7 +369,7 @@ _SPELLINGS: Final[Mapping[str, str]] = {
 """Words of JSON Schema and of other libraries, with those that act."""
 
 _BY_TYPE: Final = frozenset(
-    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"} | {*TEXT_WORDS[1:]}
+    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"} | {*CHANGING}
 )
 """Words that a type says instead."""
 
@@ -408,8 +404,3 @@ def _option_faults(option: object) -> Iterator[TypeFault]:
     # With this hook an object defines its own core schema, whatever else its attributes are called.
     elif cls.__module__.partition(".")[0] in _READ_BY_PYDANTIC or hasattr(option, "__get_pydantic_core_schema__"):
         yield from _described_faults(partial(getattr, option))
-    else:
-        values = {word: getattr(option, word, None) for word in sorted(ACTING)}
-        # A class of the program may have a method that is called as a constraint is.
-        words = (word for word, value in values.items() if value is not None and not callable(value))
-        yield from _word_faults(words, f"of {cls.__name__} inside Annotated", ACTING)

@@ -36,7 +36,6 @@ from handrail.serde.faults import (
     Path,
     fault_message,
     faults_of,
-    foreign_fault,
     kinds_asked,
     locate,
     reason_of,
@@ -54,7 +53,7 @@ from handrail.serde.json_values import (
     decoded_text,
     endless,
     find_unserializable,
-    foreign_values,
+    foreign_faults,
     is_decoded,
     is_read_back,
     json_of,
@@ -136,21 +135,21 @@ class Codec(Generic[T]):
             Exception: what the dataclass's own `__post_init__` raises, if it is no `ValueError`.
         """
         if self._has_any and (faults := number_faults(data)):
-            raise refusal(faults)
+            raise parse_error(faults)
         try:
             value = self._validate(data, strict=True)
         except ValidationError as error:
             data, faults = self._repaired(error, data)
             if faults:
                 # Not chained: pydantic's error holds the whole input, and would take it into every log.
-                raise refusal(faults) from None
+                raise parse_error(faults) from None
             value = self._validate(data, strict=True)
         # After the validator, which has shown that the text is JSON. Its reader takes the last of two values for one
         # key and reports nothing.
         if self._colons is not None:
             colons = data.count(":") if isinstance(data, str) else data.count(b":")
             if colons > self._colons and (faults := repeated_keys(data)):
-                raise refusal(faults)
+                raise parse_error(faults)
         return value
 
     def parse(self, data: Text | Mapping[str, object], *, max_bytes: int | None = None) -> T:
@@ -165,7 +164,7 @@ class Codec(Generic[T]):
         """
         text = data if isinstance(data, str | bytes | bytearray) else _encoded(data)
         if max_bytes is not None and (faults := size_faults(text, max_bytes)):
-            raise refusal(faults)
+            raise parse_error(faults)
         return self.parse_json(text)
 
     def dump_json(self, value: T) -> bytes:
@@ -387,10 +386,10 @@ def _encoded(data: Mapping[str, object]) -> bytes:
     try:
         encoded = json_of(data)
     except DumpError as error:
-        raise refusal(error.faults) from None
+        raise parse_error(error.faults) from None
     # After `json_of`, which refuses a cycle: the two walks through the data below have no bound of their own.
-    if not is_decoded(data) and (foreign := tuple(islice(foreign_values(data), MOST_FAULTS))):
-        raise refusal(foreign_fault(path, name) for path, name in foreign)
+    if not is_decoded(data) and (foreign := tuple(islice(foreign_faults(data), MOST_FAULTS))):
+        raise parse_error(foreign)
     return encoded
 
 
@@ -403,7 +402,7 @@ def _decoded(data: bytes) -> Any:  # noqa: ANN401 - decoded JSON
         raise _unsayable([("$", fault)]) from None
 
 
-def refusal(faults: Iterable[Fault]) -> ParseError:
+def parse_error(faults: Iterable[Fault]) -> ParseError:
     """The error that has these faults of an input."""
     text = tuple(faults)
     return ParseError(fault_message(text), faults=text)

@@ -30,8 +30,7 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.adapters.pydantic_ai.foreign.arguments import check_parameters, functions_of
-from handrail.errors import SchemaError, ToolSignatureError
+from handrail.errors import ToolSignatureError
 from handrail.prompt import Section, Tool
 from handrail.prompt.function_tools import ToolMethod, function_tool
 from handrail.prompt.signature import calling_fault, return_fault, returned_type
@@ -271,21 +270,10 @@ def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
                 f"is exported as {key!r}, but the tool is called {name!r}, and models see its own name; make them "
                 f"the same, e.g. by Tool(function, name={key!r})"
             )
-        if isinstance(tool, PydanticTool):
-            _check_parameters(tool, "its parameters have no schema")
         return Entry(name, kind, tool, origin)
     toolset = _toolset(item)
     name = _checked(_toolset_name(toolset) if key is None else key)
-    for tool in functions_of(toolset) if isinstance(toolset, AbstractToolset) else ():
-        _check_parameters(tool, f"its function {tool.name} has parameters without a schema")
     return Entry(name, kind, toolset, origin)
-
-
-def _check_parameters(tool: PydanticTool[Any], fault: str) -> None:
-    try:
-        check_parameters(tool)
-    except SchemaError as error:
-        raise _Refused(f"{fault}: {error}") from error
 
 
 def _tool(item: object) -> ToolDef:

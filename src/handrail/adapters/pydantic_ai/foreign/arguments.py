@@ -22,7 +22,6 @@ from pydantic_core.core_schema import float_schema, union_schema
 from typing_extensions import TypedDict  # pydantic requires this one before Python 3.12
 
 from handrail.serde.adapter import BUILD_ERRORS, agreeing, inexact_numbers
-from handrail.serde.build import check_sayable
 from handrail.serde.core_schemas import Core, cached, rebuilt, replacing, without_name
 from handrail.serde.json_values import is_decoded, stated_arguments
 from handrail.serde.typed import repair
@@ -123,22 +122,6 @@ def functions_of(toolset: AbstractToolset[Any]) -> list[Tool[Any]]:
 
     toolset.apply(visit)
     return tools
-
-
-def check_parameters(tool: Tool[Any]) -> None:
-    """Checks the parameters of a function like those of Handrail's tools.
-
-    Raises:
-        SchemaError: a model cannot write the value of one, or it is ambiguous; `path` starts with its name.
-    """
-    if tool.function_schema.validator.title == _UNCHECKED:
-        return
-    try:
-        hints = _hints_of(tool.function)
-    except BUILD_ERRORS:  # PydanticAI has found a way to read it
-        return
-    if hints is not None:
-        check_sayable(hints)
 
 
 def _validator_of(tool: Tool[Any]) -> FunctionArguments | None:
