@@ -21,7 +21,7 @@ from pydantic import Field, SecretBytes, SecretStr, StringConstraints
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
-from handrail.serde.supported_types import ACTING, WORDS
+from handrail.serde.json_schema import ACTING, WORDS
 from tests.docs.test_tables import DOCS, table_of
 from tests.serde.field_types import FIELD_TYPES
 from tests.serde.members import Approve, Reject, held

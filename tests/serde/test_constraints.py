@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstrai
 from handrail.errors import ParseError, PromptValidationError, SchemaError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.serde import codec
-from handrail.serde.supported_types import ACTING
+from handrail.serde.json_schema import ACTING
 from tests.serde.members import held
 from tests.serde.shapes import Json
 from tests.wording import Wording

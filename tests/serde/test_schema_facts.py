@@ -12,7 +12,8 @@ from pydantic import Field
 
 from handrail.serde import codec
 from handrail.serde.adapter import closed_adapter
-from handrail.serde.json_schema import is_surely_simple, json_schema
+from handrail.serde.build import is_surely_simple
+from handrail.serde.json_schema import json_schema
 
 SCALARS = st.sampled_from(
     [

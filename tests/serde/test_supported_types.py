@@ -18,8 +18,7 @@ from typing_extensions import TypeAliasType
 
 from handrail.errors import SchemaError
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import strip_annotated
-from handrail.serde.supported_types import accept_type
+from handrail.serde.annotations import accept_type, strip_annotated
 from tests.serde import refused
 from tests.serde.shapes import Status, Step
 from tests.wording import Wording

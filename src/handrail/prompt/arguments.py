@@ -21,8 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from handrail.prompt.signature import AnyCallable
 from handrail.prompt.tool_declaration import Arguments
-from handrail.serde.annotations import options_around
-from handrail.serde.supported_types import is_mutable
+from handrail.serde.annotations import is_mutable, options_around
 
 Style = Literal["google", "numpy", "sphinx"]
 """The styles that are read."""

@@ -39,10 +39,9 @@ from handrail.prompt.tool_declaration import description_fault, name_fault, near
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import is_union, known_type, options_around
+from handrail.serde.annotations import default_fault, is_mutable, is_union, known_type, options_around
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
-from handrail.serde.supported_types import default_fault, is_mutable
 
 _DATA: Final = frozenset(
     {"builtins", "collections", "collections.abc", "datetime", "decimal", "pathlib", "types", "uuid"}

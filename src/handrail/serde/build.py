@@ -1,5 +1,9 @@
 """What is built once for a type: its validator, its serializer, its JSON Schema; or why it cannot be built.
 
+Making a validator and a JSON Schema takes long, and most programs declare more tools than a run calls. Of a simple
+type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the annotations show that no
+part of either can be at fault, once `accept_type` has found no fault in them. So they are made at their first use.
+
 Arguments are read for keys by a reader of their own, in which what a default makes up for each call, and the model did
 not send, is `None`. A `default_factory` makes another value for each call, an id or a time, and two equal requests
 would differ by it. One that makes equal values (`list`, or the copy of a default) is like any other default. No
@@ -28,12 +32,13 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
@@ -42,7 +47,17 @@ from pydantic_core import core_schema, to_json
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, Adapter, agreeing, closed_adapter, core_config
-from handrail.serde.annotations import is_record, is_union, options_around, strip_annotated
+from handrail.serde.annotations import (
+    SCALARS,
+    TypePlace,
+    TypeWalk,
+    accept_type,
+    is_record,
+    is_union,
+    options_around,
+    refuse_first,
+    strip_annotated,
+)
 from handrail.serde.core_schemas import (
     BOUNDS,
     CHANGING,
@@ -69,19 +84,19 @@ from handrail.serde.core_schemas import (
 from handrail.serde.faults import MEMBERS
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import (
+    JSON_SCALARS,
     Node,
     SchemaFacts,
     SchemaMode,
+    TypeFault,
     core_json_schema,
     facts_of,
     inlined,
     is_object,
     is_secret_schema,
-    is_surely_simple,
     json_schema,
 )
 from handrail.serde.json_values import is_secret_class
-from handrail.serde.supported_types import SCALARS, TypeFault, TypePlace, TypeWalk, accept_type, refuse_first
 
 _MOST_SHAPES = 64
 _MARKS = (b'"writeOnly"', b'"password"')
@@ -122,6 +137,72 @@ def can_be_deferred(kind: object) -> bool:
     records = accept_type(kind)
     is_class = isinstance(kind, type) and get_origin(kind) is None
     return is_class and len(records) == 1 and is_surely_simple(records[0].cls, records[0].hints)
+
+
+_PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, bool, NoneType)
+
+_HOOKS: Final = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
+
+_BOUNDED: Final[Mapping[object, tuple[str, ...]]] = {
+    **dict.fromkeys((int, float), ("Gt", "Ge", "Lt", "Le")),
+    **dict.fromkeys((str, list), ("MinLen", "MaxLen")),
+}
+"""The constraints of `annotated_types` that a type may have, by the names of their classes."""
+
+_OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata"})
+"""What a `Field` says of a simple type ; `metadata` has its bounds."""
+
+
+def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
+    """Whether a class is known to be a simple type by its annotations, so that pydantic can build what reads it.
+
+    Args:
+        cls: the class, in which `accept_type` has found no fault.
+        hints: the types of its fields.
+    """
+    # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
+    if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
+        return False
+    names = {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
+    return names <= hints.keys() and all(
+        # pydantic resolves text by itself, and may fail where `accept_type` does not.
+        each.type is hints[each.name]
+        and not each.name.startswith("_")
+        and (each.default is MISSING or type(each.default) in JSON_SCALARS)
+        and all(word == "description" and isinstance(text, str) for word, text in each.metadata.items())
+        and _is_plain(hints[each.name])
+        for each in fields(cls)
+    )
+
+
+def _is_plain(hint: object) -> bool:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _is_plain(args[0]) and all(_is_plain_option(option, args[0]) for option in args[1:])
+    if is_union(hint):
+        others = [member for member in args if member is not NoneType]
+        return len(others) == 1 and _is_plain(others[0])
+    return _is_plain(args[0]) if origin is list else any(hint is kind for kind in _PLAIN)
+
+
+def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - whatever is annotated
+    kind = cast("Any", type(option))
+    if (kind.__module__, kind.__name__) != ("pydantic.fields", "FieldInfo"):
+        return False
+    # The words that are not as a `Field()` has them.
+    words = {word for word, _ in option.__repr_args__()}
+    may = _BOUNDED.get(get_origin(inner) or inner, ())
+    is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
+    return is_plain and all(_is_plain_bound(each, may) for each in option.metadata)
+
+
+def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
+    kind = type(bound)
+    if kind.__module__ != "annotated_types" or kind.__name__ not in may:
+        return False
+    values = [getattr(bound, each.name) for each in fields(cast("Any", bound))]
+    # A length below zero is a fault, which is reported when the type is declared.
+    return all(type(value) is int and (value >= 0 or "Len" not in kind.__name__) for value in values)
 
 
 def build(kind: object, mode: SchemaMode) -> Built:

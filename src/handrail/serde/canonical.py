@@ -33,9 +33,8 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from handrail.errors import DumpError
-from handrail.serde.annotations import field_values
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import innermost_fault, is_secret_value, json_of
+from handrail.serde.json_values import field_values, innermost_fault, is_secret_value, json_of
 
 _DEEPEST: Final = 200
 _MOST_DIGITS: Final = 4300

@@ -4,26 +4,23 @@ What is not a string and is written in a string of JSON, as a value or as a key 
 patterns are regular expressions of the dialect that JSON Schema recommends. Those of decimals, fractions and keys are
 published as `pattern`; those of the others are what their `format` stands for.
 
-Making a JSON Schema takes as long as making a validator, and most programs declare more tools than a run shows to a
-model. Of a simple type, a dataclass of scalars, lists and optional values with plain bounds and descriptions, the
-annotations show that no part of either can be at fault, once `accept_type` has found no fault in them. So they are made
-when they are first used.
+pydantic passes over words that it does not know, so that a constraint in the spelling of JSON Schema, or in a
+dictionary inside `Annotated`, would constrain nothing, without a word. Such words are refused; all other metadata is
+the program's own, and is left alone. What pydantic makes of the words that it reads is looked at by `build`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeGuard, cast, get_args, get_origin
+from dataclasses import fields
+from typing import Any, Final, Literal, NamedTuple, TypeGuard, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
-from handrail.serde.annotations import is_union
-from handrail.serde.core_schemas import Core, core_definitions, innermost, makes_secret
+from handrail.serde.core_schemas import CHANGING, HOLDING, Core, core_definitions, innermost, makes_secret
 from handrail.serde.formatting import type_name
 
 SchemaMode = Literal["validation", "serialization"]
@@ -269,67 +266,51 @@ def facts_of(schema: Node) -> SchemaFacts:
 _DESCRIBING: Final = frozenset({"default", "description", "title", "examples", "deprecated"})
 """What does not restrict a value."""
 
-_PLAIN: Final[tuple[type[Any], ...]] = (str, int, float, bool, NoneType)
 
-_HOOKS: Final = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
+# ---------------------------------------------------------------------------------------------------------------- words
 
-_BOUNDED: Final[Mapping[object, tuple[str, ...]]] = {
-    **dict.fromkeys((int, float), ("Gt", "Ge", "Lt", "Le")),
-    **dict.fromkeys((str, list), ("MinLen", "MaxLen")),
+
+TypeFault = tuple[str, str]
+"""What is wrong with a type, and what to write instead."""
+
+ACTING: Final = frozenset({*HOLDING}) - {*CHANGING}
+"""The words that constrain a field: as arguments of `Field`, and as keys of `field(metadata=...)`."""
+
+_SPELLINGS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("minimum", "min", "min_value"), "ge"),
+    **dict.fromkeys(("maximum", "max", "max_value"), "le"),
+    **dict.fromkeys(("exclusiveMinimum", "exclusive_minimum"), "gt"),
+    **dict.fromkeys(("exclusiveMaximum", "exclusive_maximum"), "lt"),
+    "multipleOf": "multiple_of",
+    **dict.fromkeys(("length", "minLength", "minItems", "min_items", "minProperties", "min_properties"), "min_length"),
+    **dict.fromkeys(("maxLength", "maxItems", "max_items", "maxProperties", "max_properties"), "max_length"),
+    **dict.fromkeys(("regex", "regexp"), "pattern"),
+    **{word: word for word in ACTING},
 }
-"""The constraints of `annotated_types` that a type may have, by the names of their classes."""
+"""Words of JSON Schema and of other libraries, with those that act."""
 
-_OF_FIELD: Final = frozenset({"annotation", "required", "description", "metadata"})
-"""What a `Field` says of a simple type ; `metadata` has its bounds."""
+_BY_TYPE: Final = frozenset(
+    {"const", "enum", "choices", "format", "uniqueItems", "unique_items", "coerce_numbers_to_str"} | {*CHANGING}
+)
+"""Words that a type says instead."""
 
+WORDS: Final = frozenset({*_SPELLINGS, *_BY_TYPE})
+"""All words that constrain a field, in this spelling or place or in another."""
 
-def is_surely_simple(cls: type[Any], hints: Mapping[str, Any]) -> bool:
-    """Whether a class is known to be a simple type by its annotations, so that pydantic can build what reads it.
-
-    Args:
-        cls: the class, in which `accept_type` has found no fault.
-        hints: the types of its fields.
-    """
-    # pydantic calls methods that it knows by name or mark, so a class has no names beside those of its fields.
-    if not is_dataclass(cls) or any(hasattr(cls, hook) for hook in _HOOKS):
-        return False
-    names = {name for base in cls.__mro__[:-1] for name in vars(base) if not name.startswith("__")}
-    return names <= hints.keys() and all(
-        # pydantic resolves text by itself, and may fail where `accept_type` does not.
-        each.type is hints[each.name]
-        and not each.name.startswith("_")
-        and (each.default is MISSING or type(each.default) in JSON_SCALARS)
-        and all(word == "description" and isinstance(text, str) for word, text in each.metadata.items())
-        and _is_plain(hints[each.name])
-        for each in fields(cls)
-    )
+SHAPING: Final = frozenset(
+    {"type", "items", "prefixItems", "properties", "required", "additionalProperties", "propertyNames", "$ref"}
+    | {"patternProperties", "anyOf", "oneOf", "allOf", "not"}
+)
+"""Words of JSON Schema that a type says."""
 
 
-def _is_plain(hint: object) -> bool:
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _is_plain(args[0]) and all(_is_plain_option(option, args[0]) for option in args[1:])
-    if is_union(hint):
-        others = [member for member in args if member is not NoneType]
-        return len(others) == 1 and _is_plain(others[0])
-    return _is_plain(args[0]) if origin is list else any(hint is kind for kind in _PLAIN)
-
-
-def _is_plain_option(option: Any, inner: object) -> bool:  # noqa: ANN401 - whatever is annotated
-    kind = cast("Any", type(option))
-    if (kind.__module__, kind.__name__) != ("pydantic.fields", "FieldInfo"):
-        return False
-    # The words that are not as a `Field()` has them.
-    words = {word for word, _ in option.__repr_args__()}
-    may = _BOUNDED.get(get_origin(inner) or inner, ())
-    is_plain = words <= _OF_FIELD and isinstance(option.description, str | None)
-    return is_plain and all(_is_plain_bound(each, may) for each in option.metadata)
-
-
-def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
-    kind = type(bound)
-    if kind.__module__ != "annotated_types" or kind.__name__ not in may:
-        return False
-    values = [getattr(bound, each.name) for each in fields(cast("Any", bound))]
-    # A length below zero is a fault, which is reported when the type is declared.
-    return all(type(value) is int and (value >= 0 or "Len" not in kind.__name__) for value in values)
+def word_faults(
+    words: Iterable[object], where: str, refused: Collection[object] = WORDS - ACTING
+) -> Iterator[TypeFault]:
+    """What is wrong with words that stand where they constrain nothing."""
+    for word in words:
+        if word in refused:
+            acting = _SPELLINGS.get(str(word))
+            by_type = "a type that says it: a Literal, a set, datetime, int | str, or StringConstraints of pydantic"
+            cure = f"Annotated[..., Field({acting}=...)] with pydantic's Field" if acting else by_type
+            yield f"{word!r} {where} constrains nothing", f"write {cure}"

@@ -34,7 +34,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from handrail.errors import DumpError
 from handrail.serde.adapter import BYTES_AS, inexact_numbers
-from handrail.serde.annotations import field_values
 from handrail.serde.core_schemas import HOLDING, Core, core_definitions, is_bound, is_of_the_program, places_of
 from handrail.serde.faults import MOST_FAULTS, NOT_FINITE, Fault, Path, fault_message
 from handrail.serde.formatting import format_path, shorten, type_name
@@ -290,6 +289,11 @@ def parts_of_value(value: object) -> Iterator[tuple[str | int, object]]:
         yield from field_values(value)
     elif isinstance(value, COLLECTIONS):  # not any: a `range` may have no end that is ever reached
         yield from enumerate(cast("Collection[object]", value))
+
+
+def field_values(value: BaseModel) -> Iterator[tuple[str, object]]:
+    """The fields of a model with their values."""
+    return ((name, getattr(value, name)) for name in type(value).model_fields)
 
 
 def walk_value(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:

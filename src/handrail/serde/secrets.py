@@ -38,7 +38,7 @@ from pydantic_core import from_json
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.annotations import is_model, is_record
+from handrail.serde.annotations import accept_type, is_model, is_record
 from handrail.serde.core_schemas import cached
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
@@ -51,7 +51,6 @@ from handrail.serde.json_values import (
     parts_of_value,
     walk_value,
 )
-from handrail.serde.supported_types import accept_type
 from handrail.serde.typed import codec, result_codec
 
 
