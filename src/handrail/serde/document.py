@@ -5,14 +5,13 @@ A folder, a pipe or a device in place of a document is refused at once; no read 
 The parts of a YAML document are read one by one; every fault has file, line and column, and known keys a near miss.
 YAML 1.2 is read as a tree in which every part knows its line and column. A date is text, as in JSON.
 
-What is read is what JSON can say, and aliases, so that nothing said twice need be written twice:
+What is read is what JSON can say:
 
-- one document; no tags (`!!int`), no directives but `%YAML 1.2`;
+- one document; no aliases, no tags (`!!int`), no directives but `%YAML 1.2`;
 - a key has at most 1024 characters with its quotes and escapes, as in YAML, unless it is written after `? `;
 - `on`, `yes` and dates are text; numbers may have underscores between their digits;
 - U+0085, U+2028 and U+2029 break lines, as in YAML 1.1, because ruamel.yaml reads them so; escaped, they do not;
-- values nest at most `MAX_YAML_DEPTH` deep, counted through aliases, and aliases repeat at most `MOST_REPEATED` values:
-  a short text that stands for billions of values is refused when the first alias too many is met.
+- values nest at most `MAX_YAML_DEPTH` deep.
 
 The text is read event by event, and refused where it nests too deeply, so that it cannot exhaust the stack.
 """
@@ -58,11 +57,8 @@ T = TypeVar("T")
 MAX_YAML_DEPTH = 64
 """How deeply values may nest; what reads a tree recursively stays far below the stack's limit."""
 
-MOST_REPEATED = 10_000
-"""How many values aliases may repeat in one text."""
-
-_LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
 _LONGEST_NUMBER = 1_000
+_LONGEST_KEY = 1024  # YAML 1.2.2, 7.4.2: implicit keys
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2.2, rule 1
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])")
 _COLON = "mapping values are not allowed here"
@@ -343,14 +339,11 @@ def _problem(text: str, error: Any, mark: Any) -> str:  # noqa: ANN401 - as in `
 
 
 class _Reader:
-    """Makes the tree of one document of its events. It owns what anchors name, and the count of values."""
+    """Makes the tree of one document of its events."""
 
     def __init__(self, place: _Place, events: Iterator[Any]) -> None:
         self._place = place
         self._events = events
-        self._named: dict[str, tuple[YamlNode, int, int] | None] = {}
-        self._values = 0
-        self._repeated = 0
 
     def tree(self) -> YamlNode | None:
         root: YamlNode | None = None
@@ -358,7 +351,7 @@ class _Reader:
             if isinstance(event, DocumentStartEvent):
                 self._begin(event, root)
             elif isinstance(event, NodeEvent):
-                root, _ = self._node(event, 0, None)
+                root = self._node(event, 0, None)
         return root
 
     def _begin(self, event: Any, root: YamlNode | None) -> None:  # noqa: ANN401 - ruamel.yaml declares no types
@@ -368,53 +361,30 @@ class _Reader:
             fault = "directives are not read here, and the text is YAML 1.2; remove the lines with %"
             raise self._place.fault_at(event.start_mark, fault)
 
-    def _node(self, event: Any, above: int, key: YamlNode | None) -> tuple[YamlNode, int]:  # noqa: ANN401 - ruamel.yaml declares no types
-        """What begins with an event, and how many levels it has; `key` is what it stands behind."""
+    def _node(self, event: Any, above: int, key: YamlNode | None) -> YamlNode:  # noqa: ANN401 - ruamel.yaml declares no types
+        """What begins with an event, so many levels deep; `key` is what it stands behind."""
         if isinstance(event, AliasEvent):
-            return self._repeat(event, above)
+            fault = (
+                f"the alias *{shorten(event.anchor, 60)} is not read here; write the value again, or put text in quotes"
+            )
+            raise self._place.fault_at(event.start_mark, fault)
         if event.tag is not None:
             fault = f"the tag {shorten(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare"
             raise self._place.fault_at(event.start_mark, fault)
-        before, anchor = self._values, event.anchor
-        self._values += 1
-        if anchor is not None:
-            self._named[anchor] = None  # until it has been read
-        tree, depth = (self._scalar(event, key), 0) if isinstance(event, ScalarEvent) else self._parts(event, above)
-        if anchor is not None:
-            # An anchor may be set again: an alias means the last one before it (YAML 1.2.2, 3.2.2.2).
-            self._named[anchor] = tree, self._values - before, depth
-        return tree, depth
+        return self._scalar(event, key) if isinstance(event, ScalarEvent) else self._parts(event, above + 1)
 
-    def _parts(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above
-        self._refuse_deeper(event, above + 1)
+    def _parts(self, event: Any, levels: int) -> YamlNode:  # noqa: ANN401 - as above
+        if levels > MAX_YAML_DEPTH:
+            raise self._place.fault_at(event.start_mark, f"values nest more than {MAX_YAML_DEPTH} deep")
         is_mapping = isinstance(event, MappingStartEvent)
         # Keys and values in turn, as the events come; the parser has put an empty value where none stands.
         parts: list[YamlNode] = []
-        below = 0
         while not isinstance(part := next(self._events), CollectionEndEvent):
-            tree, depth = self._node(part, above + 1, parts[-1] if is_mapping and len(parts) % 2 else None)
-            parts.append(tree)
-            below = max(below, depth)
+            parts.append(self._node(part, levels, parts[-1] if is_mapping and len(parts) % 2 else None))
         at = self._place.of(event.start_mark)
         if is_mapping:
-            return YamlMap(tuple(zip(parts[::2], parts[1::2], strict=True)), *at), below + 1
-        return YamlList(tuple(parts), *at), below + 1
-
-    def _repeat(self, event: Any, above: int) -> tuple[YamlNode, int]:  # noqa: ANN401 - as above
-        named = self._named.get(event.anchor)
-        if named is None:
-            # A tree that holds itself would have no end for those who walk it.
-            fault = f"nothing before the alias *{event.anchor} has that anchor, or it is within what it stands for"
-            raise self._place.fault_at(event.start_mark, fault)
-        tree, values, depth = named
-        self._refuse_deeper(event, above + depth)
-        self._values += values
-        # All the values that the alias stands for, those of the aliases within included: nested aliases multiply.
-        self._repeated += values
-        if self._repeated > MOST_REPEATED:
-            fault = f"with this alias, more than {MOST_REPEATED} values are repeated; write less"
-            raise self._place.fault_at(event.start_mark, fault)
-        return tree, depth
+            return YamlMap(tuple(zip(parts[::2], parts[1::2], strict=True)), *at)
+        return YamlList(tuple(parts), *at)
 
     def _scalar(self, event: Any, key: YamlNode | None) -> YamlScalar:  # noqa: ANN401 - as above
         try:
@@ -429,10 +399,6 @@ class _Reader:
         if value is None and not text and key is not None:  # the mark is that of what comes next
             return YamlScalar(text, value, key.line, key.column)
         return YamlScalar(text, value, *self._place.of(event.start_mark))
-
-    def _refuse_deeper(self, event: Any, levels: int) -> None:  # noqa: ANN401 - as above
-        if levels > MAX_YAML_DEPTH:
-            raise self._place.fault_at(event.start_mark, f"values nest more than {MAX_YAML_DEPTH} deep")
 
 
 def _value(text: str) -> str | int | float | bool | None:

@@ -27,7 +27,7 @@ Fault = tuple[str, str]
 """A path, and what is wrong there."""
 
 MOST_FAULTS: Final = 100
-"""How many faults of one input are reported; one more counts those left out."""
+"""How many faults of one input are reported; one more says that there are others."""
 
 NOT_FINITE: Final = "expected a finite number; JSON has no NaN, no Infinity and no number beyond 1.8e308"
 """What is said of a number that JSON cannot hold."""
@@ -78,8 +78,7 @@ def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tupl
     found = [_Found(locate(line["loc"], schema, data), line) for line in first]
     # Members of a union may report the same fault several times.
     text = tuple(dict.fromkeys(_reported(found, 0, schema)))
-    rest = len(lines) - len(found)
-    return (*text, ("$", f"{rest} {_MORE}")) if rest else text
+    return (*text, ("$", _MORE)) if len(lines) > len(found) else text
 
 
 def fault_message(faults: Sequence[Fault]) -> str:
@@ -90,9 +89,7 @@ def fault_message(faults: Sequence[Fault]) -> str:
     shown = [line for line, end in zip(lines, ends, strict=True) if end <= _LONGEST_MESSAGE]
     if len(shown) == len(lines):
         return "\n".join(lines)
-    number, _, words = faults[-1][1].partition(" ")
-    left_out = int(number) - 1 if words == _MORE else 0  # the last line counts those that are not there
-    return "\n".join((*shown, f"$: {len(lines) - len(shown) + left_out} {_MORE}"))
+    return "\n".join((*shown, f"$: {_MORE}"))
 
 
 def reason_of(line: ErrorDetails) -> str:
