@@ -109,12 +109,6 @@ MODULES: Mapping[str, Files] = {
     "`Shop.charge`": _exports(
         "class Shop:\n    def close(self) -> str:\n        'Close.'\n        return ''\n\nTOOLS = [Shop.close]"
     ),
-    "a model cannot write the value of a parameter of a PydanticAI tool": _exports(
-        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLS = [Tool(turn)]"
-    ),
-    "the same, for a function of a `FunctionToolset`": _exports(
-        "def turn(by: complex) -> str:\n    'Turn.'\n    return ''\n\nTOOLSETS = {'turns': FunctionToolset([turn])}"
-    ),
     "a class of toolsets": _exports("TOOLSETS = {'made': FunctionToolset}"),
     "a toolset in a list has no name": _exports("TOOLSETS = [FunctionToolset()]"),
     "a blank, a dot, an umlaut in a name": _exports("TOOLSETS = {'a b': FunctionToolset()}"),

@@ -5,7 +5,7 @@ It closes every plain dataclass below a type, and parses what the JSON Schema sa
 A `TypeAdapter` refuses a configuration for a standard library dataclass, because such a class may carry one itself. It
 accepts one for a *named alias* of the class, and hands it down to all plain dataclasses inside: nested, generic,
 recursive, frozen or slotted. No class is changed for it. A pydantic model keeps its own, and hands that down: it and
-what is below it is closed in the core schema. A pydantic dataclass is refused by `supported_types`, and `json_schema`
+what is below it is closed in the core schema. A pydantic dataclass is refused by `annotations`, and `json_schema`
 makes sure that nothing is open.
 
 pydantic takes more, or less, than the JSON Schema says. `agreeing` rebuilds the core schema of a type, so that all of

@@ -86,7 +86,6 @@ from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import (
     JSON_SCALARS,
     Node,
-    SchemaFacts,
     SchemaMode,
     TypeFault,
     core_json_schema,
@@ -109,7 +108,7 @@ class Built(NamedTuple):
     Attributes:
         kind: the type.
         adapter: its validator and serializer.
-        facts: what is known of its JSON Schema.
+        facts: what is known of its JSON Schema, as `facts_of` has it.
         parsed: the JSON Schema of what is parsed, by which faults are explained.
         shown: that for the model, as JSON: `parsed` for parameters, that of what is dumped for results.
         is_exact: whether a value is known at little cost to be well typed: a dataclass of scalars.
@@ -119,7 +118,7 @@ class Built(NamedTuple):
 
     kind: object
     adapter: Adapter
-    facts: SchemaFacts
+    facts: tuple[int, bool, bool]
     parsed: Node
     shown: bytes
     is_exact: Callable[[object], bool]

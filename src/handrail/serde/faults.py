@@ -75,7 +75,8 @@ class _Found(NamedTuple):
 def faults_of(lines: Sequence[ErrorDetails], schema: Node, data: object) -> tuple[Fault, ...]:
     """What pydantic found in words; `data` is the decoded input, `schema` the JSON Schema that it does not fit."""
     first = lines[:MOST_FAULTS]
-    found = [_Found(locate(line["loc"], schema, data), line) for line in first]
+    spots = locate((line["loc"] for line in first), schema, data)
+    found = [_Found(spot, line) for spot, line in zip(spots, first, strict=True)]
     # Members of a union may report the same fault several times.
     text = tuple(dict.fromkeys(_reported(found, 0, schema)))
     return (*text, ("$", _MORE)) if len(lines) > len(found) else text
@@ -304,23 +305,28 @@ class FaultLocation(NamedTuple):
     is_key: bool = False
 
 
-def locate(location: Path, root: Node, data: object) -> FaultLocation:
-    """The spot to which pydantic's `location` leads from the root of `data` and of its schema."""
-    spot = FaultLocation((), (root,), (), data)
-    for segment in location:
-        spot = _step(spot, segment, root)
-    return spot._replace(nodes=tuple(resolve_ref(node, root) for node in spot.nodes))
+def locate(locations: Iterable[Path], root: Node, data: object) -> list[FaultLocation]:
+    """The spots to which pydantic's locations lead from the root of `data` and of its schema, in their order."""
+    # By location, because most have the most of it in common.
+    spots: dict[Path, FaultLocation] = {(): FaultLocation((), (root,), (), data)}
+
+    def spot(location: Path) -> FaultLocation:
+        if location not in spots:
+            spots[location] = _step(spot(location[:-1]), location[-1], root)
+        return spots[location]
+
+    return [each._replace(nodes=tuple(resolve_ref(node, root) for node in each.nodes)) for each in map(spot, locations)]
 
 
 def unwrapped(node: Node, root: Node) -> Node:
     """`node`, or what it refers to, or the one thing that it can be beside null."""
     while True:
         # A type or null is not a union to pydantic: its locations have no name of a member there.
+        node = resolve_ref(node, root)
         options = [option for option in options_of(node) if resolve_ref(option, root).get("type") != "null"]
-        inner = resolve_ref(options[0] if len(options) == 1 else node, root)
-        if inner is node:
+        if len(options) != 1:
             return node
-        node = inner
+        node = options[0]
 
 
 def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:

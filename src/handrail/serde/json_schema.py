@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
-from typing import Any, Final, Literal, NamedTuple, TypeGuard, cast
+from typing import Any, Final, Literal, TypeGuard, cast
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
@@ -238,29 +238,20 @@ def _check(node: Node, path: str, kind: object) -> None:
 
 def options_of(node: Node) -> list[Node]:
     """The alternatives of `node`, if it is a union."""
-    return [*node.get("anyOf", ()), *node.get("oneOf", ())]
+    return node.get("anyOf") or node.get("oneOf") or []
 
 
-class SchemaFacts(NamedTuple):
+def facts_of(schema: Node) -> tuple[int, bool, bool]:
     """What a reader needs to know of a JSON Schema.
 
-    Attributes:
-        required: how many fields must be given.
-        untyped: whether a place in it takes any value, so that no type refuses what JSON cannot say.
-        numbers: whether a value may hold NaN or an infinity.
+    Returns:
+        How many fields must be given; whether a place in it takes any value, so that no type refuses what JSON cannot
+        say; whether a value may hold NaN or an infinity.
     """
-
-    required: int
-    untyped: bool
-    numbers: bool
-
-
-def facts_of(schema: Node) -> SchemaFacts:
-    """What is known of a JSON Schema."""
     nodes = [*_nodes(schema, schema, "$", set())]
     is_untyped = any(not node.keys() - _DESCRIBING or node.get("additionalProperties") is True for _, node in nodes)
     holds_numbers = is_untyped or any(node.get("type") == "number" for _, node in nodes)
-    return SchemaFacts(len(schema.get("required", ())), is_untyped, holds_numbers)
+    return len(schema.get("required", ())), is_untyped, holds_numbers
 
 
 _DESCRIBING: Final = frozenset({"default", "description", "title", "examples", "deprecated"})

@@ -90,17 +90,16 @@ class Codec(Generic[T]):
         self.is_marked: bool = built.is_marked
         self._stored = stored
         self._reads_back = stored and is_read_back(built.adapter.core)
+        required, self._has_any, self._may_hold_numbers = built.facts
         # Whether an exact value is written as it is, if it is not long.
-        self._is_settled = not built.facts.numbers and not self._reads_back
+        self._is_settled = not self._may_hold_numbers and not self._reads_back
         self._is_exact = built.is_exact
-        self._has_any = built.facts.untyped
         # As many colons as a text has keys at least: with no more of them, none of its keys can be there twice.
-        self._colons = built.facts.required if mode == "validation" else None
+        self._colons = required if mode == "validation" else None
         self._validate: Callable[..., T] = built.adapter.validator.validate_json
         self.parsed_json: Callable[..., bytes] = built.adapter.serializer.to_json
         self._parsed = built.parsed
         self._shown = built.shown
-        self._may_hold_numbers = built.facts.numbers
 
     def with_schema(self, schema: Mapping[str, Any]) -> Codec[T]:
         """The codec of the same type that shows another schema; it parses and explains faults as this one does.
@@ -274,8 +273,8 @@ class Codec(Generic[T]):
             recheck.validate_python(value, strict=True)
         except ValidationError as error:
             lines = [line for line in error.errors(include_url=False) if which(line)]
-            schema = self._parsed
-            places = [format_path(locate(line["loc"], schema, None).path) for line in lines[:MOST_FAULTS]]
+            spots = locate((line["loc"] for line in lines[:MOST_FAULTS]), self._parsed, None)
+            places = [format_path(spot.path) for spot in spots]
             words = [f"{reason_of(line)}, got {type(line['input']).__name__}" for line in lines[:MOST_FAULTS]]
             # Or of what a value of the right type holds.
             is_mistyped = any(line["type"].endswith("_type") or line["type"] == "is_instance_of" for line in lines)
@@ -454,7 +453,7 @@ def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: f
     Returns:
         Whether there was one, and no number that the reader has rounded is at fault.
     """
-    spots = [locate(line["loc"], schema, data) for line in lines]
+    spots = locate((line["loc"] for line in lines), schema, data)
     # Of every branch of a union, for each has reported why it does not take the value.
     asked: dict[Path, set[str]] = {}
     for spot in spots:
