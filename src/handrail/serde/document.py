@@ -363,11 +363,10 @@ class _Reader:
 
     def _node(self, event: Any, above: int, key: YamlNode | None) -> YamlNode:  # noqa: ANN401 - ruamel.yaml declares no types
         """What begins with an event, so many levels deep; `key` is what it stands behind."""
+        anchor, mark = event.anchor, event.start_mark
         if isinstance(event, AliasEvent):
-            fault = (
-                f"the alias *{shorten(event.anchor, 60)} is not read here; write the value again, or put text in quotes"
-            )
-            raise self._place.fault_at(event.start_mark, fault)
+            fault = f"the alias *{shorten(anchor, 60)} is not read here; write the value again, or put text in quotes"
+            raise self._place.fault_at(mark, fault)
         if event.tag is not None:
             fault = f"the tag {shorten(event.tag, 60)!r} is not read here; put text in quotes, and leave the rest bare"
             raise self._place.fault_at(event.start_mark, fault)
