@@ -111,12 +111,6 @@ def test_a_fault_is_told_with_its_place(text: str, wording: Wording) -> None:
     assert str(caught.value) == wording
 
 
-def test_an_alias_may_stand_for_a_value_that_was_given_before() -> None:
-    """What is said twice need be written once."""
-    script = parse_script("replies: [{output: {a: &a {x: 1}, b: *a}}]")
-    assert script.replies[0].output == {"a": {"x": 1}, "b": {"x": 1}}
-
-
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path, wording: Wording) -> None:
     """The error says where, and what to do."""
     file = tmp_path / "desk.yaml"
