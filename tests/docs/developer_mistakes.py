@@ -242,7 +242,7 @@ STORES = (
     unfit("a limit that is a text", "`Budget(...)`", "max_total_tokens", str,
           lambda _: Budget(max_total_tokens=wrong("5"))),
     Mistake("a database of SQLite in memory", "`store.open`", errors.StoreError,
-            lambda _: handrail.store.open("sqlite:///:memory:"), {"store": "sqlite:///:memory:"}),
+            lambda _: handrail.store.open("sqlite:///:memory:"), {"store": "sqlite:..."}),
     unfit("no folder", "`HostFilesystem(...)`", "root", type(None), lambda _: HostFilesystem(wrong(None))),
     unfit("a number in the place of a call to fork at", "`Session.fork`", "at", int,
           lambda _: Session.open(MemoryStore(), "desk").fork(at=wrong(5))),

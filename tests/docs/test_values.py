@@ -7,7 +7,7 @@ import datetime as dt
 import enum
 import json
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import Field, SecretBytes, SecretStr, StringConstraints
+from typing_extensions import TypedDict
 
 from handrail.errors import DumpError, ParseError, SchemaError
 from handrail.serde import codec, stored_codec
@@ -43,6 +44,26 @@ class Card(Ground):
     number: int = 0
 
 
+class Address(TypedDict):
+    """A value of it may have other keys."""
+
+    street: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Percent:
+    """Holds a `float`."""
+
+    amount: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Cents:
+    """Holds an `int` of the same name."""
+
+    amount: int
+
+
 class Color(enum.StrEnum):
     """Members are strings."""
 
@@ -65,7 +86,22 @@ NAMES: dict[str, Any] = {
     "Literal": Literal,
     **{cls.__name__: cls for cls in (Decimal, Fraction, PurePosixPath, UUID, Level, Status, Approve, Reject)},
     **{cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time, dt.timedelta)},
-    **{cls.__name__: cls for cls in (Ground, Card, Color, dt.timezone, OrderedDict, SecretStr, SecretBytes)},
+    **{
+        cls.__name__: cls
+        for cls in (
+            Ground,
+            Card,
+            Address,
+            Percent,
+            Cents,
+            Color,
+            dt.timezone,
+            OrderedDict,
+            deque,
+            SecretStr,
+            SecretBytes,
+        )
+    },
     **{cls.__name__: cls for cls in (Path, PurePath, PureWindowsPath, PosixPath, re.Pattern)},
     "Sequence": Sequence,
     "ZoneInfo": ZoneInfo,

@@ -32,6 +32,12 @@ def prove_nothing(store: LedgerStore) -> None:
         LIVE_CLAIMS.pop((row.effect_id, row.fence), None)
 
 
+def stop_renewing(ledger: EffectLedger, claim: Claimed) -> None:
+    """Leave a claim to its lease, although its process lives, and its call to be refused meanwhile."""
+    ledger.leases.abandon(claim)
+    ledger.leave_running(claim)
+
+
 def claimed(ledger: EffectLedger, request: ClaimRequest = REQUEST) -> Claimed:
     """The claim, which must be granted."""
     answer = ledger.claim(request)

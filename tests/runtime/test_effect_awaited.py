@@ -7,20 +7,24 @@ import logging
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import handrail.store
 from handrail.adapters.tool_executor import ToolExecutor
+from handrail.clock import SYSTEM_CLOCK
 from handrail.errors import SessionUseError
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import EffectAwaited, EffectLedger, IdempotencyConfig, Session, ToolMessage
-from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotApplied
+from handrail.runtime.ledger.effects import Claimed, ClaimRequest, EffectResult, NotApplied
 from handrail.store import MemoryStore
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.kit import Note, both_ways, call, executor, soon, tool
+from tests.runtime.ledger_calls import stop_renewing
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -48,13 +52,14 @@ def waits_of(door: ToolExecutor) -> list[EffectAwaited]:
     return heard
 
 
-def claimed(ledger: EffectLedger) -> Claimed:
-    """The claim of a handler that was left behind."""
+def claimed(ledger: EffectLedger, *, is_left: bool = True) -> Claimed:
+    """The claim of a handler that was left behind, or runs."""
     key = BY_TEXT.effect_key("pay", Note("A-1"), session_id="")
     assert key is not None
     answer = ledger.claim(ClaimRequest(key.partition, key.key, "pay", key.params_hash, OWNER, on_orphan="retry"))
     assert isinstance(answer, Claimed)
-    ledger.stop_renewing(answer)
+    if is_left:
+        stop_renewing(ledger, answer)
     return answer
 
 
@@ -77,6 +82,21 @@ def test_wait_is_said_once_with_owner_and_end(way: Any, caplog: pytest.LogCaptur
         f"session s: {expected}"
     ]
     assert "night/resp_1/call_0" in str(expected)
+
+
+def test_result_that_was_waited_for_answers_the_call_whatever_its_clock_says(tmp_path: Path) -> None:
+    """By the clock of the one that waits, which is two days ahead, it has expired when it is recorded."""
+    clock, url = FakeClock(SYSTEM_CLOCK.now() + timedelta(days=2)), f"sqlite:///{tmp_path / 'desk.db'}"
+    with handrail.store.open(url) as store, handrail.store.open(url, clock=clock) as later:
+        ledger = EffectLedger(store)
+        claim = claimed(ledger, is_left=False)
+        door = desk(EffectLedger(later), deadline=soon())
+        paid = EffectResult("paid", b'{"text":"A-1"}')
+        door.environment.session.dispatcher.subscribe(EffectAwaited, lambda _: ledger.end(claim, paid))
+        message = door.execute(call("pay", "A-1", id="call_7"))
+        row = EffectLedger(store).row(claim.key)
+    assert (message.success, message.replayed) == (True, True)
+    assert (row and row.fence, row and row.message) == (claim.fence, "paid")
 
 
 @pytest.mark.parametrize("kind", list(STORES))

@@ -106,7 +106,7 @@ _dict: Any = dict
 
 UserId = NewType("UserId", int)
 Number = TypeAliasType("Number", int)
-Key = TypeAliasType("Key", Annotated[Decimal, Field()])
+Key = TypeAliasType("Key", Annotated[int, Field()])
 _new: Any = NewType
 _alias: Any = TypeAliasType
 Counted: Any = _new("Counted", Annotated[int, Field(ge=0)])
@@ -148,7 +148,7 @@ COLLECTIONS: Final[list[Any]] = [
     *(_frozenset[kind] for kind in (str, Decimal, Status)),
     *(deque[int], Sequence[str], tuple[int, str], tuple[dt.date, Decimal, Inner], tuple[()], list, dict, Names),
 ]
-KEYS: Final[list[Any]] = [str, int, float, bool, Decimal, UUID, dt.date, dt.datetime, dt.timedelta, bytes, Status]
+KEYS: Final[list[Any]] = [str, int, UUID, dt.date, Status]
 MAPPINGS: Final[list[Any]] = [
     *(_dict[key, value] for key, value in product(KEYS, (int, Inner))),
     *(dict[Literal["a", "b"], int], dict[Any, int], dict[str, Any], dict[str, list[dt.date]]),
@@ -160,7 +160,7 @@ UNIONS: Final[list[Any]] = [
     *(dt.datetime | str, str | dt.datetime, dt.date | str, Decimal | str, UUID | str, bytes | str, Status | str),
     *(dt.date | dt.datetime, dt.time | dt.timedelta, Digit | int, int | list[int], list[int] | dict[str, int]),
     *(PurePosixPath | State, State | str, float | Literal[0], Decimal | Literal[1, 2], Literal[0] | float | None),
-    *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[bool, int] | dict[int, int]),
+    *(list[int | str] | dict[str, int], dict[int, str] | dict[str, str], dict[UUID, int] | dict[int, int]),
     *(list[Circle | Square], dict[str, Circle | int], SectionOrNotes),
     *(Circle | Square, Inner | str, Inner | list[Inner], tuple[int, ...] | str, Literal["a"] | int, str | Mixed),
 ]

@@ -51,9 +51,8 @@ FORMATS: Final[Mapping[str, st.SearchStrategy[str]]] = {
 PATTERNS: Final[Mapping[str, tuple[st.SearchStrategy[str], Callable[[str], object]]]] = {
     DECIMAL: (_decimals.map(str) | st.sampled_from(["1.", ".5", "+1e2"]), Decimal),
     FRACTION: (st.fractions().map(str) | st.sampled_from(["+1/3", "0.5"]), Fraction),
-    KEY_FORMS["integer"]: (st.integers().map(str) | st.just("-0"), int),
-    KEY_FORMS["number"]: (st.integers().map(str) | st.floats(-1e9, 1e9).map(repr) | st.just("1e5"), float),
-    KEY_FORMS["boolean"]: (st.sampled_from(["true", "false"]), str),
+    KEY_FORMS["integer"]: (st.integers().map(str), int),
+    KEY_FORMS["uuid"]: (st.uuids().map(str), UUID),
 }
 """Texts of the patterns that Handrail publishes itself, and what each of them means."""
 

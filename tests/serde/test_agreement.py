@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from handrail.errors import ParseError
 from handrail.serde import codec, stored_codec
@@ -52,7 +52,6 @@ class Folding(enum.StrEnum):
 
 
 Positive = Annotated[dt.datetime, Field(gt=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))]
-Unfolded = Annotated[str, AfterValidator(str.lower)]
 
 
 def parsed(kind: Any, text: str) -> Any:
@@ -83,7 +82,6 @@ TAKEN: list[tuple[Any, str, Any]] = [
     (Fraction, '"-1/3"', Fraction(-1, 3)),
     (Fraction, "2e1", Fraction(20)),
     (dict[int, str], '{"1": "a", "-10": "b"}', {1: "a", -10: "b"}),
-    (dict[bool, str], '{"true": "a", "false": "b"}', {True: "a", False: "b"}),
     (dict[UUID, int], '{"00000000-0000-0000-0000-000000000001": 1}', {UUID(int=1): 1}),
     (Counter[int], '{"1": 2}', Counter({1: 2})),
 ]
@@ -117,16 +115,11 @@ REFUSED: list[tuple[Any, str]] = [
     *((kind, text) for kind in (Decimal, Fraction) for text in ("0.5", "1e-2", "1.0000000000000000001")),
     *((Fraction, text) for text in ('" 1/3"', '"1/0"', '"1_0/3"', '"one"', "true")),
     *((dict[int, str], text) for text in ('{"01": ""}', '{" 1": ""}', '{"1.0": ""}', '{"+1": ""}', '{"1_0": ""}')),
-    *((dict[bool, str], text) for text in ('{"yes": ""}', '{"1": ""}', '{"True": ""}')),
-    *((dict[float, str], text) for text in ('{"inf": ""}', '{".5": ""}', '{"1": "", "1.0": ""}')),
-    (dict[int, str], '{"0": "", "-0": ""}'),
-    (dict[Decimal, str], '{"1": "", "1.0": ""}'),
+    (dict[int, str], '{"-0": ""}'),
+    (OrderedDict[int, str], '{"1.0": ""}'),
+    (dict[Annotated[int, Field(gt=1)], str], '{"1": ""}'),
     (dict[dt.date, str], '{"1704067200": ""}'),
-    (dict[dt.datetime, str], '{"2026-01-31T12:00:00Z": "", "2026-01-31T13:00:00+01:00": ""}'),
-    (dict[dt.timedelta, str], '{"PT1H": "", "PT60M": ""}'),
-    (dict[UUID, str], '{"00000000-0000-0000-0000-00000000000a": "", "0000000000000000000000000000000A": ""}'),
-    (dict[Unfolded, str], '{"A": "", "a": ""}'),
-    (OrderedDict[float, str], '{"1": "", "1.0": ""}'),
+    *((dict[UUID, str], f'{{"{text}": ""}}') for text in (f"{UUID(int=10)}".upper(), UUID(int=10).hex)),
 ]
 
 
@@ -140,8 +133,7 @@ def test_what_the_schema_does_not_say_is_refused(kind: object, text: str) -> Non
 @dataclass
 class Prices:
     by_size: dict[int, Decimal]
-    flags: dict[bool, str] = field(default_factory=dict[bool, str])
-    weights: OrderedDict[float, str] = field(default_factory=OrderedDict[float, str])
+    weights: OrderedDict[UUID, str] = field(default_factory=OrderedDict[UUID, str])
     codes: dict[Annotated[str, Field(pattern="^[a-z]$")], int] = field(default_factory=dict[str, int])
     counts: Counter[dt.date] = field(default_factory=Counter[dt.date])
 
@@ -150,9 +142,8 @@ def test_the_form_of_keys_and_numbers_is_published() -> None:
     """So that a model writes them as they are read."""
     shown: dict[str, Any] = codec(Prices).schema["properties"]
     assert {name: node.get("propertyNames") for name, node in shown.items()} == {
-        "by_size": {"pattern": "^-?(0|[1-9][0-9]*)$"},
-        "flags": {"pattern": "^(true|false)$"},
-        "weights": {"pattern": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"},
+        "by_size": {"pattern": "^(0|-?[1-9][0-9]*)$"},
+        "weights": {"format": "uuid", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},
         "codes": {"pattern": "^[a-z]$"},
         "counts": {"format": "date"},
     }

@@ -42,7 +42,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "bound of an enum": (held(_annotated[Digit, _field(gt=0)]), "$.x"),
     "pattern of an enum": (held(_annotated[Word, _field(pattern="a")]), "$.x"),
     "length of a Literal": (held(_annotated[Literal["a", "bb"], _field(max_length=1)]), "$.x"),
-    "coerce_numbers_to_str in Field": (held(_annotated[str, _field(coerce_numbers_to_str=True)]), "$.x"),
     "type in the schema": (held(_annotated[str, _field(json_schema_extra={"type": "integer"})]), "$.x"),
     "Hashable": (held(Hashable), "$.x"),
     "length of a tuple": (held(_annotated[tuple[int, str], _field(min_length=1)]), "$.x"),

@@ -42,8 +42,7 @@ UNREADABLE: list[tuple[Any, Any, str]] = [
     (Annotated[str, Field(pattern="^a+$")], "b", "$.x"),
     (Annotated[Decimal, Field(max_digits=3)], Decimal(1234), "$.x"),
     (Annotated[Decimal, Field(decimal_places=1)], Decimal("1.25"), "$.x"),
-    (dict[float, str], {float("inf"): "a"}, "$.x.inf"),
-    (dict[Decimal, str], {Decimal("NaN"): "a"}, "$.x.NaN"),
+    (dict[int, str], {True: "a"}, "$.x.True"),
     (Annotated[int, PlainSerializer(str)], 5, "$.x"),
 ]
 

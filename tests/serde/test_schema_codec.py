@@ -162,7 +162,6 @@ WRONG: list[Any] = [
     {"type": "object", "properties": {"a": {"$ref": "https://example.org/schema"}}},
     {"type": "object", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
     {"type": "object", "allOf": [{"$ref": "#"}]},
-    {"type": "object", "allOf": [{"$schema": "http://json-schema.org/draft-07/schema#"}]},
 ]
 
 

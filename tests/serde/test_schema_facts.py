@@ -44,4 +44,4 @@ def test_a_type_that_is_surely_simple_can_be_built(declared: list[tuple[Any, Any
     ]
     kind = make_dataclass("Simple", fields, kw_only=True)
     assert is_surely_simple(kind, {name: hint for name, hint, _ in fields})
-    assert codec(kind).schema == json_schema(closed_adapter(kind).core, kind, mode="validation")
+    assert codec(kind).schema == json_schema(closed_adapter(kind).core, mode="validation")

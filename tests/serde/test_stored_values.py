@@ -93,10 +93,6 @@ def _status(value: object) -> Status:
     return Status(value)
 
 
-def _with_decimal_keys(found: dict[str, int]) -> dict[Decimal, int]:
-    return {Decimal(key): item for key, item in found.items()}
-
-
 TAKEN: list[tuple[Any, Any]] = [
     (Card, card),
     (int | bool, True),
@@ -104,7 +100,6 @@ TAKEN: list[tuple[Any, Any]] = [
     (float | str, 2),
     (Annotated[Decimal, BeforeValidator(Decimal)], Decimal("1.5")),
     (Annotated[Status, BeforeValidator(_status)], Status.DONE),
-    (Annotated[dict[Decimal, int], BeforeValidator(_with_decimal_keys)], {Decimal("1.5"): 1}),
     (float, 2**60),
     (int, HUGE - 1),
     (Fraction, Fraction(1, 3)),

@@ -7,7 +7,6 @@ import datetime as dt
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, Generic, NewType, TypeVar
 from uuid import UUID
 
@@ -42,7 +41,7 @@ class Wrapped:
     queue: deque[Step]
     bare_list: list  # type: ignore[type-arg]
     bare_dict: dict  # type: ignore[type-arg]
-    keys: dict[Status, dict[dt.date, dict[UUID, dict[Decimal, dict[Any, int]]]]]
+    keys: dict[Status, dict[dt.date, dict[UUID, dict[int, dict[Any, int]]]]]
     shared: ClassVar[refused.OpenModel]
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from decimal import Decimal
+from itertools import count, permutations
 from time import process_time
+from types import GenericAlias, NoneType
 from typing import Annotated, Any, Final, Literal
+from uuid import UUID
 
 import pytest
 from pydantic import Field
 
 from handrail.errors import ParseError, SchemaError
 from handrail.serde import canonical_json, codec, result_codec, stored_codec
-from tests.serde.members import ALIKE, ALIKE_CLASSES, APART, Approve, Decision, Disc, Reject, Tile, held
+from tests.extent import some
+from tests.serde.members import ALIKE, ALIKE_CLASSES, APART, Approve, Decision, Digit, Disc, Reject, State, Tile, held
 from tests.wording import Wording
 
 
@@ -47,6 +53,44 @@ def test_the_error_names_both_members_and_the_cure(kind: Any, wording: Wording) 
         with pytest.raises(SchemaError) as caught:
             make(held(kind))
         assert str(caught.value) == wording
+
+
+class Share(enum.Enum):
+    """Numbers that equal those of other enums."""
+
+    WHOLE = 1.0
+    HALF = 0.5
+
+
+LEAVES: Final[dict[Any, list[Any]]] = {
+    int: [1, 10**17],
+    float: [1.0, 1.5, 1e17],
+    Decimal: [Decimal(1)],
+    bool: [True],
+    str: ["1"],
+    bytes: [b"1"],
+    Digit: [*Digit],
+    Share: [*Share],
+    State: [*State],
+    Literal[1]: [1],
+    NoneType: [None],
+    UUID: [UUID(int=1)],
+    dt.date: [dt.date(2026, 1, 1)],
+    dt.timedelta: [dt.timedelta(1)],
+    tuple[int, int]: [(1, 2)],
+}
+
+
+@pytest.mark.parametrize("kind, other", some([*permutations(LEAVES, 2)], 60), ids=count())
+def test_each_stored_union_gives_back_members_as_they_were(kind: Any, other: Any) -> None:
+    """Of scalars, and of classes that hold them, whichever comes first; all others are refused."""
+    first, second = held(kind), held(other)
+    of_classes = [cls(each) for cls, of in ((first, kind), (second, other)) for each in LEAVES[of]]
+    for union, values in ((kind | other, [*LEAVES[kind], *LEAVES[other]]), (first | second, of_classes)):
+        with suppress(SchemaError):
+            stored = stored_codec(GenericAlias(list, (union,)))
+            back = stored.parse_json(stored.dump_json(values))
+            assert [(type(each), repr(each)) for each in back] == [(type(each), repr(each)) for each in values]
 
 
 def test_a_discriminator_tells_members_apart() -> None:

@@ -129,8 +129,11 @@ def test_what_was_written_before_a_change_is_masked_too() -> None:
     assert (call.arguments, call.written) == (SHOWN, SHOWN_TEXT)
 
 
-def test_a_secret_that_is_given_twice_is_masked_with_both_values(masking: CallMasking) -> None:
+@pytest.mark.parametrize("last", ['"hunter2-hunter2"', "null", f'"{MASK}"', '{"a": "hunter3-hunter3"}'])
+@pytest.mark.parametrize("name", ["password", r"pass\u0077ord"])
+def test_a_secret_that_is_given_twice_is_masked_with_both_values(masking: CallMasking, last: str, name: str) -> None:
     """Decoding has the last one alone."""
-    words = '{"user": "ada", "password": "hunter1-hunter1", "password": "hunter2-hunter2"}'
+    words = f'{{"user": "ada", "{name}": ["hunter1-hunter1"], "password": {last}}}'
     message = {"content": "hunter1-hunter1 or hunter2-hunter2", "name": "login", "arguments": words}
-    assert "hunter" not in json.dumps(masked_part(ConversationPart((message,)), masking).messages)
+    assert "hunter1" not in json.dumps(masked_part(ConversationPart((message,)), masking).messages)
+    assert "hunter" not in str(masked_call(ToolCall("1", "login", words, words), masking_of(Login)))

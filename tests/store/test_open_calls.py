@@ -22,6 +22,7 @@ from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests import kit
 from tests.kit import ASKS, Note, tool
+from tests.runtime.ledger_calls import stop_renewing
 from tests.wording import Wording
 
 CALL = CallRef("resp_1", "call_0")
@@ -78,7 +79,7 @@ def claim(store: Store, key: str = "session:pay:1", *, partition: str = "night")
     ledger = EffectLedger(store, clock=FakeClock())
     claimed = ledger.claim(ClaimRequest(partition, key, "pay", "0" * 64, OWNER))
     assert isinstance(claimed, Claimed)
-    ledger.stop_renewing(claimed)
+    stop_renewing(ledger, claimed)
     return ledger, claimed
 
 

@@ -19,6 +19,7 @@ from handrail.session.calls import CallRef
 from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.extent import some
+from tests.runtime.ledger_calls import stop_renewing
 from tests.store.resumed_desk import (
     CHILD,
     CONFIGS,
@@ -168,7 +169,7 @@ def claimed_by_this_process(store: Store) -> Claimed:
     assert key is not None
     claim = ledger.claim(ClaimRequest(*key[:2], "pay", key.params_hash, ClaimOwner(SESSION, REPLY, "call_0")))
     assert isinstance(claim, Claimed)
-    ledger.stop_renewing(claim)
+    stop_renewing(ledger, claim)
     return claim
 
 

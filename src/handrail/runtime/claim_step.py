@@ -127,7 +127,7 @@ async def claim_effect(run: CallState, tool: Tool[Any, Any], *, is_decided: bool
         elif isinstance(answer, effects.Hit):
             stored = await _replayed(run, tool, answer.row, request)
         elif (stored := _held_by_caller(answer)) is None:
-            await _wait_for(run, answer, tool.idempotency or _SLOT, waits)
+            stored = await _wait_for(run, tool, answer, request, waits)
         if stored is not None:
             return stored
 
@@ -421,9 +421,15 @@ def _note_wait(run: CallState, row: EffectRow, holder: Ticket | None, waits: set
         _log.exception("a subscriber of the wait of %s failed", run.call.name)
 
 
-async def _wait_for(run: CallState, busy: effects.Busy, config: IdempotencyConfig, waits: set[_Wait]) -> None:
-    """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens."""
-    if config.on_busy == "reject":
+async def _wait_for(
+    run: CallState, tool: Tool[Any, Any], busy: effects.Busy, request: effects.ClaimRequest, waits: set[_Wait]
+) -> replays.ReplayedResult | None:
+    """Wait until the other owner has ended or its lease has expired; refuse the call if neither happens.
+
+    Returns:
+        The result that was waited for, if there is one. By the clock of this process it may be out of date already.
+    """
+    if (tool.idempotency or _SLOT).on_busy == "reject":
         raise CallRefusedError(busy.message)
     ledger, seconds = run.environment.effect_ledger, seconds_left(run.environment.deadline)
     ticket, holder = run.turn.ticket, replays.HOLDERS.get(busy.row.effect_id)
@@ -443,6 +449,10 @@ async def _wait_for(run: CallState, busy: effects.Busy, config: IdempotencyConfi
             watch.cancel()
         if holder is not None:
             ticket.stop_waiting_on(holder)
+    row = await standing_row(run, busy.row)
+    if row is None or (row.effect_id, row.status) != (busy.row.effect_id, "done"):
+        return None
+    return await _replayed(run, tool, row, request)
 
 
 async def standing_row(run: CallState, row: EffectRow) -> EffectRow | None:

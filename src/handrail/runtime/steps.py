@@ -63,9 +63,6 @@ _LONGEST_MESSAGE = 999
 
 _log = redacted_logger("handrail.runtime")
 
-_RAISED_BY_NESTED_CALLS = (CallPostponed, VisibilityExpansionRequired)
-"""What proves that nothing was done, unless a call that the handler has made has raised it."""
-
 
 # --------------------------------------------------------------------------- steps 1 and 2: the tool and its parameters
 
@@ -230,7 +227,9 @@ async def run_handler(run: CallState, tool: Tool[Any, Any], claim: Claim) -> Too
         reached("after-handler")
     # Also for Ctrl-C and cancellation: the effect may have happened, whatever ended the handler.
     except BaseException as error:
-        is_nested = run.nested_calls and tool.external is not None and isinstance(error, _RAISED_BY_NESTED_CALLS)
+        # These prove that nothing was done, unless a call that the handler has made has raised them.
+        is_proof = isinstance(error, CallPostponed | VisibilityExpansionRequired)
+        is_nested = run.nested_calls and tool.external is not None and is_proof
         claim.raised(error, unknown="a call that its handler made has ended it" if is_nested else "")
         raise_as_meant(error, tool.name)
         raise

@@ -17,11 +17,10 @@ pydantic made.
 | `datetime` | digits, as seconds since 1970: `"2024"` | ISO 8601: `"2026-01-31T12:00:00Z"` |
 | `date` | digits, as seconds since 1970 | `"2026-01-31"` |
 | `timedelta` | `"01:00"`, `"1 day, 00:00:00"`, `"1d"` | ISO 8601: `"PT1H"` |
-| `Decimal` in a string | blanks, underscores, digits of other scripts | `forms.DECIMAL` |
-| `Fraction` in a string | the same | `forms.FRACTION` |
+| `Decimal` in a string | blanks, underscores, digits of other scripts | `DECIMAL` |
+| `Fraction` in a string | the same | `FRACTION` |
 | a `Literal` or an enum with numbers | `true` for `1`, `1` for `True` | booleans are not numbers |
-| a key that is not a string | `"01"`, `" 1"`, `"yes"` | `forms.KEYS` |
-| keys that mean the same, as `1` and `1.0` | the last one | none of them |
+| a key that is not a string | `"01"`, `" 1"` | `KEY_FORMS` |
 
 A number with a fraction of zero, `5.0`, is an integer in JSON Schema; `Codec` sees to that, because it costs nothing
 there as long as no argument is at fault.
@@ -51,7 +50,6 @@ from pydantic_core import SchemaError as CoreSchemaError
 from typing_extensions import TypeAliasType
 
 from handrail.serde.core_schemas import (
-    CHANGING,
     Core,
     choices_of,
     core_definitions,
@@ -59,12 +57,12 @@ from handrail.serde.core_schemas import (
     kinds_in,
     label_of,
     rebuilt,
+    referred,
     replacing,
     serializer_of,
     validator_of,
     without_name,
 )
-from handrail.serde.formatting import quote
 from handrail.serde.json_schema import DECIMAL, FORMATS, FRACTION, KEY_FORMS
 
 BYTES_AS: Final = "base64"
@@ -79,6 +77,10 @@ _SHARED: Final = {
     "val_json_bytes": BYTES_AS,
     # Written as they are, so that `Codec` sees and refuses them; the default would turn them into null.
     "ser_json_inf_nan": "constants",
+    # What a model's own configuration says of these does not count.
+    "ser_json_timedelta": "iso8601",
+    "ser_json_temporal": "iso8601",
+    "polymorphic_serialization": False,
 }
 _CLOSED: Final = cast("ConfigDict", {"extra": "forbid", **_SHARED})
 _CORE: Final = cast("CoreConfig", {"extra_fields_behavior": "forbid", **_SHARED})
@@ -104,9 +106,9 @@ _TEXTS: Final[Mapping[str, tuple[str, LiteralString]]] = {
 
 _KEYS: Final[Mapping[str, tuple[str, LiteralString]]] = {
     "int": (KEY_FORMS["integer"], "input should be an integer in digits"),
-    "float": (KEY_FORMS["number"], "input should be a number in decimal digits"),
-    "bool": (KEY_FORMS["boolean"], "input should be true or false"),
+    "uuid": (KEY_FORMS["uuid"], "input should be a UUID in small letters, with hyphens"),
 }
+"""The one form of a key that is not a string, so that no two keys of an object mean the same; as above."""
 
 _TEXT: Final = core_schema.str_schema()
 
@@ -122,14 +124,7 @@ _NUMBERS: Final = frozenset({"decimal", "fraction"})
 _EACH_NUMBER: Final = r'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?)'
 """The strings, in which a digit is not a number, and the numbers, each in one pass over its digits."""
 
-_GREATEST: Final = 2**1023
-"""Of what is less, a float can be made."""
-
-_MAPPINGS: Final = frozenset({"dict", "ordered-dict", "counter"})
-
-_DISTINCT_AS_WRITTEN: Final = frozenset({"any", "literal", "enum"})
-
-_DIFFERING: Final = frozenset({*_TEXTS, *_MAPPINGS, "literal", "enum", "union"})
+_DIFFERING: Final = frozenset({*_TEXTS, "dict", "ordered-dict", "counter", "literal", "enum", "union"})
 """The types of the parts that `agreeing` may replace."""
 
 
@@ -216,10 +211,11 @@ def agreeing(core: Core, config: CoreConfig, *, published: bool = False) -> Core
     definitions = core_definitions(core)
 
     def change(part: Core, was: Core, made: bool) -> Core:  # noqa: FBT001 - of an edit
-        # Keys are compared after they are read, so that a shared part is needed here in full.
-        keys = part.get("keys_schema")
-        if keys is not None and keys["type"] == "definition-ref":
-            part = {**part, "keys_schema": rebuilt(definitions[keys["schema_ref"]], change)}
+        keys = referred(part.get("keys_schema", {"type": "any"}), definitions)
+        if form := _KEYS.get(innermost(keys, definitions)["type"]):
+            # A key is a text, and in strict mode pydantic makes no integer of one.
+            read = core_schema.chain_schema([_TEXT, _from_text(keys, config, *form)])
+            return {**part, "keys_schema": core_schema.json_or_python_schema(read, without_name(keys))}
         if part["type"] == "union":
             # Each with the name of its type, for the locations of faults: pydantic's own is made of the parts of a core
             # schema, and the same for scalars.
@@ -252,8 +248,6 @@ def _steps_instead(core: Core, config: CoreConfig, *, published: bool) -> list[C
         members = [(each.value, each) for each in core["members"]]
         from_choice = _from_choice(members, "enum", None if published else core["cls"])
         return [_less_exact(from_choice)]
-    if kind in _MAPPINGS and _may_fall_together(core.get("keys_schema")):
-        return [_with_distinct_keys(core, config)]
     return []
 
 
@@ -318,16 +312,17 @@ def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum
         cls: the enum that may know more values than it has members.
     """
     # Where all are integers, `Codec` writes 1 for 1.0 as it does for `int`, so that a union takes both for the same.
-    is_whole = all(type(value) is int for value, _ in pairs)
-    choices = {form: choice for value, choice in pairs for form in _forms(value, is_whole=is_whole)}
+    taken = str | int | None if all(type(value) is int for value, _ in pairs) else str | int | float | None
+    # Equal numbers are one value in JSON, and Python holds `True` for equal to 1.
+    choices = {(type(value) is bool, value): choice for value, choice in pairs}
     expected = " or ".join(json.dumps(value) for value, _ in pairs)
 
     def parsed(value: object) -> object:
         # A function of the program before this step may have made the member already.
         if isinstance(value, Enum):
             value = value.value
-        if isinstance(value, str | int | float | None):
-            if (choice := choices.get((type(value), value), choices)) is not choices:
+        if isinstance(value, taken):
+            if (choice := choices.get((type(value) is bool, value), choices)) is not choices:
                 return choice
             if cls is not None and not isinstance(value, bool):
                 with suppress(ValueError):
@@ -335,52 +330,3 @@ def _from_choice(pairs: Sequence[tuple[Any, object]], error: Any, cls: type[Enum
         raise PydanticKnownError(error, {"expected": expected})
 
     return core_schema.no_info_plain_validator_function(parsed)
-
-
-def _forms(value: Any, *, is_whole: bool) -> list[tuple[type[Any], object]]:  # noqa: ANN401 - a scalar
-    """The forms of a choice in JSON, each with its type: Python holds `True` for equal to 1."""
-    # Equal numbers are one value in JSON.
-    other = int if type(value) is float else float
-    has_other = not is_whole and type(value) in {int, float} and abs(value) < _GREATEST and other(value) == value
-    return [(type(value), value), *([(other, other(value))] if has_other else [])]
-
-
-# --------------------------------------------------------------------------------------------------------------- keys
-
-
-def _may_fall_together(keys: Core | None) -> bool:
-    if keys is None or keys["type"] in _DISTINCT_AS_WRITTEN:
-        return False
-    return keys["type"] != "str" or any(keys.get(flag) for flag in CHANGING)
-
-
-def _with_distinct_keys(core: Core, config: CoreConfig) -> CoreSchema:
-    """Parses a mapping whose keys are not strings, and refuses those that mean the same."""
-    keys: Core = core["keys_schema"]
-    form, fault = _KEYS.get(innermost(keys, {})["type"], ("", ""))
-    fits = re.compile(form).match
-    validator = validator_of(cast("Core", without_name(keys)), config)
-
-    # With its text, so that two keys that mean the same both stay in the mapping, until `_distinct` compares them.
-    def parsed(text: object) -> tuple[object, object]:
-        if not isinstance(text, str):  # from a validator before
-            return text, validator.validate_python(text, strict=True)
-        if not fits(text):
-            raise PydanticCustomError("form", fault)
-        # In strict mode a string is not a number, and every key is a string. The form above is as strict.
-        return text, validator.validate_json(json.dumps(text), strict=not form)
-
-    as_pairs = {**without_name(core), "keys_schema": core_schema.no_info_plain_validator_function(parsed)}
-    return core_schema.no_info_after_validator_function(_distinct, cast("CoreSchema", as_pairs))
-
-
-def _distinct(pairs: Mapping[tuple[object, object], object]) -> object:
-    texts: dict[object, object] = {}
-    for text, key in pairs:
-        # Compared as values: `1.0` and `1` are one number.
-        if key in texts:
-            keys = {"one": quote(str(texts[key])), "other": quote(str(text))}
-            raise PydanticCustomError("keys", "two of its keys mean the same: {one} and {other}", keys)
-        texts[key] = text
-    make: Any = type(pairs)
-    return make({key: item for (_, key), item in pairs.items()})

@@ -49,7 +49,7 @@ from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
 
 from handrail.errors import SchemaError
 from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
-from handrail.serde.core_schemas import cached
+from handrail.serde.core_schemas import CHANGING, cached
 from handrail.serde.formatting import shorten, type_name
 from handrail.serde.json_schema import SHAPING, WORDS, TypeFault, word_faults
 from handrail.serde.json_values import escape_surrogates, parts_of_value
@@ -59,7 +59,6 @@ _UNIONS = (Union, types.UnionType)
 
 Bindings = Mapping[object, object]
 """What stands for each type variable inside one class."""
-
 
 C = TypeVar("C", bound=type[Any])
 
@@ -322,8 +321,7 @@ _RENAMING: Final[Mapping[str, TypeFault]] = {
 SCALARS: Final = frozenset({str, int, float, bool, NoneType, bytes, Decimal, UUID, datetime, date, time, timedelta})
 """The classes of values that JSON says as one text, number or constant."""
 
-_KEYS: Final = SCALARS - {NoneType} | {Any, object}
-_HASHED = (str, bytes, frozenset)
+_KEYS: Final = frozenset({str, int, UUID, date, Any, object})
 _DEEPEST = 60
 _LONGEST_PATH = 60
 _FIELD_MODULE = "pydantic.fields"  # not imported, because it takes longer than all the rest here
@@ -469,9 +467,11 @@ def _member_faults(cls: type[Any], own: Mapping[str, Field[Any]]) -> Iterator[tu
 def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]:
     yield from ((what.format(type_name(cls)), cure) for fits, what, cure in _REFUSED if fits(cls))
     if args and not is_record(cls) and issubclass(cls, Mapping):
-        key = strip_annotated(args[0])
+        options, key = options_around(args[0])
+        # Two keys that mean the same would be one, so that each is read as it is written.
+        is_changed = any(getattr(option, word, None) for option in options for word in CHANGING)
         texts = [isinstance(value, str) for value in _choices(key)]
-        if not (texts and all(texts)) and not any(key is each for each in _KEYS):
+        if is_changed or not (all(texts) if texts else any(key is each for each in _KEYS)):
             yield f"its keys are of type {type_name(args[0])}, but a key in JSON is a string", "use str keys"
 
 
@@ -497,9 +497,9 @@ def _item_faults(kind: object) -> Iterator[TypeFault]:
         for part in get_args(inner):
             yield from _item_faults(part)
     elif isinstance(cls, type):
-        has_hash = cls.__hash__ is not None
         # `Sequence` and its like have the hash of `object`, but are read as a list, which has none.
-        if not has_hash or (issubclass(cls, Sequence | Mapping | AbstractSet) and not issubclass(cls, _HASHED)):
+        is_read_as_list = issubclass(cls, Sequence | Mapping | AbstractSet)
+        if cls.__hash__ is None or (is_read_as_list and not issubclass(cls, str | bytes | frozenset)):
             cure = "use tuple, frozenset, or a dataclass with @dataclass(frozen=True)"
             yield f"{type_name(kind)} has no hash, so that it cannot be an item of a set", cure
 
@@ -526,8 +526,8 @@ def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault
             yield f"{word} is not taken, because {why}", cure
     for word in ("title", "description"):
         text = said(word, None)
-        if isinstance(text, str) and escape_surrogates(text) is not text:
-            yield f"its {word} has a lone surrogate, which is not Unicode", "leave it out"
+        if text is not None and (not isinstance(text, str) or escape_surrogates(text) is not text):
+            yield f"its {word} is not a string, or has a lone surrogate in it", "write a string"
     # A function that changes the schema is the program's own; a format describes, in JSON Schema too.
     extra: object = said("json_schema_extra", None)
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()

@@ -88,9 +88,7 @@ from handrail.serde.json_schema import (
     Node,
     SchemaMode,
     TypeFault,
-    core_json_schema,
     facts_of,
-    inlined,
     is_object,
     is_secret_schema,
     json_schema,
@@ -199,9 +197,9 @@ def _is_plain_bound(bound: object, may: Collection[str]) -> bool:
     kind = type(bound)
     if kind.__module__ != "annotated_types" or kind.__name__ not in may:
         return False
-    values = [getattr(bound, each.name) for each in fields(cast("Any", bound))]
+    (value,) = dataclasses.astuple(cast("Any", bound))
     # A length below zero is a fault, which is reported when the type is declared.
-    return all(type(value) is int and (value >= 0 or "Len" not in kind.__name__) for value in values)
+    return type(value) is int and (value >= 0 or "Len" not in kind.__name__)
 
 
 def build(kind: object, mode: SchemaMode) -> Built:
@@ -216,7 +214,7 @@ def build(kind: object, mode: SchemaMode) -> Built:
     try:
         adapter = closed_adapter(kind, published=mode == "validation")
         _check_parts(kind, adapter, mode)
-        parsed, shown = _made_schemas(kind, adapter, mode)
+        parsed, shown = _made_schemas(adapter, mode)
     except SchemaError:
         raise
     except BUILD_ERRORS as error:
@@ -228,10 +226,10 @@ def build(kind: object, mode: SchemaMode) -> Built:
     return Built(kind, masked, facts_of(parsed), parsed, shown, is_exact, hides, is_marked)
 
 
-def _made_schemas(kind: object, adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
+def _made_schemas(adapter: Adapter, mode: SchemaMode) -> tuple[Node, bytes]:
     # From what pydantic made: the rebuilt core schema holds functions, of which no JSON Schema can be made.
-    parsed = json_schema(adapter.core, kind, mode="validation")
-    shown = parsed if mode == "validation" else json_schema(adapter.core, kind, mode=mode)
+    parsed = json_schema(adapter.core, mode="validation")
+    shown = parsed if mode == "validation" else json_schema(adapter.core, mode=mode)
     # Only in the schema by which faults are explained; the model gets `shown`.
     members = _member_schemas(adapter.core) if "union" in adapter.kinds else {}
     return {**parsed, MEMBERS: members}, to_json(shown)
@@ -262,7 +260,7 @@ def _member_schemas(core: Core) -> dict[str, Node]:
             label = label_of(choice, definitions)
             if label not in schemas:
                 with suppress(PydanticInvalidForJsonSchema):
-                    schemas[label] = inlined(core_json_schema(whole(choice, definitions), mode="validation"))
+                    schemas[label] = json_schema(whole(choice, definitions), mode="validation")
     return schemas
 
 
@@ -290,7 +288,7 @@ def _blamed(kind: object, error: Exception) -> SchemaError:
         # As the only field of a dataclass.
         part = dataclasses.make_dataclass("Part", [("part", place.kind, dataclasses.field(metadata=place.metadata))])
         try:
-            to_json(json_schema(closed_adapter(part).core, place.kind, mode="validation"))
+            to_json(json_schema(closed_adapter(part).core, mode="validation"))
         except BUILD_ERRORS as reason:
             return _unfit(place, reason)
     return _unfit(TypePlace("$", kind, {}), error)
@@ -332,9 +330,6 @@ def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFa
     if part["type"] == "json":
         fault = "Json reads a text that holds JSON, and writes what the text holds, which it could not read again"
         yield fault, "declare the type of what the text holds; a model writes it as it is"
-    if part.get("coerce_numbers_to_str"):
-        fault = "its coerce_numbers_to_str takes numbers, and the schema says strings"
-        yield fault, "write int | str, or float | str, and convert the number"
     flags = getattr(part.get("pattern"), "flags", None)
     # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
     if flags is not None and re.compile(part["pattern"].pattern).flags != flags:

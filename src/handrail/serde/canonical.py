@@ -34,11 +34,9 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError
 from handrail.serde.formatting import quote
-from handrail.serde.json_values import field_values, innermost_fault, is_secret_value, json_of
+from handrail.serde.json_values import MOST_DIGITS, field_values, innermost_fault, is_secret_value, json_of
 
 _DEEPEST: Final = 200
-_MOST_DIGITS: Final = 4300
-_TOO_LONG: Final = f"a number of more than {_MOST_DIGITS} digits is too long"
 
 _encode = json.JSONEncoder(
     ensure_ascii=False,
@@ -160,8 +158,8 @@ def _decimal(value: Decimal) -> object:
     if not value.is_finite():
         raise ValueError(f"{value} is not finite, and JSON has no such number")
     # Before `int`, which would write out all the zeros of `Decimal("1e1000000000")`.
-    if value.adjusted() >= _MOST_DIGITS:
-        raise ValueError(_TOO_LONG)
+    if value.adjusted() >= MOST_DIGITS:
+        raise ValueError(f"a number of more than {MOST_DIGITS} digits is too long")
     if value == value.to_integral_value():
         return int(value)
     nearest = float(value)

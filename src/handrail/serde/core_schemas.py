@@ -7,7 +7,7 @@ A type may hold unions whose members JSON distinguishes:
 
 | two members of a union are distinguished by | as in a union of |
 |---|---|
-| the kind of their JSON; a float is written with a decimal point | `int`, `float`, `str`, `list[int]` |
+| the kind of their JSON; a float has a decimal point, which fields of classes do not show | `int`, `float`, `str` |
 | the choices of a `Literal` or an enum | `Literal["a"]`, `Literal["b"]` |
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
@@ -309,7 +309,6 @@ def _mapped(value: Any, change: Callable[[Core], Core]) -> Any:  # noqa: ANN401 
 # ------------------------------------------------------------------------------------------------------------- unions
 
 
-_NULL: Final[Core] = {"type": "none"}
 _UNKNOWN: Final[Core] = {"type": "any"}
 
 _KINDS: Final[Mapping[str, str]] = {
@@ -369,7 +368,8 @@ class _Comparison:
     def are_alike(self, one: Core, other: Core) -> bool:
         """Whether the same JSON may be read as two values, of which something depends on which it is."""
         return any(
-            self._overlap(*pair) and self._matters(*pair) for pair in product(self._leaves(one), [*self._leaves(other)])
+            self._overlap(*pair, is_inside=False) and self._matters(*pair)
+            for pair in product(self._leaves(one), [*self._leaves(other)])
         )
 
     def _matters(self, one: Core, other: Core) -> bool:
@@ -393,7 +393,8 @@ class _Comparison:
             return True
         self._pairs.add(pair)
         try:
-            return any(self._overlap(*each) for each in product(self._leaves(one), [*self._leaves(other)]))
+            pairs = product(self._leaves(one), [*self._leaves(other)])
+            return any(self._overlap(*each, is_inside=True) for each in pairs)
         finally:
             self._pairs.discard(pair)
 
@@ -405,7 +406,7 @@ class _Comparison:
         elif kind != "function-after" and (is_of_the_program(core.get("function")) or _is_written_by_program(core)):
             yield _UNKNOWN
         elif kind == "nullable":
-            yield _NULL
+            yield {"type": "none"}
             yield from self._leaves(core["schema"])
         elif kind == "union":
             # pydantic's own secrets and paths: a value of the class, or what makes one.
@@ -418,18 +419,22 @@ class _Comparison:
             inner = _inside(core)
             yield from (core,) if inner is None else self._leaves(inner)
 
-    def _kinds(self, leaf: Core) -> set[str]:
+    def _kinds(self, leaf: Core, *, is_inside: bool = True) -> set[str]:
         if (choices := _choices(leaf)) is not None:
             return {JSON_KINDS.get(type(each), "string") for each in choices}
-        if leaf["type"] in _NUMBERS and not self.stored:
+        # pydantic prefers the exact one of two members that are numbers, and not that of two classes which holds it.
+        if leaf["type"] in _NUMBERS and (is_inside or not self.stored):
             return {"integer", "number"} if leaf["type"] in {"int", "float"} else {"integer", "number", "string"}
         return {_KINDS[leaf["type"]]} if leaf["type"] in _KINDS else {*_KINDS.values()}
 
-    def _overlap(self, one: Core, other: Core) -> bool:
-        kinds = self._kinds(one) & self._kinds(other)
+    def _overlap(self, one: Core, other: Core, *, is_inside: bool) -> bool:
+        kinds = self._kinds(one, is_inside=is_inside) & self._kinds(other, is_inside=is_inside)
         ours, theirs = _choices(one), _choices(other)
         if ours is not None and theirs is not None:
-            return any((type(each), each) == (type(beside), beside) for each, beside in product(ours, theirs))
+            return any(
+                each == beside and isinstance(each, bool) is isinstance(beside, bool)
+                for each, beside in product(ours, theirs)
+            )
         groups = {_TEXTS.get(each["type"]) for each in (one, other)}
         if kinds == {"string"}:
             return None in groups or len(groups) == 1

@@ -49,7 +49,6 @@ LARGEST = 1_000_000
 """How many bytes a document may have."""
 
 _LINE_BREAK = re.compile(r"\r\n?|\n")
-_LONGEST_SHOWN = 120
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ def read_document(path: Path, *, file: str, what: str, refusal: ErrorFactory = D
         # `DocumentError` is a ValueError, and has said already what is wrong.
         if isinstance(error, DocumentError):
             raise
-        shown = shorten(repr(file), _LONGEST_SHOWN)  # a NUL in the path
+        shown = shorten(repr(file), 120)  # a NUL in the path
         raise refusal(f"this cannot be the path of a file: {error}", file=shown) from error
 
 

@@ -46,7 +46,7 @@ _REFUSED_BY_CODE = {"value_error", "assertion_error"}
 _CHOICES = {"literal_error", "enum"}
 _SHOULD_BE = "input should be "
 
-_KINDS = {
+KIND_NAMES: Final = {
     "null": "null",
     "boolean": "a boolean",
     "integer": "an integer",
@@ -55,6 +55,7 @@ _KINDS = {
     "array": "an array",
     "object": "an object",
 }
+"""JSON types with their articles."""
 
 _EXAMPLES = {
     "date-time": "2026-01-31T12:00:00Z",
@@ -179,7 +180,7 @@ def _asked(node: Node, root: Node) -> str:
         return join_choices(choices)
     kinds = kinds_asked(node, root)
     # A number may be an integer.
-    words = [_KINDS[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True)]
+    words = [KIND_NAMES[each] for each in sorted(kinds) if (each, "number" in kinds) != ("integer", True)]
     return join_alternatives(words) or "any value"
 
 
@@ -219,12 +220,7 @@ def got_kind(value: object, asked: str) -> str:
     # The commonest slip of models: the JSON of the argument once more in a string.
     if isinstance(value, str) and not asked.startswith("str") and value.lstrip()[:1] in {"[", "{"}:
         hint = "; send the JSON itself, not a string that holds it"
-    return f"got {_KINDS[JSON_KINDS[type(value)]]}{hint}"
-
-
-def json_kind_name(kind: str) -> str:
-    """A JSON type with its article: `an integer`."""
-    return _KINDS[kind]
+    return f"got {KIND_NAMES[JSON_KINDS[type(value)]]}{hint}"
 
 
 def kinds_asked(node: Node, root: Node) -> set[str]:

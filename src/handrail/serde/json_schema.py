@@ -19,9 +19,7 @@ from typing import Any, Final, Literal, TypeGuard, cast
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_json
 
-from handrail.errors import SchemaError
 from handrail.serde.core_schemas import CHANGING, HOLDING, Core, core_definitions, innermost, makes_secret
-from handrail.serde.formatting import type_name
 
 SchemaMode = Literal["validation", "serialization"]
 """Whether a schema describes what is parsed (parameters) or what is dumped (results)."""
@@ -40,11 +38,10 @@ FRACTION: Final = r"^[-+]?[0-9]+(/0*[1-9][0-9]*|\.[0-9]+)?$"
 """A `Fraction`."""
 
 KEY_FORMS: Final[Mapping[str, str]] = {
-    "integer": r"^-?(0|[1-9][0-9]*)$",
-    "number": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
-    "boolean": r"^(true|false)$",
+    "integer": r"^(0|-?[1-9][0-9]*)$",
+    "uuid": r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
 }
-"""A key that is not a string, by the type that it has in JSON Schema."""
+"""A key that is not a string, by the type or format that it has in JSON Schema."""
 
 FORMATS: Final[Mapping[str, str]] = {
     "date-time": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:",
@@ -54,33 +51,16 @@ FORMATS: Final[Mapping[str, str]] = {
 """How the texts of a format begin of which pydantic takes others."""
 
 
-def json_schema(core: Core, kind: object, *, mode: SchemaMode) -> JsonSchemaValue:
-    """The JSON Schema of `kind`: every dataclass closed, descriptions from `field(metadata={"description": ...})`.
+def json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
+    """The JSON Schema of a type: every class closed, descriptions from `field(metadata={"description": ...})`.
 
     A recursive dataclass stands at the root in full, as providers ask, and once more under `$defs`.
 
     Args:
         core: the core schema of the type, which is closed.
-        kind: the type.
         mode: what the schema describes.
-
-    Raises:
-        SchemaError: an object in it takes unknown fields, or a constraint stands on a type that it cannot constrain.
     """
-    schema = inlined(core_json_schema(core, mode=mode))
-    # In what the model will see: an annotation does not show what pydantic has made of a constraint.
-    for path, node in _nodes(schema, schema, "$", set()):
-        _check(node, path, kind)
-    return schema
-
-
-def core_json_schema(core: Core, *, mode: SchemaMode) -> JsonSchemaValue:
-    """The JSON Schema of a core schema, to be looked at; it is not held to anything."""
-    return _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
-
-
-def inlined(schema: JsonSchemaValue) -> JsonSchemaValue:
-    """A JSON Schema whose root is not a bare reference."""
+    schema = _Terse().generate(cast("core_schema.CoreSchema", core), mode=mode)
     # Providers refuse a root that is only a reference, which pydantic makes of a recursive dataclass.
     return {"$defs": schema["$defs"], **resolve_ref(schema, schema)} if "$ref" in schema else schema
 
@@ -169,9 +149,7 @@ class _Terse(GenerateJsonSchema):
         keys = self.generate_inner(schema["keys_schema"]) if "keys_schema" in schema else {}
         while "$ref" in keys:  # a key that an alias names
             keys = self.get_schema_from_definitions(keys["$ref"]) or {}
-        pattern = next((option["pattern"] for option in (keys, *keys.get("anyOf", ())) if "pattern" in option), None)
-        # The form of a number or boolean in a key comes first: the patterns of keys are those of strings.
-        pattern = KEY_FORMS.get(keys.get("type", ""), pattern)
+        pattern = KEY_FORMS.get(keys.get("format") or keys.get("type", ""), keys.get("pattern"))
         if pattern is None:
             return node
         names = {word: value for word, value in node.get("propertyNames", {}).items() if word != "$ref"}
@@ -223,17 +201,6 @@ def _nodes(node: object, root: Node, path: str, seen: set[str]) -> Iterator[tupl
         yield from _nodes(child, root, f"{path}[{position}]", seen)
     for child in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
         yield from _nodes(child, root, path, seen)
-
-
-def _check(node: Node, path: str, kind: object) -> None:
-    if "properties" in node and node.get("additionalProperties") is not False:
-        raise SchemaError(
-            f"{path}: this part of {type_name(kind)} takes unknown fields; write it as a plain dataclass",
-            type=kind,
-            path=path,
-        )
-    if not isinstance(node.get("description", ""), str):
-        raise SchemaError(f"{path}: its description is not a string; write one", type=kind, path=path)
 
 
 def options_of(node: Node) -> list[Node]:

@@ -75,10 +75,8 @@ def stated_arguments(data: T) -> T | str:
 
 def size_faults(data: Text, max_bytes: int) -> tuple[Fault, ...]:
     """A fault if `data` is larger than `max_bytes`."""
-    # A character has four bytes at most, so that a text far below the limit is not encoded to be measured.
-    is_small = len(data) * 4 <= max_bytes or not isinstance(data, str)
     # A lone surrogate must not raise here: the parser reports it as a fault.
-    size = len(data if is_small else cast("str", data).encode("utf-8", "surrogatepass"))
+    size = len(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
     if size <= max_bytes:
         return ()
     text = f"too large: {size:,} bytes, and at most {max_bytes:,} are taken; send less, in several calls if need be"
@@ -358,7 +356,6 @@ MOST_LEVELS: Final = 192
 _TOO_DEEP: Final = (
     f"nested too deeply to be read back: the limit is a depth of {MOST_LEVELS} levels as JSON; store several values"
 )
-"""What is said of a value that nests more deeply."""
 
 _LEVELS_OF_PARSER: Final = 201
 _DIGITS: Final = frozenset(b"0123456789")
@@ -381,7 +378,9 @@ def is_read_back(core: Core) -> bool:
 
 
 def _checks(part: Core) -> bool:
-    if part["type"] == "literal" or part.get("post_init") or any(part.get(name) is not None for name in HOLDING):
+    configured = any(word.startswith("str_") for word in part.get("config", ()))
+    held = any(part.get(name) is not None for name in HOLDING)
+    if part["type"] == "literal" or part.get("post_init") or configured or held:
         return True
     # Keys are written without a look at their type.
     if part.get("keys_schema", {}).get("type", "str") not in {"str", "any"}:
@@ -395,7 +394,8 @@ def unreadable(value: object, data: bytes) -> Fault | None:
     # pydantic replaces a lone surrogate in a key without a word; a text that holds the characters as such is rare.
     if data.find(_REPLACED) >= 0:
         for path, part in walk_value(value):
-            if _has_lone_key(part):
+            keys = cast("Mapping[object, object]", part) if isinstance(part, Mapping) else ()
+            if any(isinstance(key, str) and escape_surrogates(key) is not key for key in keys):
                 return format_path(path), "a key holds a lone surrogate, so that it would come back as another key"
     if len(data) <= MOST_LEVELS:
         return None
@@ -420,13 +420,6 @@ def _fault_of(data: bytes) -> str:
     except ValueError as error:
         return str(error).partition(" at line ")[0]
     return ""
-
-
-def _has_lone_key(value: object) -> bool:
-    keys = cast("Mapping[object, object]", value) if isinstance(value, Mapping) else ()
-    return any(
-        isinstance(key, str) and key.encode(errors="replace") != key.encode(errors="surrogatepass") for key in keys
-    )
 
 
 # ------------------------------------------------------------------------------------------------------------- secrets

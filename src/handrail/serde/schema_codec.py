@@ -18,6 +18,7 @@ from pydantic_core import from_json
 
 from handrail.errors import DumpError, SchemaError
 from handrail.serde.faults import (
+    KIND_NAMES,
     MOST_FAULTS,
     Fault,
     Path,
@@ -25,7 +26,6 @@ from handrail.serde.faults import (
     got_kind,
     join_alternatives,
     join_choices,
-    json_kind_name,
     unknown_field,
 )
 from handrail.serde.formatting import format_path, shorten
@@ -147,7 +147,7 @@ def _with_null(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_references(validator: Any, node: object, pointer: str) -> None:  # noqa: ANN401 - of the library
-    """Refuse a reference that leads out of the document, nowhere, or back to itself, and a draft of a part."""
+    """Refuse a reference that leads out of the document, nowhere, or back to itself."""
     for name, value in node.items() if is_object(node) else enumerate(node) if is_array(node) else ():
         here = f"{pointer}/{_escape(name)}"
         if name in _REFERENCES and isinstance(value, str):
@@ -157,9 +157,6 @@ def _check_references(validator: Any, node: object, pointer: str) -> None:  # no
             except (Unresolvable, UnknownType, AttributeError, TypeError, RecursionError):
                 fault = "it leads to no schema in this document, or back to itself; copy what it means into $defs"
                 _refuse(here, fault, value)
-        # The library would read the part without what is said of `multipleOf` below.
-        if name == "$schema" and isinstance(value, str):
-            _refuse(here, "a draft is named by the whole schema alone; leave it out here", value)
         _check_references(validator, value, here)
 
 
@@ -219,7 +216,6 @@ def _faults(validator: Any, value: Any) -> tuple[Fault, ...]:  # noqa: ANN401 - 
 # ----------------------------------------------------------------------------------------------------------- the words
 
 _LONGEST_RULE: Final = 200
-_RULES: Final = ("enum", "const", "type")
 
 
 def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the library
@@ -232,7 +228,7 @@ def _explain(error: Any) -> Iterator[tuple[Path, str]]:  # noqa: ANN401 - of the
         for name in rule:
             if name not in value:
                 field = error.schema.get("properties", {}).get(name)
-                word = next((word for word in _RULES if is_object(field) and word in field), None)
+                word = next((word for word in ("enum", "const", "type") if is_object(field) and word in field), None)
                 expected = f"; expected {_expected(word, field[word])}" if word else ""
                 yield (*path, name), f"missing field {name}{expected}"
     elif keyword == "additionalProperties":
@@ -269,7 +265,7 @@ def _means_another(error: Any) -> bool:  # noqa: ANN401 - as above
 def _expected(keyword: str, rule: Any) -> str:  # noqa: ANN401 - the value of a keyword
     """What a keyword expects, with its article."""
     if keyword == "type":
-        return join_alternatives(map(json_kind_name, _kinds(rule)))
+        return join_alternatives(KIND_NAMES[each] for each in _kinds(rule))
     if keyword in {"enum", "const"}:
         return join_choices(rule if keyword == "enum" else [rule])
     return f"a value that fits {shorten(json.dumps({keyword: rule}, ensure_ascii=False), _LONGEST_RULE)}"

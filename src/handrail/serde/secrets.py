@@ -25,7 +25,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import Field, is_dataclass
+from dataclasses import is_dataclass
 from datetime import datetime
 from enum import Enum
 from itertools import count
@@ -37,12 +37,11 @@ from pydantic_core import from_json
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, SHORTEST_WORD, current_redaction
-from handrail.serde.adapter import BUILD_ERRORS, closed_adapter
 from handrail.serde.annotations import accept_type, is_model, is_record
 from handrail.serde.core_schemas import cached
 from handrail.serde.faults import Path
 from handrail.serde.formatting import format_path
-from handrail.serde.json_schema import Node, core_json_schema, is_array, is_object, is_secret_schema
+from handrail.serde.json_schema import Node, is_array, is_object, is_secret_schema
 from handrail.serde.json_values import (
     COLLECTIONS,
     escaped_within,
@@ -286,25 +285,6 @@ class Masking:
         """
         for _, secret in self._secrets(value):
             yield from _texts_in(secret)
-
-
-def is_secret(kind: object) -> bool:
-    """Whether the values of a place must not be shown.
-
-    Args:
-        kind: the annotation of the place, or the dataclass field. A secret in a field of a nested dataclass makes that
-            field secret, not this place. An annotation that cannot be resolved, as a text, may be of a secret, and
-            counts as one.
-    """
-    if isinstance(kind, Field):
-        field = cast("Any", kind)
-        is_marked = field.metadata.get("secret") or current_redaction().hides_name(field.name)
-        return bool(is_marked) or is_secret(field.type)
-    try:
-        schema = core_json_schema(closed_adapter(kind).core, mode="validation")
-    except BUILD_ERRORS:  # a name in it cannot be resolved: it may hold a secret
-        return True
-    return _Place(schema, [schema]).is_secret
 
 
 def masking_of(kind: object) -> Masking:

@@ -303,6 +303,7 @@ class _DeferredCodec(Codec[Any]):
             return object.__getattribute__(self, name)
 
 
+@cached
 def codec(cls: type[T]) -> Codec[T]:
     """The codec of a parameter type: a plain dataclass, a pydantic model or a TypedDict; also a generic one.
 
@@ -312,26 +313,28 @@ def codec(cls: type[T]) -> Codec[T]:
     Raises:
         SchemaError: the type cannot be closed, or JSON cannot give its values back.
     """
-    return cast("Codec[T]", _parameter_codec(cls))
+    return _DeferredCodec(cls) if can_be_deferred(cls) else Codec(_built(cls, "validation"), "validation")
 
 
 @overload
 def result_codec(kind: type[T]) -> Codec[T]: ...
 @overload
 def result_codec(kind: object) -> Codec[Any]: ...
+@cached
 def result_codec(kind: object) -> Codec[Any]:
     """The codec of a result type: any type whose values JSON can say, or a union of such types.
 
     Raises:
         SchemaError: it cannot be closed, or JSON cannot give its values back.
     """
-    return _result_codec(kind)
+    return Codec(_built(kind, "serialization"), "serialization")
 
 
 @overload
 def stored_codec(kind: type[T], *, unambiguous: bool = True) -> Codec[T]: ...
 @overload
 def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]: ...
+@cached
 def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     """The codec of a type whose values are stored: it writes what that of `result_codec` does, if it can be read back.
 
@@ -342,7 +345,10 @@ def stored_codec(kind: object, *, unambiguous: bool = True) -> Codec[Any]:
     Raises:
         SchemaError: as `result_codec`; or JSON does not distinguish the members of a union.
     """
-    return _stored_codec(kind, unambiguous=unambiguous)
+    built = _built(kind, "serialization")
+    if unambiguous and "union" in built.adapter.kinds:
+        check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
+    return Codec(built, "serialization", stored=True)
 
 
 def parse(cls: type[T], data: Text | Mapping[str, object]) -> T:
@@ -419,24 +425,6 @@ _recheck: Final = cached(partial(closed_adapter, recheck=True))
 @cached
 def _reader_for_keys(kind: object) -> Callable[..., Any] | None:
     return reader_for_keys(_built(kind, "validation").adapter)
-
-
-@cached
-def _parameter_codec(kind: object) -> Codec[Any]:
-    return _DeferredCodec(kind) if can_be_deferred(kind) else Codec(_built(kind, "validation"), "validation")
-
-
-@cached
-def _result_codec(kind: object) -> Codec[Any]:
-    return Codec(_built(kind, "serialization"), "serialization")
-
-
-@cached
-def _stored_codec(kind: object, *, unambiguous: bool) -> Codec[Any]:
-    built = _built(kind, "serialization")
-    if unambiguous and "union" in built.adapter.kinds:
-        check_stored_unions(kind, cast("Core", built.adapter.made.core_schema))
-    return Codec(built, "serialization", stored=True)
 
 
 def repair(lines: Sequence[ErrorDetails], schema: Node, data: object, inexact: frozenset[float]) -> bool:

@@ -29,6 +29,7 @@ from handrail.redaction import MASK
 from handrail.serde import Masking
 from handrail.serde.canonical import bytes_digest
 from handrail.serde.formatting import shorten
+from handrail.serde.json_values import repeated_keys, walk_value
 
 MAX_IDENTITY_CHARACTERS = 500
 """The most characters that the reply or the id of a call may have to be looked up by."""
@@ -424,8 +425,7 @@ class CallMasking:
             plain = _decoded(words)
             for masking in self.of(tool):
                 secrets.update((words,) if plain is _NOT_JSON else masking.texts_in(plain))
-            if isinstance(words, str | bytes | bytearray):
-                secrets.update(_replaced_values(words))
+            secrets.update(_replaced_values(words))
         return masked
 
 
@@ -448,10 +448,11 @@ def masked_words(words: Any, masking: Masking) -> Any:  # noqa: ANN401 - an adap
     decoded = _decoded(words)
     if decoded is _NOT_JSON:
         return MASK
-    masked = masking.mask(decoded)
-    if masked == decoded:
+    masked, is_text = masking.mask(decoded), isinstance(words, str | bytes | bytearray)
+    # A text has every value of a key that it gives twice, and what was decoded the last one.
+    if masked == decoded and not (is_text and masking.hides and repeated_keys(words or "{}")):
         return words
-    return _encode(masked) if isinstance(words, str | bytes | bytearray) else masked
+    return _encode(masked) if is_text else masked
 
 
 _NOT_JSON: Final = object()
@@ -466,15 +467,16 @@ def _decoded(words: Any) -> Any:  # noqa: ANN401 - as above
         return _NOT_JSON
 
 
-def _replaced_values(words: str | bytes | bytearray) -> set[str]:
+def _replaced_values(words: Any) -> set[str]:  # noqa: ANN401 - as above
     """The texts in JSON whose name is given once more in the same object, so that decoding loses them."""
     lost: set[str] = set()
 
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         last = dict(pairs)
-        lost.update(item for name, item in pairs if isinstance(item, str) and item != last[name])
+        parts = (part for name, item in pairs if item != last[name] for _, part in walk_value(item))
+        lost.update(part for part in parts if isinstance(part, str))
         return last
 
-    with suppress(ValueError, RecursionError):  # not JSON
+    with suppress(ValueError, TypeError, RecursionError):  # not JSON, or decoded already
         json.loads(words, object_pairs_hook=take)
     return lost

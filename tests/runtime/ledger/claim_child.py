@@ -12,7 +12,7 @@ import handrail.store
 from handrail.clock import SYSTEM_CLOCK
 from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import MINUTE, claimed
+from tests.runtime.ledger_calls import MINUTE, claimed, stop_renewing
 
 
 def main(url: str) -> None:
@@ -23,7 +23,7 @@ def main(url: str) -> None:
         claim = claimed(ledger)
         _say("claimed")
         for _ in sys.stdin:
-            ledger.stop_renewing(claim)
+            stop_renewing(ledger, claim)
             clock.advance(MINUTE / 3)
             ledger.tick()
             _say("given up")

@@ -8,10 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from handrail.runtime.ledger.effects import Busy, Conflict, JsonValue, ToolEffect, Unknown
+from handrail.runtime.ledger.effects import Busy, Conflict, ToolEffect, Unknown
 from handrail.runtime.ledger.records import load_result
 from handrail.store import ClaimOwner, EffectRow
 from tests.kit import tool
+from tests.serde.shapes import Json
 from tests.wording import Wording
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +23,7 @@ ROW = EffectRow("s1", "session:pay:1", "0" * 31 + "7", "pay", "a" * 64, ClaimOwn
     "value, replayed",
     [(b"0", 0), (b'""', ""), (b"[]", []), (b"false", False), (b"{}", {}), (b"null", None), (b'{"a":[1]}', {"a": [1]})],
 )
-def test_effect_shows_the_value_as_it_was(value: bytes, replayed: JsonValue) -> None:
+def test_effect_shows_the_value_as_it_was(value: bytes, replayed: Json) -> None:
     """A falsy value is a value, and so is None."""
     effect = ToolEffect.of(ROW._replace(value=value))
     assert effect.result_value == replayed

@@ -17,7 +17,7 @@ from handrail.serde import digest
 from handrail.store import EffectRow
 from handrail.testing import FakeClock
 from tests.kit import executor
-from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record
+from tests.runtime.ledger_calls import KEY, PAYMENT, REQUEST, Payment, claimed, hit, record, stop_renewing
 from tests.store.units import WriteByWrite, insert
 from tests.wording import Wording
 
@@ -160,7 +160,7 @@ def test_key_for_names_what_an_executor_has_recorded(strategy: Any, scope: str) 
 def test_running_and_unknown_effects_are_never_dropped_silently(ledger: EffectLedger, clock: FakeClock) -> None:
     """No time that passes, no pruning and no clearing forgets an effect that may happen or have happened."""
     running = claimed(ledger)
-    ledger.stop_renewing(running)
+    stop_renewing(ledger, running)
     unknown = claimed(ledger, REQUEST._replace(key="unknown"))
     ledger.end(unknown, NotKnown("timed out"))
     record(ledger, "done", ttl=HOUR)
@@ -181,7 +181,7 @@ def test_slots_that_were_given_up_are_unresolved_for_their_session_and_tool_alon
     assert [ledger.unresolved_slots(*owner) for owner in owners] == [()] * len(owners)
     for partition, tool in owners:
         for key in ("call:", "declared:"):
-            ledger.stop_renewing(claimed(ledger, REQUEST._replace(partition=partition, tool=tool, key=f"{key}{tool}")))
+            stop_renewing(ledger, claimed(ledger, REQUEST._replace(partition=partition, tool=tool, key=f"{key}{tool}")))
     clock.advance(REQUEST.lease)
     for owner in owners:
         found = [(row.partition, row.tool, row.key) for row in ledger.unresolved_slots(*owner)]
@@ -193,7 +193,7 @@ def test_a_slot_that_was_given_up_and_settled_since_is_not_unresolved(ledger: Ef
     assert ledger.unresolved_slots("", "pay") == ()
     failed, done, gone = (claimed(ledger, REQUEST._replace(key=f"call:{number}")) for number in range(3))
     for claim in (failed, done, gone):
-        ledger.stop_renewing(claim)
+        stop_renewing(ledger, claim)
     assert ledger.end(failed, NotApplied())
     assert ledger.end(done, EffectResult("paid"))
     assert ledger.invalidate(gone.key, force=True)

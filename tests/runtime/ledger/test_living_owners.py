@@ -19,7 +19,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import LedgerStore, Store
 from handrail.testing import FakeClock
 from tests.crash.forks import Fork, start
-from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed
+from tests.runtime.ledger_calls import KEY, MINUTE, REQUEST, RESULT, busy, claimed, stop_renewing
 
 LATER = timedelta(hours=2)
 ORPHANS: list[OnOrphan] = ["unknown", "retry", "reconcile"]
@@ -46,7 +46,7 @@ def test_claim_that_lives_is_neither_left_over_nor_to_be_resolved(store: LedgerS
     assert other.unresolved_slots("s1", "pay") == ()
     with pytest.raises(LedgerError):
         other.resolve(row, NotApplied())
-    ledger.stop_renewing(claim)
+    stop_renewing(ledger, claim)
     assert other.unresolved_slots("s1", "pay") == (row,)
     assert other.resolve(row, NotApplied())
 
@@ -58,7 +58,7 @@ def test_waiter_waits_for_an_owner_that_lives_past_its_lease(store: LedgerStore,
     clock.advance(LATER)
     future = other.leases.watch(busy(other).row)
     assert (future.done(), other.tick()) == (False, 0)
-    ledger.stop_renewing(claim)
+    stop_renewing(ledger, claim)
     clock.advance(MINUTE)
     other.tick()
     assert future.done()
@@ -82,7 +82,7 @@ def test_other_store_on_the_same_file_finds_the_claim_alive(tmp_path: Path) -> N
             claim = claimed(ledger)
             clock.advance(LATER)
             assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Busy)
-        ledger.stop_renewing(claim)
+        stop_renewing(ledger, claim)
         assert isinstance(EffectLedger(second, clock=clock).claim(REQUEST), Unknown)
 
 

@@ -39,6 +39,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.extent import examples
+from tests.runtime.ledger_calls import stop_renewing
 from tests.store.ledger_stores import STORES, StoreFactory
 
 LEASE, BEAT, TTL, FORGET = (timedelta(hours=hours) for hours in (9, 3, 20, 24))
@@ -149,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if end == "beat":
             self._beat(model, given, valid=valid)
         elif end == "give up":
-            ledger.stop_renewing(given.claim)
+            stop_renewing(ledger, given.claim)
             # Then it is removed from its row that this process lives, if that is there.
             given.beat_at = self.clock.now() + BEAT if given.claim.row.owner.process else None
         elif end == "complete":

@@ -19,6 +19,7 @@ from handrail.serde import digest
 from handrail.store.protocol import ClaimOwner, EffectRow, with_proof
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
+from tests.runtime.ledger_calls import stop_renewing
 from tests.store.ledger_stores import STORES, StoreFactory
 from tests.store.units import replace
 from tests.wording import Wording
@@ -49,7 +50,7 @@ class World:
 
     def claim(self) -> None:
         self.owner = cast("Claimed", self.ledger.claim(REQUEST))
-        self.ledger.stop_renewing(self.owner)
+        stop_renewing(self.ledger, self.owner)
 
     def seen(self) -> EffectRow:
         assert self.row is not None
@@ -154,7 +155,7 @@ def _settle_late(
 
 
 def _give_up(world: World) -> object:
-    world.ledger.stop_renewing(world.owner)
+    stop_renewing(world.ledger, world.owner)
     return True
 
 

@@ -13,7 +13,7 @@ from handrail.runtime.ledger.ledger import EffectLedger
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import WatchCallback
 from handrail.testing import FakeClock
-from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
 from tests.wording import Wording
 
 PATIENCE = 60.0  # seconds after which a test that waits for an event gives up
@@ -90,7 +90,7 @@ def test_waiter_is_not_told_of_a_sign_of_life(ledger: EffectLedger, clock: FakeC
 def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: LedgerStore, clock: FakeClock) -> None:
     """A dead owner keeps nobody waiting beyond its lease."""
     died = EffectLedger(store, clock=clock)
-    died.stop_renewing(claimed(died))
+    stop_renewing(died, claimed(died))
     future = ledger.leases.watch(busy(ledger).row)
     clock.advance(MINUTE - timedelta(seconds=1))
     ledger.tick()
@@ -104,7 +104,7 @@ def test_waiter_is_told_when_the_lease_has_passed(ledger: EffectLedger, store: L
 
 def test_waiter_that_looks_after_the_lease_is_told_at_once(ledger: EffectLedger, clock: FakeClock) -> None:
     """A lease that passes between being told "busy" and waiting is not waited for."""
-    ledger.stop_renewing(claimed(ledger))
+    stop_renewing(ledger, claimed(ledger))
     told = busy(ledger)
     clock.advance(MINUTE)
     assert ledger.leases.watch(told.row).done()

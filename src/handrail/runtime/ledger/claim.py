@@ -63,8 +63,6 @@ from handrail.turns import Ticket
 
 _log = redacted_logger("handrail.runtime")
 
-_ATTEMPTS_TO_RECORD = 3  # of an effect that has happened, in a failing store
-
 
 ClaimState: TypeAlias = Literal["claimed", "handed over", "returned", "recorded"]
 """How far a call has come; see this module."""
@@ -356,7 +354,7 @@ class EffectClaim(Claim):
 
     def _record(self, result: EffectResult) -> None:
         """Record an effect that has happened; retry if the store fails."""
-        for attempts_left in reversed(range(_ATTEMPTS_TO_RECORD)):
+        for attempts_left in reversed(range(3)):
             try:
                 # May be repeated: `end` recognizes a row that an attempt whose answer was lost has written.
                 has_ended = self._ledger.end(self._claimed, result, ttl=self._recorded_ttl)

@@ -126,8 +126,6 @@ from handrail.serde.canonical import bytes_digest
 from handrail.session.persistence.protocol import SessionHeld
 from handrail.store.protocol import EFFECT_STATUSES, UNTIL_APPLIED, ClaimOwner, EffectRow, MarkApplied
 
-_MASK_JSON: Final = f'"{MASK}"'.encode()
-
 NOT_AGAIN: Final = "Do not ask for it again: another call would do it again."
 """What the model reads of an effect that is named by its call: the next call would have another id."""
 
@@ -288,11 +286,7 @@ ClaimAnswer = Claimed | Rejection
 
 def lacks_value(row: EffectRow) -> bool:
     """Whether the row of an effect that has happened has not all of its value: none, or masks in place of secrets."""
-    return row.value is None or _MASK_JSON in row.value
-
-
-JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None
-"""A parsed JSON value."""
+    return row.value is None or f'"{MASK}"'.encode() in row.value
 
 
 @dataclass(slots=True, frozen=True)
@@ -319,7 +313,7 @@ class ToolEffect:
     tool_name: str
     params_hash: str
     result_message: str
-    result_value: JsonValue
+    result_value: Any
     result_success: bool
     created_at: datetime
     expires_at: datetime | None
@@ -341,6 +335,7 @@ class ToolEffect:
 
 
 _STANDING: dict[str, type[Rejection]] = {"done": Hit, "running": Busy, "unknown": Unknown}
+
 
 _EFFECT_ID = "[0-9a-f]{32}"
 

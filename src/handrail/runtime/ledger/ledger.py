@@ -229,11 +229,6 @@ class EffectLedger:
         """Have equal calls refused while a handler runs that its caller has left behind."""
         self._given_up.append(claim.row)
 
-    def stop_renewing(self, claim: Claimed) -> None:
-        """Stop renewing a claim: its lease decides, although its process lives, unless it is finished before."""
-        self.leases.abandon(claim)
-        self._given_up.append(claim.row)
-
     def finish_later(self, claim: Claimed, finding: effects.OwnerFinding, *, ttl: timedelta | None = DAY) -> None:
         """Record the outcome of an effect if the store, which has failed, takes it within a lease from now."""
         settle = self.end if isinstance(finding, NotKnown) else partial(self.settle_late, accept=True)

@@ -16,7 +16,7 @@ from handrail.store import LedgerStore, MemoryStore
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
-from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing
+from tests.runtime.ledger_calls import MINUTE, REQUEST, RESULT, busy, claimed, prove_nothing, stop_renewing
 
 THIRD = MINUTE / 3
 
@@ -41,7 +41,7 @@ def test_handler_that_hangs_holds_its_key_only_until_the_deadline(ledger: Effect
 def test_claim_that_was_given_up_is_left_to_its_lease(ledger: EffectLedger, clock: FakeClock) -> None:
     """It is not renewed; from its next beat on its row names no process, which would prove that the owner lives."""
     claim = claimed(ledger)
-    ledger.stop_renewing(claim)
+    stop_renewing(ledger, claim)
     clock.advance(THIRD)
     ledger.tick()
     assert ledger.tick() == 0
