@@ -16,7 +16,8 @@ _HEAD = f"""# The schema of a store
 
 What a store keeps in SQLite and PostgreSQL, for people who look with their own tools. Two views show calls and effects,
 with times as moments and bytes as text; the tables below are what they are made from. Read them as you like. Write to
-none of them: a store refuses rows that do not fit, and a call that was changed behind its back may be repeated.
+none of them: a store refuses rows that do not fit, and a call that was changed behind its back may be repeated. Of a
+row that another program has damaged, a time may be out of range, and the view fails then; the tables can be read.
 
 ```sh
 sqlite3 desk.db "SELECT at, tool, success FROM handrail_calls_view ORDER BY at DESC LIMIT 10"
