@@ -290,6 +290,8 @@ class SqlStore(BaseStore):
 
         What cannot be written now is written when the store is next used; until then other processes find it held.
         """
+        if not self._locks.holds(lock.token):  # a session that is collected is released once more
+            return
         self._unreleased.add(lock[:2])
         try:
             self._clear_released()

@@ -48,15 +48,10 @@ from handrail.waiting import run_in_thread
 
 
 _Step: TypeAlias = tuple[str, Sequence[StatementParameters], bool]
-"""A statement of a write, the parameters for each time that it is executed, and whether it is compared: then it is
-executed once, and has to change a row, or else the unit is refused."""
+"""A statement, the parameters of each execution, and whether it is compared: if so it has one, and changes a row."""
 
 ROW_UNITS = ((EffectInsert,), (EffectInsert, SessionHeld), (EffectChange,))
 """The kinds of writes of the units that are one statement in every database."""
-
-
-_COMPARE_VERSION = frozenset((SessionAppend, EffectInsert, EffectChange))
-"""The writes whose statements compare the version of the tables."""
 
 
 def row_statement(writes: Sequence[object]) -> Statement | None:
@@ -315,7 +310,8 @@ class UnitApplier:
         return self._write_together(unit)  # which says what else refuses it, or finds that nothing does any more
 
     def _write_together(self, unit: UnitOfWork) -> RefusedWrite | None:
-        compares = not _COMPARE_VERSION.isdisjoint(map(type, unit.writes))
+        # Their statements compare the version of the tables.
+        compares = any(isinstance(write, SessionAppend | EffectInsert | EffectChange) for write in unit.writes)
         refused: RefusedWrite | None = None
         try:
             with self._database.transaction(_call_connection(unit), any_version=compares) as link:

@@ -266,8 +266,10 @@ class SqliteConnection:
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Execute a statement that writes with each of some rows."""
-        for row in rows:
-            self.execute(sql, row)
+        try:
+            self._connection.executemany(sql, rows)
+        except _REFUSALS as error:
+            raise self._file.translated(error) from error
 
     def begin(self, *, reading: bool = False) -> None:
         """Begin a transaction that may write, as soon as no other one may; or one of a connection that only reads."""
