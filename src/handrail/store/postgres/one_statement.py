@@ -11,7 +11,7 @@ table expressions that depend on each other::
 
 All parts of a statement see the same snapshot. A row that another transaction has changed since the snapshot is waited
 for by `FOR UPDATE`, and compared again in its newest version; the `UPDATE` that follows finds it locked by its own
-transaction and compares it in the same version. So a change that was locked is written.
+transaction, in that version. So a change that was locked is written.
 """
 
 # ruff: noqa: S608 - what is put into statements here are names of our own tables and columns
@@ -19,22 +19,26 @@ transaction and compares it in the same version. So a change that was locked is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from functools import lru_cache
+from typing import cast
 
 from handrail.session.persistence.protocol import SessionAppend
-from handrail.store.protocol import EffectChange, EffectInsert
+from handrail.store.protocol import EffectChange, EffectInsert, EffectRow
 from handrail.store.session_locks import newest_number
 from handrail.store.sql import statements
 from handrail.store.sql.driver import Statement
 from handrail.store.sql.tables import ENTRY_TABLE, effect_columns, entry_columns, seen_columns
-from handrail.store.sql.units import ROW_UNITS, change_statement, row_statement
+from handrail.store.sql.units import ROW_UNITS, row_statement
 from handrail.transaction import RecordCommit
 
 MOST_ENTRIES = 1000
 """The most entries of one statement, which has at most 65,535 parameters."""
 
 _HELD = "SELECT 1 FROM handrail_sessions WHERE session_id = ? AND head = ? AND token = ? FOR UPDATE"
+_SEEN = f"SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE"
 _CLAIM = statements.INSERT_EFFECT_IF.format("SELECT 1 FROM held")
+# What is in `unit` has compared the row and the version of the tables.
+_REPLACE = statements.REPLACE_EFFECT.partition(" WHERE ")[0] + " WHERE partition = ? AND key = ?"
 _IN_UNIT = "EXISTS (SELECT 1 FROM unit)"
 # The server takes the type of a column of `VALUES` from its first row, and null has none.
 _ENTRY = f"({', '.join('?::bigint' if column.is_null else '?' for column in ENTRY_TABLE.columns)})"
@@ -57,13 +61,10 @@ def may_group(writes: Sequence[object]) -> bool:
 
 def _has_one_append(writes: Sequence[object]) -> bool:
     """Whether a unit appends to a session, with a claim before it or with changes of effects and commits."""
-    appends = [write for write in writes if isinstance(write, SessionAppend)]
-    if len(appends) != 1 or not 0 < len(appends[0].entries) <= MOST_ENTRIES:
+    kinds, sizes = tuple(map(type, writes)), [len(each.entries) for each in writes if isinstance(each, SessionAppend)]
+    if len(sizes) != 1 or not 0 < sizes[0] <= MOST_ENTRIES or not all(getattr(each, "row", True) for each in writes):
         return False
-    return tuple(map(type, writes)) == (EffectInsert, SessionAppend) or all(
-        isinstance(write, SessionAppend | RecordCommit) or (isinstance(write, EffectChange) and write.row is not None)
-        for write in writes
-    )
+    return kinds == (EffectInsert, SessionAppend) or {SessionAppend, EffectChange, RecordCommit}.issuperset(kinds)
 
 
 def one_statement(writes: Sequence[object]) -> Statement | None:
@@ -74,35 +75,34 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
     """
     if not _has_one_append(writes):
         return row_statement(writes)
-    parts: list[str] = []
+    (lock, head, entries, checkpoint) = next(write for write in writes if isinstance(write, SessionAppend))
+    session_id, changes = lock.session_id, [write for write in writes if isinstance(write, EffectChange)]
     values: list[object] = []
+    if isinstance(claim := writes[0], EffectInsert):
+        values += (session_id, head, lock.token, *effect_columns(claim.row))
+    for change in changes:
+        values += seen_columns(change.seen)
+    values += (newest_number(session_id, head, entries), session_id, head, lock.token)
+    for change in changes:
+        values += (*effect_columns(cast("EffectRow", change.row))[2:], *change.seen[:2])
+    values += (write.journal_id for write in writes if isinstance(write, RecordCommit))
+    for entry in entries:
+        values += entry_columns(session_id, entry)
+    values += () if checkpoint is None else (session_id, *checkpoint)
+    return Statement(_sql(tuple(map(type, writes)), len(entries), checkpoint is not None), values)
 
-    def add(name: str, sql: str, *parameters: object) -> None:
-        parts.append(f"{name} AS ({sql})")
-        values.extend(parameters)
 
-    (lock, head, entries, checkpoint), *_ = [write for write in writes if isinstance(write, SessionAppend)]
-    session_id, seen = lock.session_id, ""
-    for number, write in enumerate(writes):
-        if isinstance(write, EffectInsert):  # the row of the session is locked before the claim is inserted
-            add("held", _HELD, session_id, head, lock.token)
-            add(f"seen_{number}", f"{_CLAIM} RETURNING 1", *effect_columns(write.row))
-        elif isinstance(write, EffectChange):
-            sql = f"SELECT 1 FROM handrail_effects WHERE {statements.SEEN} FOR UPDATE"
-            add(f"seen_{number}", sql, *seen_columns(write.seen))
-        else:
-            continue
-        seen += f" AND EXISTS (SELECT 1 FROM seen_{number})"
-    newest = newest_number(session_id, head, entries)
-    add("unit", f"{statements.SET_HEAD}{seen} RETURNING 1", newest, session_id, head, lock.token)
-    for number, write in enumerate(writes):
-        if isinstance(write, EffectChange):
-            sql, columns = change_statement(write)
-            add(f"write_{number}", f"{sql} AND {_IN_UNIT}", *columns)
-        elif isinstance(write, RecordCommit):
-            add(f"commit_{number}", _COMMIT, write.journal_id)
-    rows = [entry_columns(session_id, entry) for entry in entries]
-    add("entries", _ENTRIES.format(", ".join([_ENTRY] * len(rows))), *chain.from_iterable(rows))
-    if checkpoint is not None:
-        add("checkpoint", _CHECKPOINT, session_id, *checkpoint)
-    return Statement(f"WITH {', '.join(parts)} SELECT 1 FROM unit", values)
+@lru_cache(maxsize=256)
+def _sql(kinds: Sequence[type[object]], entries: int, has_checkpoint: bool) -> str:  # noqa: FBT001 - of a cache
+    """The text of a statement; making it takes as long as the server needs for it."""
+    claims, changes = kinds.count(EffectInsert), kinds.count(EffectChange)
+    parts = [f"held AS ({_HELD})", f"seen_0 AS ({_CLAIM} RETURNING 1)"][: 2 * claims]
+    parts += [f"seen_{number} AS ({_SEEN})" for number in range(changes)]
+    seen = "".join(f" AND EXISTS (SELECT 1 FROM seen_{number})" for number in range(claims + changes))
+    parts.append(f"unit AS ({statements.SET_HEAD}{seen} RETURNING 1)")
+    parts += [f"write_{number} AS ({_REPLACE} AND {_IN_UNIT})" for number in range(changes)]
+    parts += [f"commit_{number} AS ({_COMMIT})" for number in range(kinds.count(RecordCommit))]
+    parts.append(f"entries AS ({_ENTRIES.format(', '.join([_ENTRY] * entries))})")
+    if has_checkpoint:
+        parts.append(f"checkpoint AS ({_CHECKPOINT})")
+    return f"WITH {', '.join(parts)} SELECT 1 FROM unit"
