@@ -79,6 +79,10 @@ def by_subscriber(door: Any) -> dict[str, Any]:
     return {"handler": fail}
 
 
+def _say_done(_params: object, *, context: ToolContext) -> ToolResult[Note]:
+    return ToolResult.ok(Note("done"))
+
+
 @both_ways
 @pytest.mark.parametrize("code", [by_arguments, by_key, by_subscriber])
 def test_a_call_that_code_of_the_program_makes_in_a_call_does_not_wait_for_that(
@@ -88,7 +92,7 @@ def test_a_call_that_code_of_the_program_makes_in_a_call_does_not_wait_for_that(
     held: list[ToolExecutor] = []
     options = code(held)
     kind: Any = options.pop("of", Note)
-    handler = options.pop("handler", lambda params, *, context: ToolResult.ok(Note("done")))
+    handler = options.pop("handler", _say_done)
     outer = Tool[kind, Note](name="outer", description="Calls.", handler=handler, **options)
     held.append(executor(outer, tool("other")))
     Asking.door = held[0]

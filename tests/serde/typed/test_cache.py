@@ -19,13 +19,13 @@ from tests.wording import Wording
 
 def test_a_value_is_made_once() -> None:
     """Asked for again, the first one is given."""
-    made = cached(lambda name: [name])
+    made: Callable[[str], list[str]] = cached(lambda name: [name])
     assert made("a") is made("a")
 
 
 def test_a_type_that_cannot_be_hashed_is_not_kept() -> None:
     """Its value is made each time."""
-    made = cached(lambda _: [1])
+    made: Callable[[list[int]], list[int]] = cached(lambda _: [1])
     key: list[int] = []
     assert made(key) == made(key)
     assert made(key) is not made(key)
@@ -33,7 +33,7 @@ def test_a_type_that_cannot_be_hashed_is_not_kept() -> None:
 
 def test_one_goes_when_there_are_too_many() -> None:
     """So that types made at run time do not fill the memory."""
-    made = cached(lambda number: [number])
+    made: Callable[[int], list[int]] = cached(lambda number: [number])
     first, last = made(-1), [made(number) for number in range(MAX_CACHED)][-1]
     assert made(-1) == first
     assert made(-1) is not first
@@ -43,7 +43,7 @@ def test_one_goes_when_there_are_too_many() -> None:
 def test_what_could_not_be_made_is_asked_again() -> None:
     """A name may be defined by then."""
     names: dict[str, int] = {}
-    made = cached(lambda name: names[name])
+    made: Callable[[str], int] = cached(lambda name: names[name])
     with pytest.raises(KeyError):
         made("a")
     names["a"] = 1

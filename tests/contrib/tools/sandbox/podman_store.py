@@ -40,6 +40,7 @@ def containers(root: Path) -> list[str]:
     One that Podman is removing is listed until it is gone, so Podman is asked up to a hundred times.
     """
     command = (*podman_command(), "ps", "--all", "--filter", f"volume={root}", "--format", "{{.Names}}")
+    names: list[str] = []
     for _ in range(100):
         names = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         if not names:
