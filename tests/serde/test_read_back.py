@@ -43,6 +43,7 @@ UNREADABLE: list[tuple[Any, Any, str]] = [
     (Annotated[Decimal, Field(max_digits=3)], Decimal(1234), "$.x"),
     (Annotated[Decimal, Field(decimal_places=1)], Decimal("1.25"), "$.x"),
     (dict[int, str], {True: "a"}, "$.x.True"),
+    (dict[int, int], {-1: None}, "$.x[-1]"),
     (Annotated[int, PlainSerializer(str)], 5, "$.x"),
 ]
 
@@ -128,10 +129,8 @@ def test_keys_with_lone_surrogates_are_refused(kind: Any, wording: Wording) -> N
     ids=count(),
 )
 def test_mask_of_a_secret_is_read_whatever_its_bounds(secret: tuple[Any, Any]) -> None:
-    """The mask keeps to no bound; another text is held to it as before."""
+    """The mask keeps to no bound, so it comes back as text, as for a place that is marked."""
     kind, value = secret
     cls = held(kind)
     stored = stored_codec(cls)
-    read = stored.parse_json(stored.dump_json(cls(value)))
-    assert type(read.x) is type(value)
-    assert read.x.get_secret_value() in {"**********", b"**********"}
+    assert stored.parse_json(stored.dump_json(cls(value))) == cls("**********")

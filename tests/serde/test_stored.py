@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from itertools import count
+from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Secret, SecretBytes, SecretStr
 
-from handrail.serde import stored_codec
+from handrail.serde import masking_of, result_codec, stored_codec
+from tests.serde.members import held
 from tests.serde.shapes import Json
 
 
@@ -50,8 +53,28 @@ def test_secrets_are_stored_as_their_masks() -> None:
     stored = stored_codec(Login)
     data = stored.dump_json(Login("ann", SecretStr("hunter2"), SecretStr("hunter4")))
     assert b"hunter" not in data
-    mask = SecretStr("**********")
-    assert stored.parse_json(data) == Login("ann", mask, mask)
+    assert stored.parse_json(data) == Login("ann", SecretStr("**********"), cast("Any", "**********"))
+
+
+MIXED: list[tuple[Any, Any]] = [
+    (SecretStr | int, 12345678),
+    (Secret[int] | str, "hunter2-hunter2"),
+    (SecretStr | list[str], ["hunter2-hunter2"]),
+    (list[SecretStr | int], [12345678]),
+    (tuple[str, SecretStr], ("hunter2-hunter2", SecretStr("a"))),
+    (dict[str, SecretStr], {"hunter2-hunter2": SecretStr("a")}),
+]
+
+
+@pytest.mark.parametrize("kind, value", MIXED, ids=count())
+def test_what_stands_beside_a_secret_is_masked_with_it(kind: Any, value: Any) -> None:
+    """In a field and as a whole result: the member that is sent is not known to be less secret."""
+    for made, whole in ((held(kind), held(kind)(value)), (kind, value)):
+        data = stored_codec(made, unambiguous=False).dump_json(whole)
+        assert b"hunter" not in data
+        assert b"12345678" not in data
+        assert result_codec(made).dump_json(whole) == data
+        assert masking_of(made).hides_plain
 
 
 @dataclass(frozen=True)

@@ -411,7 +411,7 @@ class Tool(Generic[P, R]):
             return b"null" if value is None else None
         try:
             return self.value_codec.dump_json(value)
-        except DumpError as error:
+        except Exception as error:  # noqa: BLE001 - logged; whatever the value is, its effect has happened
             _log.warning("the value of a result of %s cannot be stored: %s", self.name, error)
             return None
 

@@ -35,7 +35,7 @@ from handrail.prompt import Tool, ToolResult
 from handrail.prompt.content_parts import ContentPart, dump_parts, load_parts
 from handrail.prompt.tool_declaration import Arguments
 from handrail.redaction import MASK, redacted_logger
-from handrail.serde import codec, dump, parse
+from handrail.serde import codec, dump, parse, result_codec
 from handrail.serde.json_schema import is_array, is_object
 from handrail.serde.secrets import partial_json
 from handrail.session import SlicePolicy, stored_as
@@ -137,7 +137,8 @@ class Step(StrEnum):
 def _tagged(value: object) -> bytes:
     try:
         if isinstance(value, Arguments):
-            return b'{"value":%s}' % codec(type(value)).dump_json(value)
+            own = codec(type(value))  # which reads a call, and has no mask for what is marked
+            return b'{"value":%s}' % (result_codec(type(value)) if own.is_marked else own).dump_json(value)
         if is_dataclass(value):
             with suppress(SessionError):  # it holds a value that JSON does not restore exactly
                 stored = stored_type(type(value))

@@ -76,9 +76,7 @@ def _refuse_attribute(_: object, name: str, _value: object) -> None:
 
 
 def known_type(annotation: object, *names: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a type
-    """The type that an annotation means, if that is seen without evaluating it; `None` for any other annotation.
-
-    `typing.get_type_hints`, which returns the same, takes longer than all else that is done with most annotations.
+    """The type that an annotation means, if that is seen without the time of `get_type_hints`; otherwise `None`.
 
     Args:
         annotation: a type, or its text.
@@ -468,8 +466,8 @@ def _class_faults(cls: type[Any], args: Sequence[object]) -> Iterator[TypeFault]
     yield from ((what.format(type_name(cls)), cure) for fits, what, cure in _REFUSED if fits(cls))
     if args and not is_record(cls) and issubclass(cls, Mapping):
         options, key = options_around(args[0])
-        # Two keys that mean the same would be one, so that each is read as it is written.
-        is_changed = any(getattr(option, word, None) for option in options for word in CHANGING)
+        # Two keys that mean the same would be one, and no key is masked.
+        is_changed = any(getattr(option, word, None) for option in options for word in (*CHANGING, "json_schema_extra"))
         texts = [isinstance(value, str) for value in _choices(key)]
         if is_changed or not (all(texts) if texts else any(key is each for each in _KEYS)):
             yield f"its keys are of type {type_name(args[0])}, but a key in JSON is a string", "use str keys"
@@ -520,7 +518,7 @@ def _field_faults(field: Field[Any], hint: object) -> Iterator[TypeFault]:
 
 
 def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault]:
-    """What is wrong with what a `Field` says, or the metadata of a field, by its words."""
+    """What is wrong with what a `Field` says, or the metadata of a field."""
     for word, (why, cure) in _RENAMING.items():
         if said(word, None) is not None:
             yield f"{word} is not taken, because {why}", cure
@@ -528,8 +526,10 @@ def _described_faults(said: Callable[[str, None], object]) -> Iterator[TypeFault
         text = said(word, None)
         if text is not None and (not isinstance(text, str) or escape_surrogates(text) is not text):
             yield f"its {word} is not a string, or has a lone surrogate in it", "write a string"
-    # A function that changes the schema is the program's own; a format describes, in JSON Schema too.
+    # A format describes, in JSON Schema too.
     extra: object = said("json_schema_extra", None)
+    if callable(extra):  # it may mark the field as secret
+        yield "a function in json_schema_extra is not taken", "write a dictionary"
     extra_words = cast("Mapping[object, object]", extra) if isinstance(extra, Mapping) else ()
     yield from word_faults(
         extra_words, "in json_schema_extra is shown to the model and", (WORDS | SHAPING) - {"format"}

@@ -33,7 +33,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
-from decimal import Decimal
 from enum import Enum
 from functools import partial
 from operator import attrgetter
@@ -41,8 +40,8 @@ from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, cast, get_args, get_origin
 
 from pydantic.errors import PydanticInvalidForJsonSchema
+from pydantic_core import CoreSchema, core_schema, to_json
 from pydantic_core import SchemaError as CoreSchemaError
-from pydantic_core import core_schema, to_json
 
 from handrail.errors import SchemaError
 from handrail.redaction import MASK, current_redaction
@@ -59,7 +58,6 @@ from handrail.serde.annotations import (
     strip_annotated,
 )
 from handrail.serde.core_schemas import (
-    BOUNDS,
     CHANGING,
     LENGTHS,
     OF_CLASSES,
@@ -77,6 +75,7 @@ from handrail.serde.core_schemas import (
     places_of,
     rebuilt,
     replacing,
+    secrets_in,
     serializer_of,
     validator_of,
     whole,
@@ -93,7 +92,6 @@ from handrail.serde.json_schema import (
     is_secret_schema,
     json_schema,
 )
-from handrail.serde.json_values import is_secret_class
 
 _MOST_SHAPES = 64
 _MARKS = (b'"writeOnly"', b'"password"')
@@ -300,11 +298,9 @@ def _unfit(place: TypePlace, error: Exception) -> SchemaError:
     # A fault of a core schema is explained in its last line, and the other errors in the first sentence.
     reason = lines[-1].strip() if isinstance(error, CoreSchemaError) else lines[0].partition(". ")[0]
     constraints = [part for option in options for part in getattr(option, "metadata", None) or [option]]
-    words = ", ".join([re.sub(r"^_\w+", "Field", repr(part)) for part in (*constraints, *place.metadata)])
-    shown, cure = type_name(inner), "use a plain dataclass, or a type that JSON can say"
-    if words:
-        shown = f"{shorten(words, _LONGEST_REASON)} of {shown}"
-        cure = f"correct it, rename metadata that is not meant for pydantic, or {cure}"
+    words = ", ".join(re.sub(r"^_\w+", "Field", repr(part)) for part in (*constraints, *place.metadata))
+    shown = f"{shorten(words, _LONGEST_REASON)} of {type_name(inner)}" if words else type_name(inner)
+    cure = "correct it, rename metadata not meant for pydantic, or use a plain dataclass, or a type that JSON can say"
     text = f"{place.path}: {shown} cannot be used here ({shorten(reason, _LONGEST_REASON)}); {cure}"
     return SchemaError(text, type=place.kind, path=place.path)
 
@@ -330,16 +326,6 @@ def _part_faults(part: Core, definitions: Mapping[str, Core]) -> Iterator[TypeFa
     if part["type"] == "json":
         fault = "Json reads a text that holds JSON, and writes what the text holds, which it could not read again"
         yield fault, "declare the type of what the text holds; a model writes it as it is"
-    flags = getattr(part.get("pattern"), "flags", None)
-    # A schema holds only the text of the pattern: the model would read another rule than the one that holds.
-    if flags is not None and re.compile(part["pattern"].pattern).flags != flags:
-        yield "the flags of its pattern are not in the schema", 'write them into the pattern, as in pattern="(?i)a"'
-    for word in BOUNDS:
-        bound = part.get(word)
-        is_text = isinstance(bound, str) and part["type"] in {"int", "float"}
-        # Each comparison with NaN is false.
-        if is_text or (isinstance(bound, float | Decimal) and math.isnan(bound)):
-            yield f"its {word} is {bound!r}, which is not a number", "write a number"
     for word in _idle_constraints(part, definitions):
         cure = f"leave it out, or write it on what it is for, as in Annotated[str, Field({word}=...)]"
         yield f"the constraint {word} cannot be applied to the type that it stands on", cure
@@ -410,8 +396,8 @@ def is_made_up(factory: object) -> bool:
 
 
 def has_marks(core: Core) -> bool:
-    """Whether a field in a type is secret, and pydantic does not know it."""
-    return bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
+    """Whether a field in a type, or all of it, is secret, and pydantic does not know it."""
+    return _is_marked(core) or bool(_marked_fields(core)) or any(map(has_marks, parts_of(core)))
 
 
 def _marked_fields(part: Core) -> frozenset[str]:
@@ -422,8 +408,13 @@ def _marked_fields(part: Core) -> frozenset[str]:
     own = dataclasses.fields(cls) if isinstance(cls, type) and is_dataclass(cls) else ()
     marked = {field.name for field in own if field.metadata.get("secret")}
     return frozenset(
-        name for name, field in fields_of(part).items() if name in marked or hides(name) or _has_mark(field)
+        name for name, field in fields_of(part).items() if name in marked or hides(name) or _is_marked(field)
     )
+
+
+def _is_marked(core: Core) -> bool:
+    """Whether a place is secret by a mark, or may hold one of pydantic's secrets beside something else."""
+    return _has_mark(core) or len({*secrets_in(core)}) > 1
 
 
 def _has_mark(core: Core) -> bool:
@@ -449,10 +440,6 @@ def masking_adapter(adapter: Adapter) -> Adapter:
             held: object = MASK.encode() if part["schema"]["type"] == "bytes" else MASK
             read = core_schema.no_info_after_validator_function(lambda _: held, mask)
             return {**part, "schema": core_schema.union_schema([read, part["schema"]], mode="left_to_right")}
-        if was["type"] == "function-after" and _bounds_secret(was):
-            # The mask may be shorter than the least length that the secret is held to.
-            read_through = core_schema.chain_schema([mask, part["schema"]])
-            return {"type": "union", "choices": [read_through, part], "mode": "left_to_right"}
         if names := _marked_fields(was):
             _mask_fields(part, names)
         return part
@@ -460,6 +447,7 @@ def masking_adapter(adapter: Adapter) -> Adapter:
     if "function-after" not in adapter.kinds and not has_marks(adapter.core):
         return adapter
     core, config = rebuilt(adapter.core, change), core_config()
+    core = _masked(core) if _is_marked(adapter.core) else core
     if core == adapter.core:
         return adapter
     agreed = agreeing(core, config)
@@ -468,23 +456,17 @@ def masking_adapter(adapter: Adapter) -> Adapter:
 
 def _mask_fields(part: Core, names: Collection[str]) -> None:
     """Mask the fields of these names in the copy of a class, or of what is inside of it around its fields."""
-    written = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
     for name, field in fields_of(part).items():
         # A default is that of the field, so it stays outside.
         holder = field["schema"] if field["schema"]["type"] == "default" else field
         if name in names:
-            inner = holder["schema"]
-            holder["schema"] = core_schema.no_info_wrap_validator_function(_read_mask, inner, serialization=written)
+            holder["schema"] = _masked(holder["schema"])
 
 
-def _bounds_secret(core: Core) -> bool:
-    """Whether it holds a secret to a bound, such as a length, which the mask may not keep to."""
-    while core["type"] == "function-after" and is_bound(core["function"]):
-        core = core["schema"]
-    if core["type"] != "lax-or-strict":
-        return False
-    parts = [part for part in parts_of(core["strict_schema"]) if part["type"] == "function-after"]
-    return any(is_secret_class(made) for part in parts if isinstance(made := part["function"]["function"], type))
+def _masked(inner: Core) -> Core:
+    written = core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="unless-none")
+    read = core_schema.no_info_wrap_validator_function(_read_mask, cast("CoreSchema", inner), serialization=written)
+    return cast("Core", read)
 
 
 def _read_mask(value: object, read: Callable[[Any], object]) -> object:

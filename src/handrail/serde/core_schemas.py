@@ -269,6 +269,26 @@ def is_bound(function: object) -> bool:
     return _module_of(function) == _BOUNDS_OF
 
 
+def secrets_in(core: Core) -> Iterator[bool]:
+    """For each thing that a place holds itself, and not in a field of a class, whether it is a secret of pydantic's.
+
+    A bound on a secret counts as something else, because the mask may not keep to it.
+    """
+    if core["type"] == "function-after" and is_bound(core["function"]):
+        yield False
+    inner = _inside(core)
+    if getattr(core.get("serialization", {}).get("function"), "__name__", "").startswith("_serialize_secret"):
+        yield True
+    elif inner is not None:
+        yield from secrets_in(inner)
+    else:
+        parts = [] if core["type"] in OF_FIELDS else [part for part in parts_of(core) if part["type"] != "none"]
+        for part in parts:
+            yield from secrets_in(part)
+        if not parts:
+            yield False
+
+
 def makes_secret(function: object) -> bool:
     """Whether it makes a value of one of pydantic's secrets, other than a text, from what it holds."""
     # `SecretBytes` is a class, and `Secret` calls a function that is nested in one of its methods: both are known by

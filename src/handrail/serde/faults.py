@@ -328,11 +328,12 @@ def unwrapped(node: Node, root: Node) -> Node:
 def _step(spot: FaultLocation, segment: str | int, root: Node) -> FaultLocation:
     around = tuple(unwrapped(node, root) for node in spot.nodes)
     union = next((node for node in around if options_of(node)), None)
+    is_key = segment == _KEY and _inside(spot.value, _KEY) is NO_VALUE_THERE
     # pydantic puts the name of a member behind that of its union, so that this segment is not in the data.
-    if union is not None and segment != _KEY:
+    if union is not None and not is_key:
         branch = SchemaBranch(spot.path, str(segment))
         return spot._replace(nodes=_meant(union, str(segment), root), branches=(*spot.branches, branch))
-    if segment == _KEY:
+    if is_key:
         return spot._replace(nodes=(), is_key=True)
     # A string cannot be a key of an array or a scalar.
     if isinstance(segment, str) and around and all(node.get("type") in _WITHOUT_KEYS for node in around):
@@ -359,7 +360,7 @@ def _meant(union: Node, label: str, root: Node) -> tuple[Node, ...]:
 def _children(node: Node, segment: str | int) -> Iterator[Node]:
     if isinstance(segment, int):
         fixed = node.get("prefixItems", ())
-        child = fixed[segment] if segment < len(fixed) else node.get("items")
+        child = fixed[segment] if 0 <= segment < len(fixed) else node.get("items", node.get("additionalProperties"))
     else:
         child = node.get("properties", {}).get(segment, node.get("additionalProperties"))
     if is_object(child):
@@ -369,6 +370,6 @@ def _children(node: Node, segment: str | int) -> Iterator[Node]:
 def _inside(value: object, segment: str | int) -> object:
     if is_object(value) and isinstance(segment, str):
         return value.get(segment, NO_VALUE_THERE)
-    if is_array(value) and isinstance(segment, int) and segment < len(value):
+    if is_array(value) and isinstance(segment, int) and 0 <= segment < len(value):
         return value[segment]
     return NO_VALUE_THERE

@@ -473,8 +473,7 @@ def _replaced_values(words: Any) -> set[str]:  # noqa: ANN401 - as above
 
     def take(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         last = dict(pairs)
-        parts = (part for name, item in pairs if item != last[name] for _, part in walk_value(item))
-        lost.update(part for part in parts if isinstance(part, str))
+        lost.update(p for name, item in pairs if item != last[name] for _, p in walk_value(item) if isinstance(p, str))
         return last
 
     with suppress(ValueError, TypeError, RecursionError):  # not JSON, or decoded already

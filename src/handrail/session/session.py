@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, 
 from handrail.errors import InvalidArgumentError, SessionError, SessionUseError, SnapshotError, TransactionClosedError
 from handrail.errors.developer import check_argument
 from handrail.events import Dispatcher
+from handrail.interrupts import HeldInterrupts
 from handrail.session.calls import CallMasking, CallRecords, OpenCall
 from handrail.session.reducers import SessionSlices, Slice, SliceRules
 from handrail.session.slices import Reducer, SessionSnapshot, SlicePolicy, filled, versions_of
@@ -385,20 +386,20 @@ class Session:
         from handrail.session.conversation import masked_item  # noqa: PLC0415
         from handrail.session.persistence import loading  # noqa: PLC0415
 
-        kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
-        tags = kept.session_lock.row.tags
-        session = cls(session_id=session_id, tags=tags, parent=parent, dispatcher=dispatcher)
-        slices = session.slices
-        slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
-        session.recorder, session._opening = kept, opening
-        # One lock guards the slices and what the recorder knows of them.
-        kept.lock, kept.state, kept.log = slices.lock, slices.state, slices.log
-        slices.recorder, kept.mask = kept, partial(masked_item, masking=session.call_masking)
-        if kept.head:
-            session.calls = slices.calls = loading.StoredCallRecords(kept)
-        kept.calls = session.calls
-        session.call_masking.on_added = kept.mask_noted
-        loading.release_with(session, opening.store, kept.session_lock)
+        with HeldInterrupts():  # where Ctrl-C came, the session is collected, which releases it
+            kept = loading.load_session(opening, session_id, tags or {}, None if parent is None else parent.session_id)
+            session = cls(session_id=session_id, tags=kept.session_lock.row.tags, parent=parent, dispatcher=dispatcher)
+            slices = session.slices
+            slices.adopt(*loading.stored_slices(kept, slices.owner), rules)
+            session.recorder, session._opening = kept, opening
+            # One lock guards the slices and what the recorder knows of them.
+            kept.lock, kept.state, kept.log = slices.lock, slices.state, slices.log
+            slices.recorder, kept.mask = kept, partial(masked_item, masking=session.call_masking)
+            if kept.head:
+                session.calls = slices.calls = loading.StoredCallRecords(kept)
+            kept.calls = session.calls
+            session.call_masking.on_added = kept.mask_noted
+            loading.release_with(session, opening.store, kept.session_lock)
         return session
 
     def __getitem__(self, kind: type[T]) -> Slice[T]:

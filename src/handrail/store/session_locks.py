@@ -23,11 +23,10 @@ from uuid import uuid4
 
 from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
+from handrail.interrupts import raise_held_interrupt
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
 from handrail.store.owners import StoreOwner, is_of_this_process
-
-_POLL_SECONDS = 0.01
 
 
 class SessionLockTable:
@@ -38,9 +37,12 @@ class SessionLockTable:
         clock: measures waiting times.
         store: the URL of the store, for messages.
         jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll.
+
+    Attributes:
+        unreleased: sessions with tokens that are not valid any more, and that their rows may have yet.
     """
 
-    __slots__ = ("_clock", "_freed", "_jitter", "_owner", "_store", "_tokens")
+    __slots__ = ("_clock", "_freed", "_jitter", "_owner", "_store", "_tokens", "unreleased")
 
     def __init__(
         self, owner: StoreOwner, *, clock: Clock, store: str, jitter: Callable[[], float] = random_fraction
@@ -51,6 +53,7 @@ class SessionLockTable:
         self._jitter = jitter
         self._freed = threading.Condition()
         self._tokens: set[str] = set()
+        self.unreleased: set[tuple[str, str]] = set()
 
     def acquire(
         self,
@@ -86,8 +89,10 @@ class SessionLockTable:
                 else:
                     self._await_change(session_id, until, is_here=not owner or is_of_this_process(owner))
                     lock = attempt(new_token, None)
-        except BaseException:
+        except BaseException as error:
             self.release(new_token)
+            if not isinstance(error, SessionError):  # what was interrupted may have been committed all the same
+                self.unreleased.add((session_id, new_token))
             raise
         return lock
 
@@ -122,8 +127,9 @@ class SessionLockTable:
                 f"session {session_id!r} in {self._store} is open in this process, and waiting here until it "
                 "is closed would stop the event loop of this thread; await Session.open_async, or child_async"
             )
+        raise_held_interrupt()
         with self._freed:
-            self._freed.wait(min(left, _POLL_SECONDS * (0.5 + self._jitter())))
+            self._freed.wait(min(left, 0.01 * (0.5 + self._jitter())))
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:

@@ -40,7 +40,6 @@ from handrail.process_identity import current_pid
 from handrail.process_state import FORKING, forks, in_forked_process
 from handrail.store.sql.driver import CONNECTIONS, Durability
 
-_SHORTEST_TIMEOUT = 2  # seconds; libpq knows no shorter one
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
         ("25006", "42501"),
@@ -96,7 +95,8 @@ class Server:
     @cached_property
     def options(self) -> dict[str, Any]:
         """How psycopg connects: each statement is a transaction of its own, and keepalives of the URL count."""
-        timeout = max(_SHORTEST_TIMEOUT, math.ceil(self.busy.total_seconds()))
+        # libpq knows no shorter one.
+        timeout = max(2, math.ceil(self.busy.total_seconds()))
         own = {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
         return {**_KEEPALIVES, **conninfo_to_dict(self.conninfo), **own}
 

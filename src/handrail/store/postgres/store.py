@@ -43,8 +43,6 @@ from handrail.store.sql.driver import (
 )
 from handrail.store.sql.store import SqlStore
 
-_CANCEL_SECONDS = 2.0
-
 
 class PostgresStore(SqlStore):
     """A `handrail.store.Store` on a server of PostgreSQL.
@@ -318,7 +316,7 @@ class PostgresConnection:
         if self.connection.info.transaction_status != TransactionStatus.ACTIVE:
             return
         with suppress(psycopg.Error):  # it has been closed, or the server does not answer
-            self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            self.connection.cancel_safe(timeout=2.0)
 
     def clean(self) -> None:
         """Forget what statements have set or made on the connection, or else close it."""

@@ -41,8 +41,6 @@ from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 from handrail.waiting import outlast, run_in_thread
 
-_CANCEL_AGAIN_SECONDS = 0.02
-
 _EXECUTED = re.compile(
     r"\s*(?!(?:ABORT|BEGIN|COMMIT|END|RELEASE|ROLLBACK|SAVEPOINT|START|PREPARE"
     r"|ATTACH|DETACH|DISCARD|PRAGMA|RESET|SET|VACUUM)\b)[a-z(]",
@@ -284,7 +282,7 @@ class CallConnection:
     @contextmanager
     def _cancelled(self) -> Generator[None]:
         """Take the lock; if a late handler has it, cancel its statement, and the next one if it was between two."""
-        while not self._statement.acquire(timeout=_CANCEL_AGAIN_SECONDS):
+        while not self._statement.acquire(timeout=0.02):
             with self._releasing:
                 if self._link is not None:  # pragma: no branch - it is none while a late handler waits to borrow one
                     self._link.cancel()

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import HandrailError, SessionUseError, StoreError
+from handrail.interrupts import HeldInterrupts
 from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.calls import CallRef
 from handrail.session.persistence.protocol import (
@@ -70,7 +71,6 @@ class SqlStore(BaseStore):
             driver.close()
             raise
         self._units = UnitApplier(self._database, self, self._written)
-        self._unreleased: set[tuple[str, str]] = set()  # sessions and tokens that may still stand in their rows
         self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
     waits = True
@@ -281,7 +281,10 @@ class SqlStore(BaseStore):
                 raise session_locks.session_not_found(session_id, self.url)
             return stands[0][0], str(stands[0][2])
 
-        lock = self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
+        try:
+            lock = self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
+        finally:
+            self._clear_released()
         self.watchers.unresolved.forget(session_id)
         return lock
 
@@ -290,19 +293,17 @@ class SqlStore(BaseStore):
 
         What cannot be written now is written when the store is next used; until then other processes find it held.
         """
-        if not self._locks.holds(lock.token):  # a session that is collected is released once more
-            return
-        self._unreleased.add(lock[:2])
-        try:
-            self._clear_released()
-        finally:
-            self._locks.release(lock.token)
+        if self._locks.holds(lock.token):  # a session that is collected is released once more
+            self._locks.unreleased.add(lock[:2])
+            with HeldInterrupts():
+                self._clear_released()
+                self._locks.release(lock.token)
 
     def _clear_released(self) -> None:
         with suppress(StoreError, SessionUseError):  # the latter on an event loop, while a call writes
-            for session in tuple(self._unreleased):
+            for session in tuple(self._locks.unreleased):
                 self._database.execute(statements.CLEAR_HOLDER, session)
-                self._unreleased.discard(session)
+                self._locks.unreleased.discard(session)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
         """As of `BaseStore`; also writes that sessions are released, where that could not be written."""

@@ -13,9 +13,11 @@ from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.file import SqliteFile
 from handrail.store.sqlite.store import SqliteDriver
+from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing
 from tests.store.orders import add, items, with_orders
+from tests.store.stores import ALL_STORES
 
 READ = "SELECT item FROM orders ORDER BY id"
 
@@ -52,6 +54,16 @@ def test_the_database_refuses_what_a_reading_call_writes(orders: Store, sql: str
         assert read(orders) == ["tea"]
         transaction.commit()
     assert items(orders) == ["tea"]
+
+
+def test_the_store_of_the_how_to_refuses_it_too(clock: FakeClock) -> None:
+    """Its driver holds the transaction of a reading call to reading."""
+    store = with_orders(ALL_STORES["third"](clock))
+    with call("look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation):
+            store.connection().execute(WRITES[0])
+        transaction.commit()
+    assert items(store) == []
 
 
 def test_a_reading_call_inside_one_that_writes_finds_what_that_one_has_written(orders: Store) -> None:
