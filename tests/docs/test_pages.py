@@ -122,7 +122,7 @@ def test_the_commands_that_are_named_can_be_made() -> None:
 
 
 def test_the_figures_are_those_of_the_benchmark() -> None:
-    """The page on performance has a row for each case and each bound of `make bench`, and for nothing else."""
+    """The page of measurements has a row for each case and each bound of `make bench`, and for nothing else."""
     page = PAGE.read_text(encoding="utf-8")
     rows = rows_of(page)
     first, *others = GROUPS.values()
