@@ -92,7 +92,7 @@ pytest: setup ## Check: the tests on three workers, with branch coverage; ARGS="
 wording: setup ## Write the texts that tests compare messages with, tests/wording.txt; ARGS=tests/runtime: those of a part
 	@$(BIN)/pytest --write-wording --numprocesses 3 --dist loadfile $(ARGS)
 
-bench: setup ## Measure the costs that docs/explanation/performance.md explains
+bench: setup ## Measure the costs of docs/reference/measurements.md
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 bench-compare: setup ## Compare the costs of a call with those of another commit, REF=main; without it, of the last one

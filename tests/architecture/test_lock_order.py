@@ -1,4 +1,4 @@
-"""Locks are acquired in the order of `docs/reference/locks.md`, so that two threads cannot wait for each other's."""
+"""Locks are acquired in the order of `docs/contributing/locks.md`, so that two threads cannot wait for each other's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.architecture.sources import ROOT, listed
 
-TEXT = (ROOT / "docs" / "reference" / "locks.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "contributing" / "locks.md").read_text(encoding="utf-8")
 ROWS = [re.findall(r"`([\w.]+:[\w.]+)`", line.split(" | ")[0]) for line in TEXT.splitlines() if line.startswith("| `")]
 PLACES = {name: place for place, names in enumerate(ROWS) for name in names}
 

@@ -1,4 +1,4 @@
-"""The tables of `docs/reference/crash-points.md`, which the tests take for their expectations."""
+"""The tables of `docs/contributing/crash-points.md`, which the tests take for their expectations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 from tests.architecture.sources import ROOT
 
-PAGE = ROOT / "docs" / "reference" / "crash-points.md"
+PAGE = ROOT / "docs" / "contributing" / "crash-points.md"
 
 EXTERNAL = "What is left of an external effect"
 APPLY = "What is left of what an effect applies"

@@ -1,4 +1,4 @@
-"""A real process is killed at each point, over each store, under each policy: see `docs/reference/crash-points.md`."""
+"""A real process is killed at each point, over each store, under each policy: see `crash-points.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docs/reference/crash-points.md` names the points that there are, and says of each what the code says."""
+"""`docs/contributing/crash-points.md` names the points that there are, and says of each what the code says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of `docs/explanation/performance.md`: from a run of the benchmark into the page.
+"""The figures of `docs/reference/measurements.md`: from a run of the benchmark into the page.
 
 make bench ARGS="--format json" > report.json
 .venv/bin/python -m tests.docs.figures report.json
@@ -20,7 +20,7 @@ from benchmarks.timing import formatted
 from tests.architecture.sources import ROOT
 
 README = ROOT / "README.md"
-PAGE = ROOT / "docs" / "explanation" / "performance.md"
+PAGE = ROOT / "docs" / "reference" / "measurements.md"
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->\n"
 
 

@@ -70,10 +70,11 @@ def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
 
 
 def test_every_page_is_of_one_kind() -> None:
-    """A page teaches, follows a task, explains, or is looked up; the glossary and the index are for all four."""
+    """A page teaches, follows a task, explains, is looked up, or is for contributors; two are for all of them."""
     at_top = {page.name for page in DOCS.iterdir() if page.is_file()}
     assert at_top <= {"README.md", "glossary.md", "glossary-forbidden.toml"}
-    assert {page.name for page in DOCS.iterdir() if page.is_dir()} == {"explanation", "how-to", "reference", "tutorial"}
+    kinds = {"contributing", "explanation", "how-to", "reference", "tutorial"}
+    assert {page.name for page in DOCS.iterdir() if page.is_dir()} == kinds
 
 
 def test_the_readme_of_each_example_fits_a_screen_and_has_a_picture() -> None:
@@ -121,7 +122,7 @@ def test_the_commands_that_are_named_can_be_made() -> None:
 
 
 def test_the_figures_are_those_of_the_benchmark() -> None:
-    """The page on performance has a row for each case and each bound of `make bench`, and for nothing else."""
+    """The page of measurements has a row for each case and each bound of `make bench`, and for nothing else."""
     page = PAGE.read_text(encoding="utf-8")
     rows = rows_of(page)
     first, *others = GROUPS.values()
