@@ -19,6 +19,7 @@ _ASKED = re.compile(r"^(asked +)\d{4}-\d\d-\d\d [\d:]{8} UTC", re.MULTILINE)
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SAID_AT = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(?=  )", re.MULTILINE)  # the heading of a message
 _PROCESS = re.compile(r"process \d+ on [\w.-]+")
+_CONTINUED = re.compile(r"\n {4}(?=\S)")
 
 
 def commands_of(page: Path) -> Iterator[tuple[str, str]]:
@@ -27,6 +28,11 @@ def commands_of(page: Path) -> Iterator[tuple[str, str]]:
         for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             line, _, shown = command.partition("\n")
             yield line, shown
+
+
+def unwrapped(shown: str) -> str:
+    """An output without the line breaks of its page, which continues a long line on the next one, after four blanks."""
+    return _CONTINUED.sub(" ", shown)
 
 
 def typed(line: str) -> tuple[int, str]:

@@ -20,6 +20,7 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 import handrail.prompt
 from handrail import tool
 from tests.architecture.sources import ROOT
+from tests.docs.console import unwrapped
 from tests.docs.typed_pages import typed_pages
 from tests.providers.chat import Chat
 from tests.providers.messages import Messages
@@ -82,7 +83,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom_and_prints_what_is_shown(
     names: dict[str, Any] = {}
     for example in with_code()[page]:
         names = eval_example.run(example, module_globals=names)
-        assert capsys.readouterr().out == shown_below(example), str(example)
+        assert unwrapped(capsys.readouterr().out) == unwrapped(shown_below(example)), str(example)
 
 
 def test_a_decorator_that_a_sentence_names_can_be_written() -> None:

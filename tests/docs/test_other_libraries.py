@@ -196,6 +196,6 @@ def test_what_a_library_writes_commits_with_the_call(
 
 def lines_of_sell(program: str) -> range:
     """From the line that has the library write to the end of the handler."""
-    ends = re.compile(r"    execute\(context, update|    with django_in|    return .* is sold")
+    ends = re.compile(r"    execute\(context, sold|    with django_in|    return .* is sold")
     first, last = (at for at, line in enumerate(program.splitlines(), 1) if ends.match(line))
     return range(first, last + 1)

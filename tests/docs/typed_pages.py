@@ -1,5 +1,6 @@
 """Pages that a reader follows by typing: files to save, and commands with what they print, from top to bottom.
 
+A long line of a command goes on after a backslash, one of an output after four blanks.
 A block below a line that ends with a name and a colon, "Save this as `desk.py`:", is a file. A command line is one of
 Python, of `handrail` or of pytest, and may send standard error to a file.
 """
@@ -27,12 +28,13 @@ from typing import Any
 from handrail.cli import main
 from tests.architecture.sources import ROOT
 from tests.crash.forge import answer_of, forked, serving
-from tests.docs.console import comparable
+from tests.docs.console import comparable, unwrapped
 
 DOCS = ROOT / "docs"
 
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"`([\w./-]+\.\w+)`[^`]*:$")
+_CONTINUED = re.compile(r" \\\n +")
 _TOOK = re.compile(r"\bin \d+\.\d+s\b")
 _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
@@ -92,8 +94,8 @@ def _steps(text: str) -> Iterator[File | Command]:
                 yield File(named[1], block["text"])
         else:
             for command in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]:
-                line, _, shown = command.partition("\n")
-                yield Command(line, shown)
+                line, _, shown = _CONTINUED.sub(" ", command).partition("\n")
+                yield Command(line, unwrapped(shown))
 
 
 def typed_pages() -> list[Path]:
@@ -120,7 +122,7 @@ def follow(page: Path, folder: Path, typing: Typing) -> None:
 def settled(shown: str, folder: Path) -> str:
     """What is shown, without what differs from run to run."""
     text = _WHEN.sub("WHEN", _TOOK.sub("in N s", shown.replace(str(folder), "/srv")))
-    return comparable(text).rstrip("\n")
+    return re.sub(" +", " ", unwrapped(comparable(text))).rstrip("\n")
 
 
 class Terminal:

@@ -107,6 +107,8 @@ def program_of(name: str) -> Program:
     page, names = (OWN_LOOP, PROVIDERS) if name in PROVIDERS else (PYDANTIC_AI, ADAPTERS)
     tools, *parts = _BLOCK.findall(page.read_text(encoding="utf-8"))
     source = tools + "\n" + parts[names.index(name)]
+    if page == OWN_LOOP:
+        source += "\n" + parts[len(names)]  # the loop is the same for all
     (session,) = re.findall(r'store\.session\("([^"]+)"\)', source)
     assert source.count(_URL) == 1
     package = ROOT / "src" / "handrail" / "adapters" / "pydantic_ai"

@@ -18,7 +18,7 @@ from tests.store.postgres_server import fresh_url
 def lines_of(name: str) -> tuple[list[int], list[int]]:
     """The lines of a program's loop and of its tools that are reached, and all others."""
     program = program_of(name)
-    tools = [line for line in program.lines if any(program.is_in(line, tool) for tool in ("pay", "note", "answer"))]
+    tools = [line for line in program.lines if any(program.is_in(line, tool) for tool in ("pay", "note", "answers_of"))]
     first = [line for line in program.lines if line in program.loop or line in tools]
     return first, [line for line in program.lines if line not in first]
 

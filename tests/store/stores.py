@@ -7,7 +7,7 @@ connections to PostgreSQL are used again, because opening them costs more than m
 from __future__ import annotations
 
 import atexit
-import re
+import runpy
 import tempfile
 import weakref
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from handrail.store.sqlite.store import SqliteDriver
 from tests.architecture.sources import ROOT
 from tests.store.postgres_server import fresh_url
 
-PAGE = ROOT / "docs" / "how-to" / "write-a-store.md"
+PLAIN_STORE = ROOT / "examples" / "plain_store.py"
 
 MakeStore = Callable[[Clock], Store]
 
@@ -85,7 +85,7 @@ def postgres(clock: Clock) -> Store:
 def third(clock: Clock) -> Store:
     """The store that a page of the docs shows how to write, in a file of its own."""
     path = _new_path()
-    store: Store = _page()["open_plain_store"](path, busy=_BUSY, clock=clock)
+    store: Store = _plain_store()["open_plain_store"](path, busy=_BUSY, clock=clock)
     weakref.finalize(store, path.unlink, missing_ok=True).atexit = False
     return store
 
@@ -105,13 +105,9 @@ def _new_path() -> Path:
 
 
 @cache
-def _page() -> dict[str, Any]:
-    """What the program of the page defines."""
-    program = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    assert program is not None
-    defined: dict[str, Any] = {"__name__": "third_store"}
-    exec(compile(program[1], str(PAGE), "exec"), defined)  # noqa: S102 - our own page
-    return defined
+def _plain_store() -> dict[str, Any]:
+    """What the example defines."""
+    return runpy.run_path(str(PLAIN_STORE))
 
 
 def _remove(driver: SqliteDriver, path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.taint.agentdojo.suites import Case, cases
 
 PAGE = ROOT / "docs" / "explanation" / "security.md"
 SUITES = ("workspace", "travel", "banking", "slack")
-WORDS = {"none": "none", "ask": "asks", "deny": "denies"}
 
 
 def cases_of(suite: str) -> list[Case]:
@@ -36,15 +35,14 @@ def test_no_injected_call_acts_unless_a_person_has_agreed(suite: str) -> None:
         assert denying.questions == 0, case
         assert asking.task_is_done >= without.task_is_done, case
     if FULL:
-        page = PAGE.read_text(encoding="utf-8")
-        for manner, results in played.items():
-            assert row(suite, manner, results) in page
+        assert row(suite, played) in PAGE.read_text(encoding="utf-8")
 
 
-def row(suite: str, manner: Manner, results: list[Played]) -> str:
-    """A line of the table of the page."""
-    injected, ran = sum(each.injected for each in results), sum(each.ran for each in results)
-    tasks, attacks = sum(each.task_is_done for each in results), sum(each.attack_is_done for each in results)
-    questions, own = sum(each.questions for each in results), sum(each.own for each in results)
-    figures = [len(results), injected, ran, attacks, tasks, questions, own]
-    return f"| {suite} | {WORDS[manner]} | {' | '.join(f'{each:,}' for each in figures)} |"
+def row(suite: str, played: dict[Manner, list[Played]]) -> str:
+    """A line of the table of the page: attacks and tasks in each manner, questions where the policy asks."""
+    attacks = [sum(each.attack_is_done for each in results) for results in played.values()]
+    tasks = [sum(each.task_is_done for each in results) for results in played.values()]
+    injected = sum(each.injected for each in played["none"])
+    questions, own = sum(each.questions for each in played["ask"]), sum(each.own for each in played["ask"])
+    by_manner = (" / ".join(f"{each:,}" for each in figures) for figures in (attacks, tasks))
+    return f"| {suite} | {len(played['none'])} | {injected:,} | {' | '.join(by_manner)} | {questions:,} | {own:,} |"
