@@ -25,7 +25,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
 
 DOCS = ROOT / "docs"
-DECISIONS = DOCS / "explanation" / "decisions"
+DECISIONS = DOCS / "contributing" / "decisions"
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
@@ -70,10 +70,11 @@ def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
 
 
 def test_every_page_is_of_one_kind() -> None:
-    """A page teaches, follows a task, explains, or is looked up; the glossary and the index are for all four."""
+    """A page teaches, follows a task, explains, is looked up, or is for contributors; glossary and index are for all."""
     at_top = {page.name for page in DOCS.iterdir() if page.is_file()}
     assert at_top <= {"README.md", "glossary.md", "glossary-forbidden.toml"}
-    assert {page.name for page in DOCS.iterdir() if page.is_dir()} == {"explanation", "how-to", "reference", "tutorial"}
+    kinds = {"contributing", "explanation", "how-to", "reference", "tutorial"}
+    assert {page.name for page in DOCS.iterdir() if page.is_dir()} == kinds
 
 
 def test_the_readme_of_each_example_fits_a_screen_and_has_a_picture() -> None:
