@@ -30,7 +30,7 @@ FRONT = {
     ROOT / "SECURITY.md": "security.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
-SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up"}
+SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up", "Contribute": "to contribute"}
 """The tables of the index of all pages, by the sections of the site."""
 OTHERS = {
     DOCS / "README.md": "All pages",
