@@ -27,16 +27,24 @@ FRONT = {
     DOCS / "README.md": "pages.md",
     ROOT / "CHANGELOG.md": "changelog.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "AGENTS.md": "agents.md",
     ROOT / "SECURITY.md": "security.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
-SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up", "Contribute": "to contribute"}
+SECTIONS = {
+    "Learn": "to learn",
+    "Understand": "to understand",
+    "Do": "to do",
+    "Look up": "to look up",
+    "Contribute": "to contribute",
+}
 """The tables of the index of all pages, by the sections of the site."""
 OTHERS = {
     DOCS / "README.md": "All pages",
     ROOT / "examples" / "README.md": "Examples",
     ROOT / "SECURITY.md": "Security policy",
     ROOT / "CONTRIBUTING.md": "Contributing",
+    ROOT / "AGENTS.md": "The code in one page",
     ROOT / "CHANGELOG.md": "Changelog",
 }
 """The pages that are in none of them."""

@@ -282,7 +282,9 @@ TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
         File("cook.agent", _AGENT.lstrip()),
         File("script.yaml", _SCRIPT),
         Command("handrail check cook.agent", "cook can run, with 1 tool"),
-        Command('handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."),
+        Command(
+            'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
+        ),
     ),
     "Test my tools": (
         File("test_task.py", _TEST),

@@ -32,7 +32,9 @@ def words_needed(steps: tuple[File | Command, ...]) -> set[str]:
         if isinstance(step, File) and step.name.endswith(".py"):
             needed |= {*_names_in(ast.parse(step.text))}
         elif isinstance(step, Command) and step.line.startswith("handrail"):
-            needed |= {*re.findall(r"(?<![\w-])--[a-z-]+", step.line)} | {" ".join(word for word in step.line.split()[:3] if "." not in word)}
+            needed |= {*re.findall(r"(?<![\w-])--[a-z-]+", step.line)} | {
+                " ".join(word for word in step.line.split()[:3] if "." not in word)
+            }
     return needed
 
 
