@@ -70,7 +70,7 @@ def test_every_page_is_in_the_index_of_its_folder(folder: Path) -> None:
 
 
 def test_every_page_is_of_one_kind() -> None:
-    """A page teaches, follows a task, explains, is looked up, or is for contributors; glossary and index are for all."""
+    """A page teaches, follows a task, explains, is looked up, or is for contributors; two are for all."""
     at_top = {page.name for page in DOCS.iterdir() if page.is_file()}
     assert at_top <= {"README.md", "glossary.md", "glossary-forbidden.toml"}
     kinds = {"contributing", "explanation", "how-to", "reference", "tutorial"}
