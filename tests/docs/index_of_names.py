@@ -1,4 +1,4 @@
-"""`docs/reference/index-of-names.md`, from the commands and the tables of the docs: `make reference` writes it.
+"""The index of names, from the commands and the tables of the docs: a page that is made for the site.
 
 The search of the site goes by headings, so each option and each key has one.
 """
@@ -15,11 +15,10 @@ from tests.architecture.sources import ROOT
 from tests.docs import command_options
 
 DOCS = ROOT / "docs"
-PAGE = DOCS / "reference" / "index-of-names.md"
 
 _HEAD = """# Index of names
 
-Made by `make reference`. Every option of a command, key of a file, variable of the environment and option of a run,
+Every option of a command, key of a file, variable of the environment and option of a run,
 with what has it. The names of the Python package are on [its pages](python.md).
 """
 
@@ -65,7 +64,7 @@ def page() -> str:
                 found[name].append(f"option of [`handrail {' '.join(words)}`](command-options.md#{anchor})")
     for table in TABLES:
         heading, names = names_of(table)
-        path = relpath(DOCS / table.page, PAGE.parent)
+        path = relpath(DOCS / table.page, DOCS / "reference")
         for name in names:
             found[name].append(f"{table.names}: [{heading}]({path}#{_anchor(heading)})")
     entries = sorted(found.items(), key=lambda entry: (entry[0].strip("-").lower(), entry[0]))
@@ -86,7 +85,3 @@ def _anchor(heading: str) -> str:
 
 def _list(places: list[str]) -> str:
     return "\n".join(f"- {place}" for place in dict.fromkeys(places))
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

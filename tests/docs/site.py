@@ -1,6 +1,7 @@
 """The documentation site: `make docs` builds it into `build/site`, strictly and without the network.
 
-The pages are those of `docs/`, the README and the other pages of the root; the navigation is the index of each folder.
+The pages are those of `docs/`, the README and the other pages of the root, and some that are made from the code; the
+navigation is the index of each folder.
 A link that leads from a page to a file of the repository leads, on the site, to a page with that file. The reference of
 the package is made by mkdocstrings, from `docs/reference/python.md`: a page for each module that it lists.
 """
@@ -18,10 +19,12 @@ from os.path import relpath
 from pathlib import Path, PurePosixPath
 
 from tests.architecture.sources import ROOT
+from tests.docs import command_options, index_of_names
 from tests.docs.links import Link, links_in, links_of, with_targets
 
 DOCS = ROOT / "docs"
 PYTHON = DOCS / "reference" / "python.md"
+COMMANDS = DOCS / "reference" / "command-line.md"
 FRONT = {
     ROOT / "README.md": "index.md",
     DOCS / "README.md": "pages.md",
@@ -48,6 +51,12 @@ OTHERS = {
     ROOT / "CHANGELOG.md": "Changelog",
 }
 """The pages that are in none of them."""
+
+MADE = {
+    "The options of all commands": (PurePosixPath("reference", "command-options.md"), command_options.page),
+    "Index of names": (PurePosixPath("reference", "index-of-names.md"), index_of_names.page),
+}
+"""The pages that are made from the commands; they are listed below that of the command line."""
 
 STYLE = """\
 .md-typeset td code { overflow-wrap: normal; word-break: keep-all; }
@@ -90,6 +99,8 @@ def write_sources(folder: Path) -> None:
         else:
             shutil.copyfile(file, target)
     (folder / "site.css").write_text(STYLE, encoding="utf-8")
+    for made, text in MADE.values():
+        (folder / made).write_text(text(), encoding="utf-8")
     for module in modules():
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -142,6 +153,8 @@ def _rows(link: Link) -> Iterator[str]:
     """The entry of a page; that of an index has the pages of the index below it."""
     if link.target == PYTHON:
         below = [(module.removeprefix("handrail."), module_page(module)) for module in modules()]
+    elif link.target == COMMANDS:
+        below = [(title, made) for title, (made, _) in MADE.items()]
     elif link.target.name == "README.md":
         below = [(each.text, page_of(each.target)) for each in links_of(link.target)]
     else:

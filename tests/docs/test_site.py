@@ -15,7 +15,7 @@ import pytest
 
 from tests.architecture.sources import ROOT, listed, python_sources
 from tests.architecture.test_names import FACES
-from tests.docs.site import DOCS, build, module_page, modules, navigation, page_of, write_sources
+from tests.docs.site import DOCS, MADE, build, module_page, modules, navigation, page_of, write_sources
 from tests.extent import FULL
 
 WITHOUT_LIST = {"handrail.adapters.tool_executor", "handrail.clock", "handrail.crash_points"}
@@ -80,7 +80,8 @@ def test_the_navigation_has_every_page() -> None:
         *ROOT.glob("*.md"),
         ROOT / "examples" / "README.md",
     ]
-    wanted = sorted({*map(str, map(page_of, files)), *(str(module_page(module)) for module in modules())})
+    made = [*(page for page, _ in MADE.values()), *map(module_page, modules())]
+    wanted = sorted({*map(str, map(page_of, files)), *map(str, made)})
     assert sorted(pages_in(entries)) == wanted
 
 
