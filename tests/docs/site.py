@@ -19,7 +19,7 @@ from os.path import relpath
 from pathlib import Path, PurePosixPath
 
 from tests.architecture.sources import ROOT
-from tests.docs import command_options, index_of_names
+from tests.docs import command_options
 from tests.docs.links import Link, links_in, links_of, with_targets
 
 DOCS = ROOT / "docs"
@@ -52,11 +52,8 @@ OTHERS = {
 }
 """The pages that are in none of them."""
 
-MADE = {
-    "The options of all commands": (PurePosixPath("reference", "command-options.md"), command_options.page),
-    "Index of names": (PurePosixPath("reference", "index-of-names.md"), index_of_names.page),
-}
-"""The pages that are made from the commands; they are listed below that of the command line."""
+OPTIONS = PurePosixPath("reference", "command-options.md")
+"""The page that is made from the commands; it is listed below that of the command line."""
 
 STYLE = """\
 .md-typeset td code { overflow-wrap: normal; word-break: keep-all; }
@@ -99,8 +96,7 @@ def write_sources(folder: Path) -> None:
         else:
             shutil.copyfile(file, target)
     (folder / "site.css").write_text(STYLE, encoding="utf-8")
-    for made, text in MADE.values():
-        (folder / made).write_text(text(), encoding="utf-8")
+    (folder / OPTIONS).write_text(command_options.page(), encoding="utf-8")
     for module in modules():
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +150,7 @@ def _rows(link: Link) -> Iterator[str]:
     if link.target == PYTHON:
         below = [(module.removeprefix("handrail."), module_page(module)) for module in modules()]
     elif link.target == COMMANDS:
-        below = [(title, made) for title, (made, _) in MADE.items()]
+        below = [("The options of all commands", OPTIONS)]
     elif link.target.name == "README.md":
         below = [(each.text, page_of(each.target)) for each in links_of(link.target)]
     else:

@@ -8,7 +8,7 @@ import pytest
 
 from handrail.cli.application import application
 from tests.architecture.sources import ROOT
-from tests.docs import command_options, index_of_names
+from tests.docs import command_options
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill
 
@@ -49,13 +49,3 @@ def test_every_command_has_its_options_on_the_page() -> None:
     for words, app in found:
         section = text.partition(f"\n## handrail {' '.join(words)}\n")[2].partition("\n## ")[0]
         assert section.count("\n| `") == len(command_options.arguments(app)) > 0
-
-
-def test_the_index_of_names_is_made_from_the_commands_and_the_tables() -> None:
-    """Every table has names, and each of them is a heading."""
-    text = index_of_names.page()
-    for table in index_of_names.TABLES:
-        _, names = index_of_names.names_of(table)
-        assert names, table
-        assert not [name for name in names if f"\n## {name}\n" not in text], table
-    assert "\n## --store\n" in text
