@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import DeveloperMistake
+from handrail.errors import DeveloperMistake, InvalidArgumentError
 from tests.architecture.sources import ROOT
 from tests.docs.developer_mistakes import MISTAKES
 from tests.docs.mistaken_programs import CALLS, Mistake
@@ -31,8 +31,8 @@ def rows() -> dict[str, tuple[str, str]]:
 
 
 def test_the_page_has_a_row_for_each_mistake_and_no_other() -> None:
-    """In the same order; all but one have words."""
-    assert [*rows()] == [mistake.does for mistake in MISTAKES]
+    """In the same order; all but one have words. Arguments of the wrong kind are a sentence of the page."""
+    assert [*rows()] == [mistake.does for mistake in MISTAKES if mistake.error is not InvalidArgumentError]
     assert [does for does, (_, words) in rows().items() if words == "-"] == ["an identity that stands for another call"]
 
 
@@ -42,9 +42,13 @@ def test_a_mistake_raises_what_the_page_says(mistake: Mistake, tmp_path: Path) -
     with pytest.raises(mistake.error) as caught:
         mistake.make(tmp_path)
     assert type(caught.value) is mistake.error
-    error, words = rows()[mistake.does]
-    assert error == mistake.error.__name__
-    assert words == "-" or words in str(caught.value)
+    if isinstance(caught.value, InvalidArgumentError):
+        assert str(caught.value).startswith(f"{caught.value.function}: ")
+        assert f"; it must be {caught.value.expected}" in str(caught.value)
+    else:
+        error, words = rows()[mistake.does]
+        assert error == mistake.error.__name__
+        assert words == "-" or words in str(caught.value)
     assert {name: getattr(caught.value, name) for name in mistake.attributes} == dict(mistake.attributes)
     assert list(tmp_path.iterdir()) == []
 
