@@ -112,9 +112,7 @@ screenshots: docs ## Look at pages of the site in a Chromium: light and dark, wi
 	@$(BIN)/uv run --quiet --no-project --isolated --python $(BIN)/python --with-requirements requirements/docs.txt \
 		python scripts/screenshots.py
 
-reference: setup ## Write the pages of the reference that are made from the code
-	@PYTHONPATH=. $(BIN)/python -m tests.docs.command_options
-	@PYTHONPATH=. $(BIN)/python -m tests.docs.index_of_names
+reference: setup ## Write the page of the reference that is made from the tables of a store
 	@PYTHONPATH=. $(BIN)/python -m tests.docs.store_schema
 
 chaos: setup ## Kill programs, and workers at random over SQLite and PostgreSQL; ARGS="--kills 100" makes it short

@@ -76,7 +76,7 @@ def test_a_readme_without_a_repository_has_no_links_into_it() -> None:
     shown = with_links(text, "")
     assert re.findall(r"\]\((?!https?://)[^()\s]+\)", shown) == []
     assert with_code()[README][0].source in shown
-    assert "call `ToolExecutor` from your own\nloop over the SDK of OpenAI" in shown
+    assert "call `ToolExecutor` from your\nown loop over the SDK of OpenAI" in shown
 
 
 def _run(*command: object, cwd: Path, **variables: str) -> str:

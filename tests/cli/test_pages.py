@@ -22,9 +22,9 @@ def test_all_pages_of_the_index_are_listed(handrail: Command, wording: Wording) 
     listed = [row.split()[0] for row in rows]
     assert (heading.split(), empty) == (["page", "about"], "")
     names = {page.relative_to(DOCS).with_suffix("").as_posix() for page in DOCS.rglob("*.md")}
-    decisions = {name for name in names if name.startswith("explanation/decisions/")}
+    decisions = {name for name in names if name.startswith("contributing/decisions/")}
     beside = {"changelog", "readme", "security-policy"}
-    assert {*listed} == (names - decisions - {"README"}) | {"explanation/decisions"} | beside
+    assert {*listed} == (names - decisions - {"README"}) | {"contributing/decisions"} | beside
     assert last == wording
 
 
@@ -36,8 +36,8 @@ def test_all_pages_of_the_index_are_listed(handrail: Command, wording: Wording) 
         ("Write-A-Tool.md", "how-to/write-a-tool.md"),
         ("operate", "how-to/operate-a-store.md"),
         ("how-to/operate", "how-to/operate-a-store.md"),
-        ("0039", "explanation/decisions/0039-a-tool-is-a-function.md"),
-        ("decisions", "explanation/decisions/README.md"),
+        ("0039", "contributing/decisions/0039-a-tool-is-a-function.md"),
+        ("decisions", "contributing/decisions/README.md"),
         ("readme", "../README.md"),
         ("security-policy", "../SECURITY.md"),
         ("../README", ""),

@@ -1,4 +1,4 @@
-"""Runs and commands that go wrong, each by what `docs/reference/agent-errors.md` says of why."""
+"""Runs and commands that go wrong, each by the words of its message on `docs/reference/agent-errors.md`."""
 
 from __future__ import annotations
 
@@ -209,19 +209,19 @@ def typed(folder: Path, line: str) -> Fault:
 
 
 COMMANDS: Mapping[str, str] = {
-    "the path of the agent file leads nowhere": "run FOLDER/nowhere.agent Go.",
-    "the path is a folder": "run FOLDER Go.",
-    "it stands without quotes, so the shell takes its words apart": "run FOLDER/desk.agent refund my order",
-    "the path of `--rules` leads nowhere, or to a folder": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
-    "the path behind `script:` leads nowhere": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
-    "no model is named, on the command line or elsewhere": "run FOLDER/desk.agent Go.",
-    "the name is none of PydanticAI's": "run FOLDER/desk.agent Go. --model nowhere:none",
-    "no input, and no session to resume": "run FOLDER/desk.agent --model test",
-    "`--session` or `--approve later` without a store": "run FOLDER/desk.agent Go. --model test --session monday",
-    "the folder to work on does not exist": "run FOLDER/desk.agent Go. --model test --root FOLDER/nowhere",
-    "`handrail new` overwrites nothing": "new taken --folder FOLDER",
-    "`handrail new` with a name that no agent may have": "new 'a b' --folder FOLDER",
-    "an agent is a toolset for others, and the name is taken": "new files --folder FOLDER",
+    "does not exist; the agent files there": "run FOLDER/nowhere.agent Go.",
+    "name one of its agent files": "run FOLDER Go.",
+    "INPUT is": "run FOLDER/desk.agent refund my order",
+    "is not a file": "run FOLDER/desk.agent Go. --rules FOLDER/nowhere.yaml",
+    "cannot be read: No such file": "run FOLDER/desk.agent Go. --model script:FOLDER/nowhere.yaml",
+    "which model?": "run FOLDER/desk.agent Go.",
+    "no such model is known": "run FOLDER/desk.agent Go. --model nowhere:none",
+    "what is the agent to do?": "run FOLDER/desk.agent --model test",
+    "needs a durable store": "run FOLDER/desk.agent Go. --model test --session monday",
+    "--root": "run FOLDER/desk.agent Go. --model test --root FOLDER/nowhere",
+    "already exists": "new taken --folder FOLDER",
+    "is not an agent's name": "new 'a b' --folder FOLDER",
+    "is a built-in toolset": "new files --folder FOLDER",
 }
 """What is typed."""
 
@@ -239,49 +239,43 @@ def _ruled(rule: str) -> Callable[[Path], Fault]:
 
 
 ACTS: Mapping[str, Callable[[Path], Fault]] = {
-    "the path leads nowhere": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
-    "it is a folder or a device": lambda folder: raised(lambda: load_agent(folder)),
-    "the folder does not exist": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
-    "a symbolic link to a missing file": _link,
-    "a right to write links is not a right to run code": _link_out,
-    "the folder may not be read, or is a link in a circle": _loop,
-    "what undoes changes would lie in the folder: it is the home folder, or `/`": _whole_disk,
-    "two installed packages offer the name, and nothing else has it": _twice_by_packages,
-    "the project has no agent of that name": lambda folder: raised(
-        lambda: load_agent(written(folder, {})).project.resolve("dsk")
-    ),
-    "an installed package offers the name, and cannot be imported": _broken_package,
-    "`current_run()` outside of a run": lambda _: raised(current_run),
-    "no model is named": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
-    "`run` on an event loop": _on_a_loop,
-    "the mode is another word than the three": _wrong_mode,
-    "what is before the colon of a model's name is misspelt": lambda _: raised(
-        lambda: RunOptions(model="openia:gpt-5")
-    ),
-    "the rule would protect nothing: its tool is misspelt, or has gone": _ruled("pign"),
-    "no tool that the rule is about takes an argument of that name": _ruled("{tool: ping, arguments: {txet: x}}"),
-    "no agent file has that name": _ruled("{tool: ping, agent: dsk}"),
-    "the provider did not answer: `host` and `reason` say which and why": _unreachable,
-    "the model could not be asked, its reply was of no use, or a limit is reached": lambda folder: raised(
+    "the file does not exist": lambda folder: raised(lambda: load_agent(folder / "nowhere.agent")),
+    "an agent file is a text file": lambda folder: raised(lambda: load_agent(folder)),
+    "does not exist": lambda folder: raised(lambda: Project.load(folder / "nowhere")),
+    "is a link that leads nowhere": _link,
+    "is a link out of the project": _link_out,
+    "cannot be listed": _loop,
+    "cannot be worked on as a whole": _whole_disk,
+    "and it is not clear which is meant": _twice_by_packages,
+    "has no agent": lambda folder: raised(lambda: load_agent(written(folder, {})).project.resolve("dsk")),
+    "cannot be loaded from package": _broken_package,
+    "no agent is running here": lambda _: raised(current_run),
+    "which model is agent": lambda folder: raised(lambda: load_agent(written(folder, {})).run("Go.")),
+    "run would stop the event loop": _on_a_loop,
+    "mode is": _wrong_mode,
+    "because there is no provider": lambda _: raised(lambda: RunOptions(model="openia:gpt-5")),
+    "and the project has no such tool": _ruled("pign"),
+    "has no such argument": _ruled("{tool: ping, arguments: {txet: x}}"),
+    "and the project has no such agent": _ruled("{tool: ping, agent: dsk}"),
+    "no answer from": _unreachable,
+    "stopped:": lambda folder: raised(
         lambda: _run(written(folder, {}), Reply(calls=[Call("ping")]), Reply(text="Done."))
     ),
-    "an external tool, or `CallDeferred`": _deferred,
-    "no person could be asked": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping")),
-    "the mode is `deny-all`": _denied_by_mode,
-    "agents call each other too deep": _too_deep,
-    "`agent_call` of an agent that is neither made nor listed": lambda folder: _dynamic(
-        folder, Call("agent_call", {"agent": "nobody", "input": "Go."})
-    ),
-    "`agent_create` with names that its maker does not have": lambda folder: _dynamic(
+    "are carried out outside": _deferred,
+    "it needs approval": lambda folder: failed_call(load_agent(written(folder, {})), Call("ping")),
+    "no rule allows it": _denied_by_mode,
+    "was not started: it would be at depth": _too_deep,
+    "you may not call": lambda folder: _dynamic(folder, Call("agent_call", {"agent": "nobody", "input": "Go."})),
+    "cannot be given": lambda folder: _dynamic(
         folder, Call("agent_create", {"name": "new", "instructions": "Be kind.", "tools": ["ping"]})
     ),
-    "no input, and no unfinished run in the session": lambda folder: raised(
+    "so there is nothing to resume with": lambda folder: raised(
         lambda: _run(written(folder, {}), session=Session(), input=None)
     ),
-    "an input, although a run has a reply and is unfinished": _unfinished,
-    "the session is another agent's": _of_another_agent,
-    "another run of an agent uses the session": _beside_another,
-    "another version of PydanticAI wrote it": _of_another_version,
-    "`handrail run` began the run with `--rules` or on another folder, and neither is named now": _begun_under_rules,
+    "resume it without an input": _unfinished,
+    "holds a conversation of agent": _of_another_agent,
+    "with one run at a time": _beside_another,
+    "cannot be read by this version": _of_another_version,
+    "was begun with other rules": _begun_under_rules,
 }
 """What is done in a folder."""

@@ -1,4 +1,4 @@
-"""`docs/reference/command-options.md`, from the commands: `make reference` writes it."""
+"""The options of all commands, from the commands: a page that is made for the site."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ from collections.abc import Iterator, Sequence
 from cyclopts import App, Argument
 
 from handrail.cli.application import EXIT_CODES, application
-from tests.architecture.sources import ROOT
-
-PAGE = ROOT / "docs" / "reference" / "command-options.md"
 
 _HEAD = f"""# The options of all commands
 
-Made from the commands by `make reference`; `handrail COMMAND --help` prints the same. The commands are explained in
-[the command line](command-line.md), with examples. `--store URL` and `--store=URL` are the same. Every command
+`handrail COMMAND --help` prints the same. [The command line](command-line.md) has examples.
+`--store URL` and `--store=URL` are the same. Every command
 has `--help` and `--debug`.
 
 {" ".join(EXIT_CODES.split())}
@@ -60,7 +57,3 @@ def _row(argument: Argument) -> str:
 def _text(text: str) -> str:
     # What rich would take for its own markup is escaped in the help.
     return re.sub(r"\s+", " ", text).strip().replace(r"\[", "[").replace("|", r"\|")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

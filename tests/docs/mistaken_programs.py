@@ -54,35 +54,30 @@ class Mistake:
 
     Attributes:
         does: what the developer does, as the page has it.
-        found_by: what finds it, as the page has it.
         error: what it raises.
         make: makes the mistake; it is given an empty folder.
         attributes: attributes of the error, with their values.
     """
 
     does: str
-    found_by: str
     error: type[Exception]
     make: Callable[[Path], object]
     attributes: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-def unfit(does: str, found_by: str, argument: str, kind: type[object], make: Callable[[Path], object]) -> Mistake:
+def unfit(does: str, function: str, argument: str, kind: type[object], make: Callable[[Path], object]) -> Mistake:
     """The row of an argument that does not fit."""
-    function = found_by.strip("`").removesuffix("(...)")
-    return Mistake(
-        does, found_by, errors.InvalidArgumentError, make, {"function": function, "argument": argument, "given": kind}
-    )
+    return Mistake(does, errors.InvalidArgumentError, make, {"function": function, "argument": argument, "given": kind})
 
 
 def tool_fault(does: str, make: Callable[[Path], object]) -> Mistake:
     """The row of a tool that is declared wrongly."""
-    return Mistake(does, "`Tool(...)`", errors.PromptValidationError, make, TOOL)
+    return Mistake(does, errors.PromptValidationError, make, TOOL)
 
 
 def section_fault(does: str, make: Callable[[Path], object]) -> Mistake:
     """The row of a section that is declared wrongly."""
-    return Mistake(does, "`Section(...)`", errors.PromptValidationError, make, {"section_path": ("desk",)})
+    return Mistake(does, errors.PromptValidationError, make, {"section_path": ("desk",)})
 
 
 TEMPLATE = PromptTemplate[str](
@@ -358,55 +353,55 @@ UNPLACED = ReadBeforeWritePolicy(read_tools=("look",), write_tools=("pay",))
 LOOK = Tool[None, None](name="look", description="Looks.")
 
 CALLS = (
-    Mistake("a resource that is not bound", "`context.resources`", errors.UnboundResourceError,
+    Mistake("a resource that is not bound", errors.UnboundResourceError,
             lambda _: call(asking(Client)), {"protocol": Client, "needed_by": ()}),
-    Mistake("a resource asked for by its name", "`context.resources`", errors.ResourceUseError,
+    Mistake("a resource asked for by its name", errors.ResourceUseError,
             lambda _: call(asking("Client"))),
-    Mistake("a provider of another type", "`context.resources`", errors.WrongResourceError,
+    Mistake("a provider of another type", errors.WrongResourceError,
             lambda _: call(asking(Client), resources={Client: Binding(Client, lambda _: wrong(7))}),
             {"protocol": Client}),
-    Mistake("providers that need each other", "`context.resources`", errors.CircularResourceError,
+    Mistake("providers that need each other", errors.CircularResourceError,
             lambda _: call(asking(Client), resources={
                 Client: Binding(Client, lambda r: wrong(r.get(Till))),
                 Till: Binding(Till, lambda r: wrong(r.get(Client)))}), {"path": (Client, Till, Client)}),
-    Mistake("a singleton that needs what lives for one call", "`context.resources`", errors.ResourceUseError,
+    Mistake("a singleton that needs what lives for one call", errors.ResourceUseError,
             lambda _: call(asking(Till), resources=SHORT)),
-    Mistake("a policy that returns `True`", "the pipeline", errors.InvalidReturnError,
+    Mistake("a policy that returns `True`", errors.InvalidReturnError,
             lambda _: call(policy=Rule(True)), {"function": "policy rule", "tool": "pay", "returned": bool}),
-    unfit("a policy that denies with a number", "`PolicyDecision.deny`", "reason", int,
+    unfit("a policy that denies with a number", "PolicyDecision.deny", "reason", int,
           lambda _: PolicyDecision.deny(wrong(1))),
-    Mistake("an approver that returns a text", "the pipeline", errors.InvalidReturnError,
+    Mistake("an approver that returns a text", errors.InvalidReturnError,
             lambda _: call(policy=Rule(PolicyDecision.ask("sure?")), approver=unclear),
             {"function": "the approver", "tool": "pay", "returned": str}),
-    Mistake("a policy whose `on_result` returns a coroutine", "the pipeline", errors.InvalidReturnError,
+    Mistake("a policy whose `on_result` returns a coroutine", errors.InvalidReturnError,
             lambda _: call(policy=Notes()), {"function": "on_result of policy rule", "tool": "pay"}),
-    Mistake("`path_of` that returns a number", "`ReadBeforeWritePolicy`", errors.InvalidReturnError,
+    Mistake("`path_of` that returns a number", errors.InvalidReturnError,
             lambda _: ToolExecutor(
                 prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])).bind(
                     resources={Filesystem: InMemoryFilesystem()}), session=Session()).execute(CALL),
             {"tool": "pay", "returned": int}),
-    Mistake("`key_fn` that returns a number", "the pipeline", errors.InvalidReturnError,
+    Mistake("`key_fn` that returns a number", errors.InvalidReturnError,
             lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(idempotency=KEYED)])),
                                    session=Session()).execute(CALL),
             {"function": "key_fn", "tool": "pay", "returned": int}),
-    Mistake("`reconcile` that returns a plain value", "the pipeline", errors.InvalidReturnError,
+    Mistake("`reconcile` that returns a plain value", errors.InvalidReturnError,
             lambda _: reconcile_with(True), {"function": "reconcile", "tool": "pay", "returned": bool}),
-    Mistake("files to be read first, and no `Filesystem`", "`ReadBeforeWritePolicy`", errors.UnboundResourceError,
+    Mistake("files to be read first, and no `Filesystem`", errors.UnboundResourceError,
             lambda _: ToolExecutor(prompt=prompt(Section(title="Desk", tools=[tool(), LOOK], policies=[FILES])),
                                    session=Session()).execute(CALL), {"protocol": Filesystem}),
-    Mistake("a reducer that returns a text", "`session.dispatch`", errors.ReducerError,
+    Mistake("a reducer that returns a text", errors.ReducerError,
             lambda _: call(change, session=with_reducer())),
-    Mistake("a LOG that is to shrink", "`context.session`", errors.SessionUseError, lambda _: call(shrink)),
-    Mistake("a slice whose class JSON cannot say, in a store", "the commit", errors.SessionUseError,
+    Mistake("a LOG that is to shrink", errors.SessionUseError, lambda _: call(shrink)),
+    Mistake("a slice whose class JSON cannot say, in a store", errors.SessionUseError,
             lambda _: keep(Impossible(1j))),
-    Mistake("a database where there is none", "`context.connection`", errors.SessionUseError,
+    Mistake("a database where there is none", errors.SessionUseError,
             lambda _: call(write_rows)),
-    Mistake("a session that has been closed", "the pipeline", errors.SessionUseError,
+    Mistake("a session that has been closed", errors.SessionUseError,
             lambda _: call(pay, session=closed_session())),
-    Mistake("files and a session in two stores", "the commit", errors.SecondStoreError, write_to_two_stores),
-    Mistake("files without a store, and a session in one", "the first write", errors.SecondStoreError,
+    Mistake("files and a session in two stores", errors.SecondStoreError, write_to_two_stores),
+    Mistake("files without a store, and a session in one", errors.SecondStoreError,
             write_without_store),
-    Mistake("an identity that stands for another call", "`ToolExecutor.execute`", errors.CallIdReusedError, reuse,
+    Mistake("an identity that stands for another call", errors.CallIdReusedError, reuse,
             {"call_id": "1", "reply": "r", "tool": "pay"}),
 )  # fmt: skip
 """What shows only while a call runs: raised when the other calls of the reply have ended."""

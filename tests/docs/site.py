@@ -1,6 +1,7 @@
 """The documentation site: `make docs` builds it into `build/site`, strictly and without the network.
 
-The pages are those of `docs/`, the README and the other pages of the root; the navigation is the index of each folder.
+The pages are those of `docs/`, the README and the other pages of the root, and some that are made from the code; the
+navigation is the index of each folder.
 A link that leads from a page to a file of the repository leads, on the site, to a page with that file. The reference of
 the package is made by mkdocstrings, from `docs/reference/python.md`: a page for each module that it lists.
 """
@@ -18,28 +19,41 @@ from os.path import relpath
 from pathlib import Path, PurePosixPath
 
 from tests.architecture.sources import ROOT
+from tests.docs import command_options
 from tests.docs.links import Link, links_in, links_of, with_targets
 
 DOCS = ROOT / "docs"
 PYTHON = DOCS / "reference" / "python.md"
+COMMANDS = DOCS / "reference" / "command-line.md"
 FRONT = {
     ROOT / "README.md": "index.md",
     DOCS / "README.md": "pages.md",
     ROOT / "CHANGELOG.md": "changelog.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "AGENTS.md": "agents.md",
     ROOT / "SECURITY.md": "security.md",
 }
 """The pages outside the folders of kinds, and what they are on the site."""
-SECTIONS = {"Learn": "to learn", "Understand": "to understand", "Do": "to do", "Look up": "to look up"}
+SECTIONS = {
+    "Learn": "to learn",
+    "Understand": "to understand",
+    "Do": "to do",
+    "Look up": "to look up",
+    "Contribute": "to contribute",
+}
 """The tables of the index of all pages, by the sections of the site."""
 OTHERS = {
     DOCS / "README.md": "All pages",
     ROOT / "examples" / "README.md": "Examples",
     ROOT / "SECURITY.md": "Security policy",
     ROOT / "CONTRIBUTING.md": "Contributing",
+    ROOT / "AGENTS.md": "The code in one page",
     ROOT / "CHANGELOG.md": "Changelog",
 }
 """The pages that are in none of them."""
+
+OPTIONS = PurePosixPath("reference", "command-options.md")
+"""The page that is made from the commands; it is listed below that of the command line."""
 
 STYLE = """\
 .md-typeset td code { overflow-wrap: normal; word-break: keep-all; }
@@ -82,6 +96,7 @@ def write_sources(folder: Path) -> None:
         else:
             shutil.copyfile(file, target)
     (folder / "site.css").write_text(STYLE, encoding="utf-8")
+    (folder / OPTIONS).write_text(command_options.page(), encoding="utf-8")
     for module in modules():
         page = folder / module_page(module)
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +149,8 @@ def _rows(link: Link) -> Iterator[str]:
     """The entry of a page; that of an index has the pages of the index below it."""
     if link.target == PYTHON:
         below = [(module.removeprefix("handrail."), module_page(module)) for module in modules()]
+    elif link.target == COMMANDS:
+        below = [("The options of all commands", OPTIONS)]
     elif link.target.name == "README.md":
         below = [(each.text, page_of(each.target)) for each in links_of(link.target)]
     else:

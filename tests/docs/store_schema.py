@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.statements import TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS, Table, TableColumn, TableView
+from handrail.store.sql.tables import TABLES, VIEWS, Table, TableView
 from handrail.store.sqlite.store import SqliteDriver
 from tests.architecture.sources import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "store-schema.md"
 
+_KINDS: Mapping[type[object], str] = {str: "text", int: "number", bytes: "bytes"}
+
+
+def _types() -> str:
+    """The rows of the types, as the drivers have them."""
+    kinds = {one.kind.type: one.kind for table in TABLES for one in table.columns}
+    drivers = (SqliteDriver, PostgresDriver)
+    found = {
+        name: [kinds[kind].sql.format_map(each.types._asdict()).partition(" COLLATE")[0] for each in drivers]
+        for kind, name in _KINDS.items()
+    }
+    return " |\n| ".join(" | ".join((name, *types)) for name, types in found.items())
+
+
 _HEAD = f"""# The schema of a store
 
 *Made from the tables in [`tables.py`](../../src/handrail/store/sql/tables.py) by `make reference`.*
 
-What a store keeps in SQLite and PostgreSQL, for people who look with their own tools. Two views show calls and effects,
-with times as moments and bytes as text; the tables below are what they are made from. Read them as you like. Write to
-none of them: a store refuses rows that do not fit, and a call that was changed behind its back may be repeated. Of a
-row that another program has damaged, a time may be out of range, and the view fails then; the tables can be read.
+For people who look with their own tools. Two views show calls and effects. Do not write to the tables: a store refuses
+rows that do not fit, and a changed call may be repeated. A view fails if another program has damaged a time in a row.
 
 ```sh
 sqlite3 desk.db "SELECT at, tool, success FROM handrail_calls_view ORDER BY at DESC LIMIT 10"
 sqlite3 desk.db "SELECT tool, status, note FROM handrail_effects_view WHERE status = 'unknown'"
 ```
 
-In tables, times are microseconds since 1970 in UTC, and flags are 0 or 1. Messages and JSON are bytes in UTF-8. The
-tables have version {TABLES_VERSION}; a Handrail whose tables have another one refuses the store.
+| type | SQLite | PostgreSQL |
+|---|---|---|
+| {_types()} |
+
+In tables, times are microseconds since 1970 in UTC, flags are 0 or 1, and messages and JSON are bytes in UTF-8. Views
+have times as moments, and bytes as text. The tables have version {TABLES_VERSION}; others are refused.
 """  # noqa: S608 - a page
 
 
@@ -35,28 +53,18 @@ def page() -> str:
 
 
 def _view(view: TableView) -> str:
-    chosen = [one for one in view.table.columns if not view.columns or one.name in view.columns]
-    rows = "".join(f"| `{one.name}` | {_shown(one)} | {one.about} |\n" for one in chosen)
-    return f"\n## {view.name}\n\n{view.about}\n\n| column | type | meaning |\n|---|---|---|\n{rows}"
+    names = [one.name for one in view.table.columns if not view.columns or one.name in view.columns]
+    columns = "All columns" if not view.columns else f"The columns {', '.join(f'`{name}`' for name in names)}"
+    return f"\n## {view.name}\n\n{view.about} {columns} of [{view.table.name}](#{view.table.name}).\n"
 
 
 def _table(table: Table) -> str:
     rows = ""
     for one in table.columns:
-        sqlite, postgres = (one.kind.sql.format_map(each.types._asdict()) for each in (SqliteDriver, PostgresDriver))
         key = " (key)" if one.name in table.key.split(", ") else ""
-        types = f"{sqlite} | {postgres.partition(' COLLATE')[0]}"
-        rows += f"| `{one.name}`{key} | {types} | {one.about}{'; may be null' if one.is_null else ''} |\n"
-    return (
-        f"\n## {table.name}\n\n{table.about}\n\n| column | SQLite | PostgreSQL | meaning |\n|---|---|---|---|\n{rows}"
-    )
-
-
-def _shown(column: TableColumn) -> str:
-    """What a view shows of a column."""
-    about = column.about
-    is_time = about.startswith(("when", "until when"))
-    return "moment" if is_time else "number" if column.kind.type is int else "text"
+        null = "; may be null" if one.is_null else ""
+        rows += f"| `{one.name}`{key} | {_KINDS[one.kind.type]} | {one.about}{null} |\n"
+    return f"\n## {table.name}\n\n{table.about}\n\n| column | type | meaning |\n|---|---|---|\n{rows}"
 
 
 if __name__ == "__main__":

@@ -82,19 +82,67 @@ with store.open("sqlite:///data.db") as opened, opened.session("today") as sessi
 print("waits" if isinstance(answers, Waiting) else answers[0].content)
 '''
 
-_FAILING = '''
-import sys
+_CHARGED = '''
+from pathlib import Path
+
+from handrail.prompt import IdempotencyConfig
+
+book = Path("book.txt")
+book.touch()
+
+@tool(effect="external", idempotency=IdempotencyConfig(ttl=None))
+def charge(order: str) -> str:
+    """Charge."""
+    book.write_text(book.read_text() + order)
+    return f"{order} is charged"
+
+with store.open("sqlite:///shop.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([charge], session=session)
+    for reply in ("reply-1", "reply-2"):
+        print(executor.execute(ToolCall("call-1", "charge", {"order": "A-1"}), reply=reply).content)
+print("book:", book.read_text())
+'''
+
+_IN_PYDANTIC_AI = '''
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+from handrail import ToolExecutor, store, tool
+from handrail.adapters.pydantic_ai import HandrailCapability
 
 @tool(effect="external")
-def order(pizza: str) -> str:
-    """Order."""
-    return f"{pizza} is ordered"
+def greet(name: str) -> str:
+    """Greet."""
+    print("greeted", name)
+    return f"{name} is greeted"
 
-with store.open("sqlite:///food.db") as opened, opened.session("friday") as session:
-    executor = ToolExecutor([order], session=session)
-    for reply, arguments in (("r1", {"pizza": "Margherita"}), ("r2", {"pasta": "Carbonara"})):
-        session.conversation.append({"role": "assistant"}, calls=[ToolCall("call-1", "order", arguments)], reply=reply)
-        session.conversation.append({"role": "tool", "content": executor.answer()[0].content})
+with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
+    agent = Agent(TestModel(), capabilities=[HandrailCapability(ToolExecutor([greet], session=session))])
+    agent.run_sync("Greet.")
+'''
+
+_LOOP = '''
+def model(messages: tuple, names: list) -> dict:
+    if len(messages) == 1:
+        return {"role": "assistant", "calls": [["call-1", names[0], '{"name": "ann"}']]}
+    return {"role": "assistant", "calls": [], "content": messages[-1]["content"]}
+
+@tool(effect="external")
+def greet(name: str) -> str:
+    """Greet."""
+    return f"{name} is greeted"
+
+with store.open("sqlite:///hall.db") as opened, opened.session("today") as session:
+    executor = ToolExecutor([greet], session=session)
+    talk = session.conversation
+    talk.append({"role": "user", "content": "Greet ann."})
+    while talk.calls or talk.messages[-1]["role"] != "assistant":
+        if not talk.calls:
+            message = model(talk.messages, [each.name for each in executor.tools])
+            calls = [ToolCall(*call) for call in message["calls"]]
+            talk.append(message, calls=calls, reply=f"reply-{len(talk.messages)}")
+        talk.append(*({"role": "tool", "content": it.content} for it in executor.answer()))
+    print(talk.messages[-1]["content"])
 '''
 
 _RECONCILED = '''
@@ -123,16 +171,57 @@ with store.open("sqlite:///shop.db") as opened, opened.session("today") as sessi
 print(message.success, message.content)
 '''
 
-_UNDONE = '''
-import logging
+_PROGRAMS = """
 from pathlib import Path
 
-from handrail.filesystem import Filesystem, HostFilesystem
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.contrib.tools import READING, ShellRule, ShellToolsSection
+from handrail.filesystem import HostFilesystem
+from handrail.prompt import Prompt, PromptTemplate
+from handrail.runtime import Session, ToolCall
 
-logging.disable()
 root = Path("house")
 root.mkdir()
 (root / "wall.txt").write_text("white")
+(root / "paint.sh").write_text("echo red > wall.txt; exit 2")
+files = HostFilesystem(root, journal=Path("journal"))
+section = ShellToolsSection(files, allow=[*READING, ShellRule(("sh", "paint.sh"), exact=True)])
+executor = ToolExecutor(prompt=Prompt(PromptTemplate(ns="home", key="paint", sections=[section])), session=Session())
+for number, command in enumerate([["sh", "paint.sh"], ["cat", "wall.txt"]]):
+    print(executor.execute(ToolCall(f"call-{number}", "shell_run", {"command": command})).content)
+"""
+
+_AGENT = """
+---
+name: cook
+tools:
+  - pasta
+---
+You cook.
+"""
+
+_SCRIPT = """
+replies:
+  - calls:
+      - {name: pasta, arguments: {grams: 200}}
+  - text: Enjoy your meal.
+"""
+
+_COOK = '''
+from handrail import tool
+
+@tool
+def pasta(grams: int) -> str:
+    """Cook pasta."""
+    return f"{grams} g are done"
+
+TOOLS = [pasta]
+'''
+
+_TEST = '''
+from handrail import tool
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.testing import run_tool
 
 @tool
 def paint(colour: str, files: Filesystem) -> str:
@@ -140,136 +229,66 @@ def paint(colour: str, files: Filesystem) -> str:
     files.write_text("wall.txt", colour)
     raise ValueError("the paint is empty")
 
-with (
-    store.open("sqlite:///house.db") as opened,
-    opened.session("today") as session,
-    HostFilesystem(root, journal=Path("journal"), store=opened) as files,
-):
-    executor = ToolExecutor([paint], session=session, resources={Filesystem: files})
-    executor.execute(ToolCall("call-1", "paint", {"colour": "red"}), reply="reply-1")
-print((root / "wall.txt").read_text())
+def test_a_wall_stays_white() -> None:
+    files = InMemoryFilesystem({"wall.txt": "white"})
+    message = run_tool(paint, {"colour": "red"}, resources={Filesystem: files})
+    assert not message.success
+    assert files.read_text("wall.txt") == "white"
 '''
 
-_SANDBOXED = """
-from pathlib import Path
-
-from handrail.adapters.tool_executor import ToolExecutor
-from handrail.contrib.tools import Bubblewrap, SandboxSection
-from handrail.filesystem import HostFilesystem
-from handrail.prompt import Prompt, PromptTemplate
-from handrail.runtime import Session, ToolCall
-
-root = Path("work")
-root.mkdir()
-files = HostFilesystem(root, journal=Path("journal"))
-prompt = Prompt(PromptTemplate(ns="home", key="lab", sections=[SandboxSection(files, engine=Bubblewrap())]))
-with ToolExecutor(prompt=prompt, session=Session()) as executor:
-    for number, command in enumerate(["echo 7 > n.txt", "cat n.txt", "ls /root"]):
-        message = executor.execute(ToolCall(f"call-{number}", "shell_execute", {"command": command}))
-        print(message.success, message.content)
-"""
-
-_TYPE = """
-from dataclasses import dataclass
-
-from handrail import store
-from handrail.session import stored_as
-
-def {function}(bird: dict) -> dict:
-    return {{"kind": bird["name"], "seen": 1}}
-
-@stored_as("garden.bird"{version})
-@dataclass(frozen=True)
-class Bird:
-    {fields}
-
-with store.open("sqlite:///garden.db") as opened, opened.session("today") as session:
-    {write}
-    print(session[Bird].all())
-"""
-
-_OVERRIDDEN = """
-import json
-from pathlib import Path
-from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, template_texts
-
-desk = MarkdownSection(title="Desk", template="You are terse.")
-template = PromptTemplate(ns="home", key="desk", sections=[desk])
-hashes = {text.key: text.sha256 for text in template_texts(template)}
-body = {"sha256": hashes["sections.desk.body"], "text": "You are kind."}
-Path("desk.json").write_text(json.dumps({"sections.desk.body": body}))
-print(Prompt(template).bind(overrides="desk.json").render().text)
-"""
-
-_BACKUP = """
-import sqlite3, sys
-from contextlib import closing
-
-with closing(sqlite3.connect(sys.argv[1])) as store, closing(sqlite3.connect(sys.argv[2])) as copy:
-    store.backup(copy)
-"""
-
-_FOOD = "sqlite:///food.db"
-
 TASKS: Final[dict[str, tuple[File | Command, ...]]] = {
-    "Make a tool that refuses an amount": (
+    "Write a tool": (
         File("task.py", _TOOL),
         Command("python task.py", "5 euros donated\nthere are 20 euros in the purse\ndonate was not run: $.euros"),
     ),
-    "Resume after a kill": (
+    "Use it in PydanticAI": (
+        File("task.py", _IN_PYDANTIC_AI),
+        Command("python task.py", "greeted a\n"),
+    ),
+    "Use it behind my own loop": (
+        File("task.py", _STORED + _LOOP),
+        Command("python task.py", "ann is greeted"),
+    ),
+    "Never charge twice": (
+        File("task.py", _STORED + _CHARGED),
+        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+        Command("python task.py", "A-1 is charged\nA-1 is charged\nbook: A-1\n"),
+    ),
+    "Keep a session across restarts": (
         File("task.py", _STORED + _RESUMED),
         Command("python task.py bob", "mailed ann\nmailed bob\nKilled"),
         Command("python task.py", "mailed cid\nann has mail\nan earlier call of mail"),
     ),
-    "Answer an approval elsewhere": (
+    "Find out about an unknown effect": (
+        File("task.py", _STORED + _RECONCILED),
+        Command("python task.py closed", "False no answer"),
+        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
+        Command("python task.py", "True the shop has it"),
+    ),
+    "Ask a person for approval": (
         File("task.py", _STORED + _ASKING),
         Command("python task.py", "waits"),
         Command("handrail approvals list --store sqlite:///data.db", '{"name": "old"}'),
         Command("handrail approvals answer today call-1 yes --by ann --store sqlite:///data.db", "may run"),
         Command("python task.py", "old is erased"),
     ),
-    "See why a call failed": (
-        File("task.py", _STORED + _FAILING),
-        Command("python task.py", ""),
-        Command(f"handrail sessions show friday --store {_FOOD}", "unknown field pasta"),
+    "Let an agent work in a folder and run programs": (
+        File("task.py", _PROGRAMS),
+        Command("python task.py", "exit code 2"),
+        Command("python -c \"print(open('house/wall.txt').read())\"", "white\n"),
     ),
-    "Find out whether an unknown payment happened": (
-        File("task.py", _STORED + _RECONCILED),
-        Command("python task.py closed", "False no answer"),
-        Command("handrail ledger list --status unknown --store sqlite:///shop.db", '{"thing": "chair"}'),
-        Command("python task.py", "True the shop has it"),
-    ),
-    "Undo files": (File("task.py", _STORED + _UNDONE), Command("python task.py", "white\n")),
-    "Run a program in a sandbox": (
-        File("task.py", _SANDBOXED),
-        Command("python task.py", "True 7\nFalse The command has ended"),
-    ),
-    "Change a stored type": (
-        File(
-            "old.py",
-            _TYPE.format(function="unused", version="", fields="name: str", write='session[Bird].append(Bird("owl"))'),
+    "Define agents in files": (
+        File("tools.py", _COOK),
+        File("cook.agent", _AGENT.lstrip()),
+        File("script.yaml", _SCRIPT),
+        Command("handrail check cook.agent", "cook can run, with 1 tool"),
+        Command(
+            'handrail run cook.agent "Pasta." --model script:script.yaml --approve approve-all', "Enjoy your meal."
         ),
-        File(
-            "new.py",
-            _TYPE.format(
-                function="upgrade",
-                version=", version=2, upgrades={1: upgrade}",
-                fields="kind: str\n    seen: int",
-                write="pass",
-            ),
-        ),
-        Command("python old.py", "Bird(name='owl')"),
-        Command("python new.py", "Bird(kind='owl', seen=1)"),
     ),
-    "Override a text": (File("task.py", _OVERRIDDEN), Command("python task.py", "You are kind.")),
-    "Take a backup and restore it": (
-        File("task.py", _STORED + _FAILING),
-        File("backup.py", _BACKUP),
-        Command("python task.py", ""),
-        Command("python backup.py food.db copy.db", ""),
-        Command("rm -f food.db food.db-wal food.db-shm", ""),
-        Command("cp copy.db food.db", ""),
-        Command(f"handrail ledger list --store {_FOOD}", "Margherita"),
+    "Test my tools": (
+        File("test_task.py", _TEST),
+        Command("pytest -q test_task.py", "1 passed"),
     ),
 }
 """The tasks: files to save, and commands with what each must show, by their rows."""

@@ -45,7 +45,7 @@ class Shown(NamedTuple):
 
 FOLDER = ROOT / "docs" / "reference" / "terminal"
 SCREENS: Mapping[str, Shown] = {
-    "check.svg": Shown("What holds for each tool of an agent", COMMANDS[2][0]),
+    "check.svg": Shown("What holds for each tool of an agent", "handrail check notes/notes.agent"),
     "effects.svg": Shown("The effects of an evening at a refund desk", "handrail ledger list"),
 }
 """The images, by their files."""

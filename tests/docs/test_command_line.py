@@ -8,7 +8,7 @@ import pytest
 
 from handrail.cli.application import application
 from tests.architecture.sources import ROOT
-from tests.docs import command_options, index_of_names
+from tests.docs import command_options
 from tests.docs.console import commands_of, comparable, typed
 from tests.docs.evening import fill
 
@@ -41,27 +41,11 @@ def test_every_command_has_an_example() -> None:
     assert {"new", "check", "run", "docs"} <= {first for first, *_ in shown}
 
 
-def test_the_page_of_options_is_made_from_the_commands() -> None:
-    """If this fails, run `make reference`."""
-    assert command_options.PAGE.read_text(encoding="utf-8") == command_options.page()
-
-
 def test_every_command_has_its_options_on_the_page() -> None:
     """A section each, and a row for each argument."""
-    text = command_options.PAGE.read_text(encoding="utf-8")
+    text = command_options.page()
     found = list(command_options.commands(application(), ()))
     assert text.count("\n## handrail ") == len(found) > 10
     for words, app in found:
         section = text.partition(f"\n## handrail {' '.join(words)}\n")[2].partition("\n## ")[0]
         assert section.count("\n| `") == len(command_options.arguments(app)) > 0
-
-
-def test_the_index_of_names_is_made_from_the_commands_and_the_tables() -> None:
-    """If this fails, run `make reference`. Every table has names, and each of them is a heading."""
-    text = index_of_names.PAGE.read_text(encoding="utf-8")
-    assert text == index_of_names.page()
-    for table in index_of_names.TABLES:
-        _, names = index_of_names.names_of(table)
-        assert names, table
-        assert not [name for name in names if f"\n## {name}\n" not in text], table
-    assert "\n## --store\n" in text

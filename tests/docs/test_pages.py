@@ -25,7 +25,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"\|(?: ?:?-+:? ?\|)+")
 
 DOCS = ROOT / "docs"
-DECISIONS = DOCS / "explanation" / "decisions"
+DECISIONS = DOCS / "contributing" / "decisions"
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),

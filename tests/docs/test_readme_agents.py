@@ -42,18 +42,11 @@ def command(begin: str, word: str) -> str:
 @pytest.mark.usefixtures("place")
 def test_the_commands_of_the_readme_print_what_is_shown() -> None:
     """In an empty folder, each after those above it; the first one prints the second."""
-    assert [line.split()[1] for line, _ in COMMANDS] == ["new", "run", "check"]
+    assert [line.split()[1] for line, _ in COMMANDS] == ["new", "run"]
     assert f"  {COMMANDS[1][0]}\n" in COMMANDS[0][1]
     for line, shown in COMMANDS:
         code, printed = typed(line)
         assert (code, comparable(printed)) == (0, comparable(shown)), line
-
-
-def test_the_agent_file_of_the_readme_is_what_is_made(place: Path) -> None:
-    """Word by word."""
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    assert typed(COMMANDS[0][0])[0] == 0
-    assert block == (place / "notes" / "notes.agent").read_text(encoding="utf-8")
 
 
 def test_calls_that_change_something_are_denied_in_a_pipe_until_a_rule_allows_them(
@@ -80,14 +73,6 @@ def test_a_real_model_needs_what_the_readme_says(wording: Wording) -> None:
     code, printed = typed(command("handrail run notes", "openai"))
     assert (code, printed) == (2, wording)
     assert "`OPENAI_API_KEY`" in README
-
-
-@pytest.mark.usefixtures("place")
-def test_the_example_that_the_readme_names_runs_in_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its own page shows of it is compared there."""
-    monkeypatch.chdir(ROOT)
-    code, printed = typed(command("handrail run examples/", "script:"))
-    assert code == 0, printed
 
 
 def test_what_is_installed_brings_the_command_and_agents() -> None:

@@ -29,10 +29,12 @@ def words_needed(steps: tuple[File | Command, ...]) -> set[str]:
     """What a reader has to know of Handrail: names that a program does not make itself, and words of commands."""
     needed: set[str] = set()
     for step in steps:
-        if isinstance(step, File):
+        if isinstance(step, File) and step.name.endswith(".py"):
             needed |= {*_names_in(ast.parse(step.text))}
-        elif step.line.startswith("handrail"):
-            needed |= {*re.findall(r"(?<![\w-])--[a-z-]+", step.line)} | {" ".join(step.line.split()[:3])}
+        elif isinstance(step, Command) and step.line.startswith("handrail"):
+            needed |= {*re.findall(r"(?<![\w-])--[a-z-]+", step.line)} | {
+                " ".join(word for word in step.line.split()[:3] if "." not in word)
+            }
     return needed
 
 

@@ -22,7 +22,7 @@ SOURCES = sorted((ROOT / "src" / "handrail").rglob("*.py"))
 PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *(ROOT / f"{name}.md" for name in ("README", "AGENTS", "CONTRIBUTING", "SECURITY")),
 ]
 DEFINED = [row[0] for row in table_of("glossary.md", "term")]
 OF_HANDRAIL = (
