@@ -75,7 +75,7 @@ from handrail.serde.core_schemas import (
     places_of,
     rebuilt,
     replacing,
-    secrets_in,
+    secret_parts,
     serializer_of,
     validator_of,
     whole,
@@ -414,7 +414,7 @@ def _marked_fields(part: Core) -> frozenset[str]:
 
 def _is_marked(core: Core) -> bool:
     """Whether a place is secret by a mark, or may hold one of pydantic's secrets beside something else."""
-    return _has_mark(core) or len({*secrets_in(core)}) > 1
+    return _has_mark(core) or len({*secret_parts(core)}) > 1
 
 
 def _has_mark(core: Core) -> bool:

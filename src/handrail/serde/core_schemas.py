@@ -12,16 +12,13 @@ A type may hold unions whose members JSON distinguishes:
 | the form of their texts | `datetime`, `date`, `timedelta`, `UUID` |
 | a field that only one of two classes has, or of distinguished types | `Circle`, `Square` with `Literal` fields |
 
-All others are taken to be alike; bounds and patterns are not looked at, and the same JSON may be an empty collection.
+All others are alike; bounds and patterns are not looked at, and the same JSON may be an empty collection. A store and a
+ledger refuse a union of members that are alike, `datetime | str`, unless JSON restores both without a type:
+`str | Literal["a"]`. What is written has all fields of a class. A model may leave out those with a default, so two
+members of parameters that hold classes are distinguished by the others alone.
 
-A store and a ledger refuse a union of members that are alike, `datetime | str`, `list[int] | list[str]`, unless JSON
-restores the value of both without a type: `str | Literal["a"]`. What is written has all fields of a class, also those
-with a default. A model may leave these out, so two members of parameters that hold classes are distinguished by the
-others alone; which of other members a model means, it need not say.
-
-pydantic tries each member of a union, and each member tries what it holds. Where two members hold the union itself, the
-number of attempts doubles with every level of the input, unless a discriminator selects the member. So a recursive
-union needs one, in parameters as well.
+pydantic tries each member of a union, and each member what it holds. Where two members hold the union itself, attempts
+double with every level of the input. So a recursive union needs a discriminator, in parameters as well.
 """
 
 from __future__ import annotations
@@ -105,8 +102,7 @@ def _places(core: Core, definitions: Mapping[str, Core], path: str, seen: set[st
             yield from _places(part, definitions, f"{path}.{name}", seen)
         return
     for name in _ALL_PARTS:
-        # A shared part is met where it is referred to, because only there its place is known. What writes a value has
-        # no place in the data.
+        # A shared part is met where it is referred to, where its place is known; what writes a value has none.
         if name in core and name not in {"definitions", "serialization"}:
             inner = f"{path}{_BELOW.get(name, '')}"
             for position, part in enumerate(_each(core[name])):
@@ -152,8 +148,7 @@ def without_name(core: Core) -> CoreSchema:
 
 def validator_of(core: Core, config: CoreConfig) -> SchemaValidator:
     """The validator of a core schema, of all of it: what pydantic has built for a model itself is not used instead."""
-    # pydantic has no public name for this: the third parameter is `_use_prebuilt`. `tests/serde/test_core_schemas.py`
-    # fails with a version of pydantic in which it is gone, or means something else.
+    # pydantic has no public name for this, `_use_prebuilt`; `tests/serde/test_core_schemas.py` holds what it means.
     return SchemaValidator(cast("CoreSchema", core), config, False)  # noqa: FBT003 - it has no other name
 
 
@@ -269,10 +264,10 @@ def is_bound(function: object) -> bool:
     return _module_of(function) == _BOUNDS_OF
 
 
-def secrets_in(core: Core) -> Iterator[bool]:
-    """For each thing that a place holds itself, and not in a field of a class, whether it is a secret of pydantic's.
+def secret_parts(core: Core) -> Iterator[bool]:
+    """Whether each thing that a place holds itself, not in a field of a class, is a secret of pydantic's.
 
-    A bound on a secret counts as something else, because the mask may not keep to it.
+    A bound counts as something that is not: the mask may not keep to it.
     """
     if core["type"] == "function-after" and is_bound(core["function"]):
         yield False
@@ -280,11 +275,11 @@ def secrets_in(core: Core) -> Iterator[bool]:
     if getattr(core.get("serialization", {}).get("function"), "__name__", "").startswith("_serialize_secret"):
         yield True
     elif inner is not None:
-        yield from secrets_in(inner)
+        yield from secret_parts(inner)
     else:
         parts = [] if core["type"] in OF_FIELDS else [part for part in parts_of(core) if part["type"] != "none"]
         for part in parts:
-            yield from secrets_in(part)
+            yield from secret_parts(part)
         if not parts:
             yield False
 
@@ -590,9 +585,8 @@ def cached(make: Callable[P, V]) -> Callable[P, V]:
     A type that is made at run time, as that of the arguments of a function, would stay for ever otherwise. Two types
     that are equal share what was made of one of them.
 
-    Safe to use from any thread: those that ask for a new type at once each get what they made, and later ones one of
-    these. No lock is held meanwhile: building a codec runs functions of the program, which may ask for another codec,
-    or wait for a thread that does. What raised is asked again the next time, when a name may be defined.
+    Safe to use from any thread: those that ask for a new type at once each get what they made. No lock is held, because
+    building a codec runs functions of the program. What raised is asked again, when a name may be defined.
     """
     lookup = cast("Callable[P, V]", lru_cache(maxsize=MAX_CACHED)(make))
 
