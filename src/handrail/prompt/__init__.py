@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from handrail.prompt.idempotency import External, IdempotencyConfig
     from handrail.prompt.known_files import FileShown, TextReplaced
     from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
-    from handrail.prompt.policies.policy import (
+    from handrail.prompt.policy import (
         Approval,
         ApprovalRequest,
         Approver,
         MayBlock,
         PolicyDecision,
         PolicyQuestion,
+        SequentialDependencyPolicy,
         ToolPolicy,
     )
-    from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
-    from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
+    from handrail.prompt.read_before_write import ReadBeforeWritePolicy
     from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
 else:
     __getattr__ = lazy_exports(
@@ -60,9 +60,9 @@ else:
             "idempotency": "External IdempotencyConfig",
             "known_files": "FileShown TextReplaced",
             "overrides": "OverridesReport PromptText template_texts",
-            "policies.policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion ToolPolicy",
-            "policies.read_before_write": "ReadBeforeWritePolicy",
-            "policies.sequential_dependency": "SequentialDependencyPolicy",
+            "policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion "
+            "SequentialDependencyPolicy ToolPolicy",
+            "read_before_write": "ReadBeforeWritePolicy",
             "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
         },
     )

@@ -36,7 +36,7 @@ from handrail.serde.formatting import enumerated, nearest, shorten
 
 if TYPE_CHECKING:
     from handrail.prompt.overrides import OverridesReport
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 _LONGEST_LIST = 400
 """Bytes of the names of tools, and of sections, in one sentence."""

@@ -27,7 +27,7 @@ from handrail.resources import ResourceRegistry
 from handrail.serde import dump
 
 if TYPE_CHECKING:
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 ParamsT = TypeVar("ParamsT", default=None)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from handrail.prompt.hooks import CompletionCheck, CompletionChecker, CompletionFunction, FeedbackProvider
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 PlacedTool = tuple[Tool[Any, Any], tuple[str, ...]]
 """A tool, and the path of its section."""
@@ -317,7 +317,6 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
         if placed.section.tools:
             # A name must be unique among the policies of one tool only; sections without tools need no check.
             _check_policy_names(placed, places, policies)
-            _check_tools_of_policies(placed)
     # Policies of the prompt apply to all tools, those of a section to its own and to those below.
     everything = frozenset(tool.name for placed in places for tool in placed.section.tools)
     for policy in policies:
@@ -386,20 +385,6 @@ def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_p
                 section_path=placed.path,
                 tool=placed.section.tools[0].name,
             )
-
-
-def _check_tools_of_policies(placed: PlacedSection) -> None:
-    for policy in placed.policies:
-        fault_of_tool: Callable[[Tool[Any, Any]], str | None] = getattr(policy, "fault_of_tool", lambda _: None)
-        for tool in placed.section.tools:
-            fault = fault_of_tool(tool)
-            if fault is not None:
-                raise PromptValidationError(
-                    f"policy {policy.name} cannot judge its calls: {fault}",
-                    section_path=placed.path,
-                    tool=tool.name,
-                    dataclass=tool.params_type,
-                )
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:

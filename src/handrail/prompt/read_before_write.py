@@ -5,15 +5,11 @@ The paths of a call are found by the names of the fields of its parameters.
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Union, cast, get_args, get_origin
-
-from typing_extensions import TypeAliasType
+from typing import Any, NamedTuple, cast
 
 from handrail.errors import (
     FilesystemError,
@@ -34,24 +30,13 @@ from handrail.prompt.known_files import (
     known_of,
     remember,
 )
-from handrail.prompt.policies.policy import PolicyDecision
+from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import annotation_name
-from handrail.serde.annotations import is_record, record_types
 from handrail.session import Session
 
 AnyPath = str | PurePath
 """A path as the parameters have it."""
-
-_FIELDS = ("path", "file_path")
-"""The field of the path: the first of these that the parameters have."""
-
-_NEW = "new_path"
-"""The field of a move's target."""
-
-_UNIONS = (Union, types.UnionType)
-_ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
 
 PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
 """Returns the path or paths in the parameters of a call; `None` for none."""
@@ -68,53 +53,8 @@ def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
     found: AnyPath | Sequence[AnyPath] | None = field("path", None)
     if found is None:
         found = field("file_path", None)
-    new_path: AnyPath | None = field(_NEW, None)
+    new_path: AnyPath | None = field("new_path", None)
     return (found, new_path) if isinstance(found, str | PurePath) and new_path is not None else found
-
-
-def path_fields(params_type: type[Any] | None) -> Mapping[str, object]:
-    """The fields of a tool's parameters that `path_in` reads, with their types."""
-    if not is_record(get_origin(params_type) or params_type):
-        return {}
-    kinds = record_types(params_type)
-    found = [name for name in _FIELDS if name in kinds]
-    return {name: kinds[name] for name in (*found, *([_NEW] if found and _NEW in kinds else []))}
-
-
-def fault_of_path_field(name: str, kind: object) -> str | None:
-    """Why a field cannot hold a path or several, as text; `None` unless that is certain."""
-    if _may_be_path(kind, several=name != _NEW):
-        return None
-    return f"its field {name} is {annotation_name(kind)}, and a path is a str or a pathlib.Path"
-
-
-def _may_be_path(kind: object, *, several: bool) -> bool:
-    # One alternative that may be a path is enough: which one a call has is known only then.
-    inside = _inside(kind)
-    if inside is not None:
-        return any(_may_be_path(member, several=several) for member in inside)
-    cls: object = get_origin(kind) or kind
-    # Strings are collections too, so they are accepted before collections are judged.
-    if not isinstance(cls, type) or cls in {object, Any} or issubclass(cls, str | PurePath):
-        return True  # only classes can be checked
-    if not several or not issubclass(cls, Collection) or issubclass(cls, Mapping | bytes):
-        return False
-    members = [member for member in get_args(kind) if member is not ...]
-    return not members or any(_may_be_path(member, several=False) for member in members)
-
-
-def _inside(kind: Any) -> Sequence[object] | None:  # noqa: ANN401 - an annotation, in one of its many forms
-    """The alternatives of a type; `None` for a type without alternatives."""
-    if isinstance(kind, _ALIASES):
-        return (kind.__value__,)
-    if isinstance(kind, NewType):
-        return (kind.__supertype__,)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return arguments[:1]
-    if origin is Literal:
-        return [cast("object", type(value)) for value in arguments]
-    return arguments if origin in _UNIONS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -148,7 +88,7 @@ class ReadBeforeWritePolicy:
         move_tools: names of the tools that move a file or folder.
         path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`; for a move the old one and
             the new one. A write without a path is refused. The default reads the field `path`, or else `file_path`, and
-            `new_path`; a prompt refuses tools whose fields cannot hold a path.
+            `new_path`.
         path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
         name: the name of the policy; give another one if two policies apply to one tool.
 
@@ -239,21 +179,6 @@ class ReadBeforeWritePolicy:
             f"{' or '.join(self.read_tools)} in the section with the policy or below it. Declare the read tool "
             "there too, or name it in read_tools=."
         )
-
-    def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
-        """The fault if the path field of a listed tool cannot hold a path: its calls could not be judged."""
-        # A `path_of` of the program may read any field.
-        if self.path_of is not path_in or tool.name not in self._names:
-            return None
-        fields = path_fields(tool.params_type)
-        faults = [fault for name, kind in fields.items() if (fault := fault_of_path_field(name, kind)) is not None]
-        if not faults:
-            return None
-        return f"{' and '.join(faults)}. Rename or retype it, or give path_of=."
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (*self.read_tools, *self.write_tools, *self.edit_tools, *self.move_tools)
 
     def _filesystem(self, context: ToolContext) -> Filesystem | None:
         filesystem = context.filesystem
