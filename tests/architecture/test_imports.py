@@ -14,7 +14,7 @@ from tests.architecture.sources import ROOT, Source, listed, python_sources
 CORE = frozenset({"pydantic", "pydantic_core", "typing_extensions"})
 
 # What a module of the core imports inside of a function, when it first needs it.
-LATE: dict[str, frozenset[str]] = {"handrail.prompt.arguments": frozenset({"griffe"})}
+LATE: dict[str, frozenset[str]] = {"handrail.prompt.function_signature": frozenset({"griffe"})}
 
 # What stands above the core, and the third parties that each of them may import besides the core's own.
 # The longest prefix counts; a module that none fits is core.

@@ -4,9 +4,12 @@
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
         '''Charge the card of an order.'''
 
-The decorator makes one dataclass of the parameters that the model fills (`arguments`), one handler that calls the
-function (`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of
-the function are raised at once, when it is decorated.
+The decorator makes one dataclass of the parameters that the model fills, one handler that calls the function
+(`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of the function are
+raised at once, when it is decorated.
+
+What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
+value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 
 The tool is called as the function was: `charge("A-1", 5, context=context)`.
 

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.section import ToolsSection, section_registry
+from handrail.prompt.signature import annotation_name
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import annotation_name
 from handrail.resources import ResourceContext, ResourceRegistry
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import enumerated, nearest, shorten

@@ -19,10 +19,17 @@ from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has 
 
 from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import calling_fault, is_async
+from handrail.prompt.signature import (
+    TypedAlias,
+    annotation_name,
+    calling_fault,
+    is_async,
+    is_dataclass_type,
+    type_arguments,
+    typed_alias,
+)
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import dump
 

@@ -19,8 +19,8 @@ from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has 
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
 from handrail.prompt.section import Section, check_policy, section_registry
+from handrail.prompt.signature import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import codec
 from handrail.serde.annotations import is_union, strip_annotated

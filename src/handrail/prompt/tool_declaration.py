@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_ar
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import HandlerContract, apply_fault, handler_fault, reconcile_fault
+from handrail.prompt.signature import HandlerContract, Role, annotation_name, role_fault
 from handrail.prompt.tool_result import check_value
-from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
@@ -246,16 +245,11 @@ class Declaration(NamedTuple):
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
         """Check handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
-        for what, function, fault_of in (
-            ("handler", handler, handler_fault),
-            ("reconcile", reconcile, reconcile_fault),
-            ("apply", apply, apply_fault),
-        ):
-            if function is None:
-                continue
-            if not callable(function):
-                self.refuse(f"{what} is {function!r}, which cannot be called.")
-            if (fault := fault_of(function, contract)) is not None:
+        roles: Mapping[Role, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
+        for role, function in roles.items():
+            if function is not None and not callable(function):
+                self.refuse(f"{role} is {function!r}, which cannot be called.")
+            if function is not None and (fault := role_fault(role, function, contract)) is not None:
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:

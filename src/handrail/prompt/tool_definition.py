@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import handler_types, is_async
+from handrail.prompt.signature import TypedAlias, annotation_name, handler_types, is_async, type_arguments, typed_alias
 from handrail.prompt.tool_declaration import Declaration, GivenEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
 from handrail.serde.annotations import subscriptable

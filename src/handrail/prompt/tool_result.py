@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, g
 from typing_extensions import is_typeddict
 
 from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
-from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
 from handrail.serde.annotations import is_union, strip_annotated, subscriptable
+from handrail.serde.formatting import type_name
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
 
@@ -140,8 +140,8 @@ def check_value(expected: object, value: object) -> str | None:
         return f"returned a value of type {type(value).__name__}, whose work has perhaps not been done"
     if any(_is_instance(value, kind) for kind in _members(expected)):
         return None
-    text = "no value" if value is None else f"a value of type {annotation_name(type(value))}"
-    return f"returned {text}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
+    text = "no value" if value is None else f"a value of type {type_name(type(value))}"
+    return f"returned {text}, but the tool declares {'none' if expected is None else type_name(expected)}"
 
 
 def shown_schema(expected: object) -> dict[str, Any] | None:
