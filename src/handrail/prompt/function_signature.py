@@ -418,7 +418,7 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
     as_result = _files_or_result if signature.may_return_files else _as_result
 
     def call(params: Any, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and what the function returns
-        values: dict[str, object] = dict(vars(params)) if has_fields else {}
+        values: dict[str, object] = {**vars(params)} if has_fields else {}
         for each in injected:
             values[each.name] = _injected(each, context)
         return function(params, **values) if takes_data else function(**values)
