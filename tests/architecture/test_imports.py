@@ -67,7 +67,7 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
     *("handrail.adapters.hooks", "handrail.adapters.settlement"),
     *("handrail.filesystem", "handrail.limits", "handrail.process_identity", "handrail.store", "handrail.taint.state"),
-    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.known_files"),
+    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
     *("handrail.prompt.overrides", "handrail.prompt.policy"),
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),

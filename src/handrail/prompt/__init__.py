@@ -19,24 +19,26 @@ from handrail.prompt.prompt import Prompt, RenderedPrompt
 from handrail.prompt.section import MarkdownSection, Section, ToolsSection
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
-from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.tool_result import FileShown, ToolResult
 
 if TYPE_CHECKING:
     from handrail.prompt.function_tools import FunctionTool, tool
     from handrail.prompt.hooks import (
         AllOf,
         AnyOf,
+        BudgetFeedback,
         CompletionCheck,
         CompletionChecker,
         CompletionContext,
+        DeadlineFeedback,
         Feedback,
         FeedbackContext,
         FeedbackProvider,
         FeedbackTrigger,
         FilesExist,
+        StaticFeedback,
     )
     from handrail.prompt.idempotency import External, IdempotencyConfig
-    from handrail.prompt.known_files import FileShown, TextReplaced
     from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
     from handrail.prompt.policy import (
         Approval,
@@ -49,21 +51,18 @@ if TYPE_CHECKING:
         ToolPolicy,
     )
     from handrail.prompt.read_before_write import ReadBeforeWritePolicy
-    from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
 else:
     __getattr__ = lazy_exports(
         __name__,
         {
             "function_tools": "FunctionTool tool",
-            "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
-            "FeedbackProvider FeedbackTrigger FilesExist",
+            "hooks": "AllOf AnyOf BudgetFeedback CompletionCheck CompletionChecker CompletionContext DeadlineFeedback "
+            "Feedback FeedbackContext FeedbackProvider FeedbackTrigger FilesExist StaticFeedback",
             "idempotency": "External IdempotencyConfig",
-            "known_files": "FileShown TextReplaced",
             "overrides": "OverridesReport PromptText template_texts",
             "policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion "
             "SequentialDependencyPolicy ToolPolicy",
             "read_before_write": "ReadBeforeWritePolicy",
-            "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
         },
     )
 
@@ -105,7 +104,6 @@ __all__ = [
     "SequentialDependencyPolicy",
     "StaticFeedback",
     "TextPart",
-    "TextReplaced",
     "Tool",
     "ToolContext",
     "ToolExample",

@@ -23,8 +23,7 @@ from handrail.prompt.tool_result import ToolResult
 from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef
 
-Verdict = Literal["allow", "deny", "ask"]
-"""Whether a call is allowed, denied, or needs approval."""
+_Verdict = Literal["allow", "deny", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +40,13 @@ class PolicyDecision:
         InvalidArgumentError: the verdict is unknown.
     """
 
-    verdict: Verdict
+    verdict: _Verdict
     reason: str = ""
     final: bool = True
 
     def __post_init__(self) -> None:
         # A verdict that is none of these would be neither a denial nor a question, so the call would run.
-        if self.verdict not in get_args(Verdict):
+        if self.verdict not in get_args(_Verdict):
             expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
             raise InvalidArgumentError(
                 function="PolicyDecision", argument="verdict", given=self.verdict, expected=expected

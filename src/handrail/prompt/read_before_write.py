@@ -1,6 +1,11 @@
-"""A policy that requires a file to be read before it is overwritten.
+"""A policy that requires a file to be read before it is overwritten, and what the model knows of files.
 
 The paths of a call are found by the names of the fields of its parameters.
+
+A session records what a result has shown of a file in the STATE slice of `KnownFiles`. Each item has what one call has
+shown or written, so that a call stores only its changes; the newest item that has a path is valid. When most entries of
+the items are outdated, they are replaced by one item with the valid entries (`remember`), so that the slice has only a
+few entries for each known file.
 """
 
 from __future__ import annotations
@@ -20,20 +25,169 @@ from handrail.errors import (
 )
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.paths import is_inside
 from handrail.prompt.context import ToolContext
-from handrail.prompt.known_files import (
-    FileKnown,
-    FileShown,
-    KnownFiles,
-    known_after,
-    known_after_edit,
-    known_of,
-    remember,
-)
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.tool_result import ToolResult
-from handrail.session import Session
+from handrail.prompt.tool_result import FILE_START, Extent, FileShown, PartShown, ToolResult
+from handrail.session import Session, stored_as
+
+# A model that reads lines at random would otherwise let the item of one file grow with every read.
+_MOST_PARTS = 64
+"""The limit on recorded parts of one file: those nearest to its start; parts beyond them do not count as shown."""
+_FEWEST_COMPACTED = 64
+"""A slice of fewer items is not compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKnown:
+    """What the model knows of one file.
+
+    Attributes:
+        identity: `Filesystem.identity` of the content that was shown or written.
+        shown: how much of it.
+        parts: for a part, what was shown, in order and without overlaps.
+    """
+
+    identity: str
+    shown: Extent = "all"
+    parts: tuple[PartShown, ...] = ()
+
+    @property
+    def first_unseen_line(self) -> int:
+        """For a part, the first line that has not been shown to its end."""
+        return self.parts[0][1][0] if self.parts and self.parts[0][0] == FILE_START else 1
+
+
+@stored_as("handrail.files_known")
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """What one call has shown the model of files: an item of a STATE slice, which overrides the items before.
+
+    Attributes:
+        files: the files that it has shown or written, by their paths.
+        gone: files and folders that no longer exist; they and their content are no longer known.
+        moved: the old and the new path of a file or folder that was moved: what is known of it moves with it.
+    """
+
+    files: dict[str, FileKnown] = field(default_factory=dict[str, FileKnown])
+    gone: tuple[str, ...] = ()
+    moved: tuple[str, str] | None = None
+
+
+def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
+    """What is known of a file once some of it has been shown.
+
+    Args:
+        known: what was known of it before.
+        shown: what is shown.
+        identity: the identity of its current content; what was known of other content does not count.
+    """
+    # Another identity is another content, whose lines need not be those that were shown.
+    same = known if known is not None and known.identity == identity else None
+    if shown.is_whole or (same is not None and same.shown == "all"):
+        return FileKnown(identity)
+    if shown.shown == "nothing" or (shown.shown == "part" and shown.part[0] >= shown.part[1]):
+        return FileKnown(identity, "nothing") if same is None else same
+    parts = _joined(sorted((*(() if same is None else same.parts), shown.part)))
+    return FileKnown(identity) if shown.completes(parts) else FileKnown(identity, "part", parts)
+
+
+def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
+    """What is known of a file once the model has changed some of its text.
+
+    A file that was known whole still is. A file of which nothing was known did not exist: the model wrote all of it. Of
+    any other, no line counts as shown any more, because text that was never shown may stand there.
+
+    Args:
+        known: what was known of it before.
+        identity: the identity of its current content.
+    """
+    # `ReadBeforeWritePolicy` refuses an edit of an existing file of which nothing is known, so `None` means a new file.
+    return FileKnown(identity, "all" if known is None or known.shown == "all" else "part")
+
+
+def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
+    """What is known of a file, from the items of a slice, oldest first; `None` for nothing.
+
+    Args:
+        items: the items.
+        path: the path of the file, in shortest form.
+    """
+    # The newest first: the path is followed back to what the file was called when it was shown.
+    for item in reversed(tuple(items)):
+        # The order of the three tests is the reverse of the order in `all_known`: within one item, `files` overrides
+        # `gone`, and `gone` overrides `moved`.
+        found = item.files.get(path)
+        if found is not None:
+            return found
+        if item.gone and any(_is_at(path, gone) for gone in item.gone):
+            return None
+        if item.moved is not None:
+            old, new = item.moved
+            if _is_at(path, new):
+                path = old + path[len(new) :]
+            # It was moved away, so that what is there now has not been shown.
+            elif _is_at(path, old):
+                return None
+    return None
+
+
+def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
+    """What is known of every file, from the items of a slice, oldest first."""
+    known: dict[str, FileKnown] = {}
+    for item in items:
+        if item.moved is not None:
+            old, new = item.moved
+            # What was at the new path has been replaced by the move.
+            others = {path: each for path, each in known.items() if not _is_at(path, new)}
+            known = {new + path[len(old) :] if _is_at(path, old) else path: each for path, each in others.items()}
+        if item.gone:
+            known = {path: each for path, each in known.items() if not any(_is_at(path, gone) for gone in item.gone)}
+        known.update(item.files)
+    return known
+
+
+def remember(session: Session, item: KnownFiles) -> None:
+    """Add what a call has shown to a session.
+
+    When the number of items reaches a power of two, the slice is checked; if more than half of its entries are
+    outdated, one item with the rest replaces it. So adding has constant amortized cost, and the slice has at most four
+    entries for each known file.
+    """
+    known = session[KnownFiles]
+    known.append(item)
+    count = len(known)
+    # `count & (count - 1)` is 0 for powers of two only.
+    if count < _FEWEST_COMPACTED or count & (count - 1):
+        return
+    items = known.all()
+    files = all_known(items)
+    # Removed and moved paths count as entries of the items and are missing from `files`, so a slice of them is
+    # compacted too.
+    if sum(len(each.files) + len(each.gone) + (each.moved is not None) for each in items) > 2 * len(files):
+        known.seed(KnownFiles(dict(files)))
+
+
+def _joined(parts: Iterable[PartShown]) -> tuple[PartShown, ...]:
+    """The first of some ordered parts; those that touch or overlap are merged, and empty ones are omitted."""
+    joined: list[PartShown] = []
+    for start, end in parts:
+        if start >= end:
+            continue
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        # What is left out counts as not shown: the model is asked to read more, and never less, than it has to.
+        elif len(joined) == _MOST_PARTS:
+            break
+        else:
+            joined.append((start, end))
+    return tuple(joined)
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path == place or is_inside(path, place)
+
 
 AnyPath = str | PurePath
 """A path as the parameters have it."""
@@ -71,9 +225,8 @@ class ReadBeforeWritePolicy:
     because it replaces nothing. Nor is removing a folder, for which the tools require an explicit argument.
 
     A tool reports what a read has shown in `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool that
-    does not is assumed to show the whole of each file that `path_of` finds in its parameters. An edit retains what was
-    shown, and shows what the model wrote; if it does not report what it has replaced, in `FileShown.replaced`, a file
-    stays shown only if it was shown whole.
+    does not is assumed to show the whole of each file that `path_of` finds in its parameters. After an
+    edit, a file that was shown whole is still known whole; one that was shown in part may be edited on.
 
     `Filesystem.identity` detects changes of a file: by the digest of its content, or for a large file on disk by size,
     time and inode. The state is the slice of `KnownFiles`: a read or write that is rolled back does not count, and all
@@ -272,8 +425,7 @@ def _learned(
             continue
         # One result may show several parts of a file; the later ones add to the earlier.
         before = files.get(path) or known_of(items, path)
-        after = known_after_edit if is_edit or each.replaced is not None else known_after
-        files[path] = after(before, each, identity)
+        files[path] = known_after_edit(before, identity) if is_edit else known_after(before, each, identity)
     return KnownFiles(files, tuple(gone))
 
 

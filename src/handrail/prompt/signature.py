@@ -71,11 +71,11 @@ class HandlerContract(NamedTuple):
     result_type: Any
 
 
-Role = Literal["handler", "reconcile", "apply"]
+CallableRole = Literal["handler", "reconcile", "apply"]
 """What a callable of a tool does for it."""
 
 
-def role_fault(role: Role, function: AnyCallable, contract: HandlerContract) -> str | None:
+def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContract) -> str | None:
     """Why a callable cannot have a role of a tool; `None` if it can.
 
     | role | is called as | returns |
@@ -86,18 +86,18 @@ def role_fault(role: Role, function: AnyCallable, contract: HandlerContract) -> 
     """
     generic: Any = ToolResult  # untyped, because the type in its brackets is a value here
     result = generic[contract.result_type]
-    second: Mapping[Role, tuple[str, object]] = {"reconcile": ("key", str), "apply": ("result", result)}
-    returned: Mapping[Role, tuple[object, ...]] = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}
-    taken = {"params": contract.params_type, **dict([second[role]] if role in second else [])}
+    more: Mapping[str, object] = {"handler": {}, "reconcile": {"key": str}, "apply": {"result": result}}[role]
+    returned = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
+    taken = {"params": contract.params_type, **more}
     named = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
-    fault = calling_fault(function, tuple(taken.values()), named) or return_fault(function, returned[role])
+    fault = calling_fault(function, tuple(taken.values()), named) or return_fault(function, returned)
     if fault is None:
         return None
     name = getattr(function, "__name__", "")
     name = name if isinstance(name, str) and name.isidentifier() else role
     parameters = ", ".join(f"{each}: {annotation_name(kind)}" for each, kind in taken.items())
     context = ", *, context: ToolContext" if named else ""
-    returns = " | ".join(map(annotation_name, returned[role]))
+    returns = " | ".join(map(annotation_name, returned))
     subject = "the handler" if role == "handler" else role
     return f"{subject} {fault}. Write: def {name}({parameters}{context}) -> {returns}: ..."
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_ar
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import HandlerContract, Role, annotation_name, role_fault
+from handrail.prompt.signature import CallableRole, HandlerContract, annotation_name, role_fault
 from handrail.prompt.tool_result import check_value
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
@@ -212,7 +212,7 @@ class Declaration(NamedTuple):
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
         """Check handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
-        roles: Mapping[Role, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
+        roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
         for role, function in roles.items():
             if function is not None and not callable(function):
                 self.refuse(f"{role} is {function!r}, which cannot be called.")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import AsyncGeneratorType, GeneratorType, NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, cast, get_args, get_origin, overload
 
 from typing_extensions import is_typeddict
 
@@ -19,9 +19,6 @@ from handrail.serde.formatting import type_name
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
 
-if TYPE_CHECKING:
-    from handrail.prompt.known_files import FileShown
-
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
 
@@ -30,6 +27,71 @@ _MOST_GAPS = 10
 """So many places are named that JSON cannot say."""
 
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
+
+
+Extent: TypeAlias = Literal["all", "part", "nothing"]
+"""How much of a file has been shown: `"nothing"` for one that has only been described, `"all"` for an empty one."""
+
+Position: TypeAlias = tuple[int, int]
+"""A line of a file and a character in it, both from 1."""
+
+PartShown: TypeAlias = tuple[Position, Position]
+"""A shown range, from one position up to, and excluding, another one."""
+
+FILE_START: Position = (1, 1)
+"""The first character of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileShown:
+    """How much of a file one result shows to the model, or has the model write: an entry of `ToolResult.files_shown`.
+
+    Attributes:
+        path: the file.
+        identity: `Filesystem.identity` of the content that is shown; if empty, it is computed when the call has ended.
+        shown: `"all"` for a whole file; `"part"` for some of its lines; `"nothing"` if only its kind is shown.
+        first_line: for a part, the number of the first line that is shown, from 1.
+        last_line: for a part, the number of the last line that is shown.
+        total_lines: for a part, how many lines the file has.
+        column: the first character of the first line that is shown, from 1.
+        next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
+
+    Raises:
+        ValueError: it is a part, and its lines are not lines of the file.
+    """
+
+    path: str
+    identity: str = ""
+    shown: Extent = "all"
+    first_line: int = 1
+    last_line: int = 0
+    total_lines: int | None = None
+    column: int = 1
+    next_column: int | None = None
+
+    def __post_init__(self) -> None:
+        total = self.total_lines or 0
+        # A range beyond the end would count as the whole file.
+        if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= total:
+            raise ValueError(
+                f"lines {self.first_line} to {self.last_line} of {total} are not part of {self.path}; give "
+                "first_line, last_line and total_lines, counted from 1"
+            )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it shows the whole file by itself."""
+        return self.shown == "all" or (self.shown == "part" and self.completes((self.part,)))
+
+    @property
+    def part(self) -> PartShown:
+        """The shown lines, as positions."""
+        end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
+        return (self.first_line, self.column), end
+
+    def completes(self, parts: Sequence[PartShown]) -> bool:
+        """Whether these joined parts are all lines of the file."""
+        return bool(parts) and parts[0][0] == FILE_START and parts[0][1][0] > (self.total_lines or 0)
 
 
 @subscriptable

@@ -10,7 +10,7 @@ import pytest
 from handrail.errors import PromptValidationError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import ReadBeforeWritePolicy, Tool, ToolContext, ToolResult
-from handrail.prompt.known_files import FileKnown, KnownFiles, all_known, known_of
+from handrail.prompt.read_before_write import FileKnown, KnownFiles, all_known, known_of
 from tests.wording import Wording
 
 

@@ -24,8 +24,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.known_files import KnownFiles, all_known
-from handrail.prompt.read_before_write import path_in
+from handrail.prompt.read_before_write import KnownFiles, all_known, path_in
 from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json
