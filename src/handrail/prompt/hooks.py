@@ -132,7 +132,7 @@ class Feedback:
             *(("suggestions", each) for each in self.suggestions),
         ]
         for argument, given in texts:
-            if not isinstance(cast("object", given), str) or not given.strip():
+            if not isinstance(given, str) or not given.strip():
                 _refuse("Feedback", argument, given, "text that is not empty")
 
     def render(self, name: str) -> str:
@@ -194,10 +194,10 @@ class FeedbackTrigger:
             number = getattr(self, argument)
             if number is not None and (type(number) is not int or number < least):
                 _refuse("FeedbackTrigger", argument, number, f"a number of at least {least}")
-        every: object = self.every
+        every = cast("object", self.every)
         if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):
             _refuse("FeedbackTrigger", "every", every, "a positive span with its unit: timedelta(minutes=5)")
-        on_file: object = "." if self.on_file is None else self.on_file
+        on_file = cast("object", "." if self.on_file is None else self.on_file)
         try:
             if not isinstance(on_file, str) or not on_file:
                 _refuse("FeedbackTrigger", "on_file", on_file, _PATH)

@@ -245,13 +245,9 @@ def _body(section: Section[Any]) -> str | None:
     return None
 
 
-def _parsed(section: Section[Any], text: str) -> PlaceholderText:
-    return PlaceholderText.parse(text, section.params_type, section=section.key)
-
-
 def _placeholder_fault(section: Section[Any], text: str) -> str:
     try:
-        _parsed(section, text)
+        PlaceholderText.parse(text, section.params_type)
     except PromptValidationError as error:
         return str(error)
     return ""
@@ -270,9 +266,9 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         "children": tuple(child.section for child in children),
     }
     if (body := texts.get(f"{key}.body")) is not None:
-        fields["text"] = _parsed(section, body)
+        fields["text"] = PlaceholderText.parse(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
-        fields |= {"summary": summary, "summary_text": _parsed(section, summary)}
+        fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
     return placed._replace(section=_copied(section, **fields), children=children)
 
 

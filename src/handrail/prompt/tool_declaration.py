@@ -6,7 +6,8 @@ The name of a tool and its descriptions are held to what the APIs of models take
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -53,6 +54,25 @@ def description_fault(text: str) -> str:
     if not 1 <= length <= LONGEST_DESCRIPTION:
         return f"has {length} characters; it must have 1 to {LONGEST_DESCRIPTION}"
     return ""
+
+
+@contextmanager
+def faults_of(
+    *, section_path: Sequence[str] = (), tool: str | None = None, dataclass: type[object] | None = None
+) -> Generator[None]:
+    """Adds where it is to an error about a declaration that does not say so.
+
+    Raises:
+        PromptValidationError: as raised in the block, with the place.
+    """
+    try:
+        yield
+    except PromptValidationError as error:
+        if error.section_path or error.tool:
+            raise
+        raise PromptValidationError(
+            str(error), section_path=section_path, tool=tool, dataclass=error.dataclass or dataclass
+        ) from error.__cause__
 
 
 MIN_RESULT_CHARS = 1_000
@@ -235,11 +255,8 @@ class Declaration(NamedTuple):
             word: Effect = "read" if effect == "read" else "state"
             on_orphan = _default_on_orphan(effect)
             return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
-        try:
-            # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
+        with faults_of(tool=self.name, dataclass=self.params_type):
             return _settled_effect(self.name, effect, idempotency, reconcile)
-        except PromptValidationError as error:
-            self.refuse(str(error), cause=error)
 
     def check_effect(self, declared: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
         """Refuse contradictory declarations of the effect."""
