@@ -127,13 +127,10 @@ class Feedback:
     suggestions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        texts: Sequence[tuple[str, object]] = [
-            ("text", self.text),
-            *(("suggestions", each) for each in self.suggestions),
-        ]
-        for argument, given in texts:
+        texts: tuple[Any, ...] = (self.text, *self.suggestions)
+        for place, given in enumerate(texts):
             if not isinstance(given, str) or not given.strip():
-                _refuse("Feedback", argument, given, "text that is not empty")
+                _refuse("Feedback", "suggestions" if place else "text", given, "text that is not empty")
 
     def render(self, name: str) -> str:
         """The feedback as the model reads it: a line that marks it, the text, a line for each suggestion.
