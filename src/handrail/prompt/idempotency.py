@@ -149,7 +149,7 @@ class IdempotencyConfig:
         _check_span(_OWN, "lease", self.lease, _LEASE)
         _check_scope(self.scope)
         keys: Any = self.param_keys
-        if not isinstance(keys, tuple | list) or "" in keys or {type(key) for key in keys} - {str}:
+        if not isinstance(keys, tuple | list) or "" in keys or {*map(type, cast("Sequence[object]", keys))} - {str}:
             refuse(f"param_keys is {keys!r}; it must be a tuple of field names, e.g. ('order_id',).")
         object.__setattr__(self, "param_keys", tuple(self.param_keys))
         if self.strategy == "params" and not self.param_keys:
@@ -254,7 +254,7 @@ class IdempotencyConfig:
         if missing := [name for name in self.param_keys if name not in fields]:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
-                f"{', '.join(self.param_keys)} and {_name_of(type(given))} has no field {missing[0]}. Nothing was run."
+                f"{', '.join(self.param_keys)} and {type(given).__name__} has no field {missing[0]}. Nothing was run."
             )
         return {name: fields[name] for name in self.param_keys}
 

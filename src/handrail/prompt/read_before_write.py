@@ -25,16 +25,12 @@ from handrail.errors import (
 )
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.paths import is_inside
 from handrail.prompt.context import ToolContext
 from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.tool_result import FILE_START, Extent, FileShown, PartShown, ToolResult
+from handrail.prompt.tool_result import FILE_START, Extent, FileShown, Position, ToolResult
 from handrail.session import Session, stored_as
 
-# A model that reads lines at random would otherwise let the item of one file grow with every read.
-_MOST_PARTS = 64
-"""The limit on recorded parts of one file: those nearest to its start; parts beyond them do not count as shown."""
 _FEWEST_COMPACTED = 64
 """A slice of fewer items is not compacted."""
 
@@ -46,17 +42,13 @@ class FileKnown:
     Attributes:
         identity: `Filesystem.identity` of the content that was shown or written.
         shown: how much of it.
-        parts: for a part, what was shown, in order and without overlaps.
+        end: for a part, the first character that was not shown, from the start on. Lines behind it count when those
+            before were shown.
     """
 
     identity: str
     shown: Extent = "all"
-    parts: tuple[PartShown, ...] = ()
-
-    @property
-    def first_unseen_line(self) -> int:
-        """For a part, the first line that has not been shown to its end."""
-        return self.parts[0][1][0] if self.parts and self.parts[0][0] == FILE_START else 1
+    end: Position = FILE_START
 
 
 @stored_as("handrail.files_known")
@@ -66,13 +58,9 @@ class KnownFiles:
 
     Attributes:
         files: the files that it has shown or written, by their paths.
-        gone: files and folders that no longer exist; they and their content are no longer known.
-        moved: the old and the new path of a file or folder that was moved: what is known of it moves with it.
     """
 
-    files: dict[str, FileKnown] = field(default_factory=dict[str, FileKnown])
-    gone: tuple[str, ...] = ()
-    moved: tuple[str, str] | None = None
+    files: dict[str, FileKnown]
 
 
 def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
@@ -85,12 +73,15 @@ def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> Fil
     """
     # Another identity is another content, whose lines need not be those that were shown.
     same = known if known is not None and known.identity == identity else None
-    if shown.is_whole or (same is not None and same.shown == "all"):
+    if shown.shown == "all" or (same is not None and same.shown == "all"):
         return FileKnown(identity)
-    if shown.shown == "nothing" or (shown.shown == "part" and shown.part[0] >= shown.part[1]):
+    start, end = shown.part
+    if shown.shown == "nothing" or start >= end:
         return FileKnown(identity, "nothing") if same is None else same
-    parts = _joined(sorted((*(() if same is None else same.parts), shown.part)))
-    return FileKnown(identity) if shown.completes(parts) else FileKnown(identity, "part", parts)
+    known_end = FILE_START if same is None else same.end
+    known_end = max(known_end, end) if start <= known_end else known_end
+    is_whole = known_end[0] > (shown.total_lines or 0)
+    return FileKnown(identity) if is_whole else FileKnown(identity, "part", known_end)
 
 
 def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
@@ -114,38 +105,12 @@ def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
         items: the items.
         path: the path of the file, in shortest form.
     """
-    # The newest first: the path is followed back to what the file was called when it was shown.
-    for item in reversed(tuple(items)):
-        # The order of the three tests is the reverse of the order in `all_known`: within one item, `files` overrides
-        # `gone`, and `gone` overrides `moved`.
-        found = item.files.get(path)
-        if found is not None:
-            return found
-        if item.gone and any(_is_at(path, gone) for gone in item.gone):
-            return None
-        if item.moved is not None:
-            old, new = item.moved
-            if _is_at(path, new):
-                path = old + path[len(new) :]
-            # It was moved away, so that what is there now has not been shown.
-            elif _is_at(path, old):
-                return None
-    return None
+    return next((item.files[path] for item in reversed(tuple(items)) if path in item.files), None)
 
 
 def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
     """What is known of every file, from the items of a slice, oldest first."""
-    known: dict[str, FileKnown] = {}
-    for item in items:
-        if item.moved is not None:
-            old, new = item.moved
-            # What was at the new path has been replaced by the move.
-            others = {path: each for path, each in known.items() if not _is_at(path, new)}
-            known = {new + path[len(old) :] if _is_at(path, old) else path: each for path, each in others.items()}
-        if item.gone:
-            known = {path: each for path, each in known.items() if not any(_is_at(path, gone) for gone in item.gone)}
-        known.update(item.files)
-    return known
+    return {path: known for item in items for path, known in item.files.items()}
 
 
 def remember(session: Session, item: KnownFiles) -> None:
@@ -161,32 +126,9 @@ def remember(session: Session, item: KnownFiles) -> None:
     # `count & (count - 1)` is 0 for powers of two only.
     if count < _FEWEST_COMPACTED or count & (count - 1):
         return
-    items = known.all()
-    files = all_known(items)
-    # Removed and moved paths count as entries of the items and are missing from `files`, so a slice of them is
-    # compacted too.
-    if sum(len(each.files) + len(each.gone) + (each.moved is not None) for each in items) > 2 * len(files):
+    files = all_known(known)
+    if sum(len(each.files) for each in known) > 2 * len(files):
         known.seed(KnownFiles(dict(files)))
-
-
-def _joined(parts: Iterable[PartShown]) -> tuple[PartShown, ...]:
-    """The first of some ordered parts; those that touch or overlap are merged, and empty ones are omitted."""
-    joined: list[PartShown] = []
-    for start, end in parts:
-        if start >= end:
-            continue
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        # What is left out counts as not shown: the model is asked to read more, and never less, than it has to.
-        elif len(joined) == _MOST_PARTS:
-            break
-        else:
-            joined.append((start, end))
-    return tuple(joined)
-
-
-def _is_at(path: str, place: str) -> bool:
-    return path == place or is_inside(path, place)
 
 
 AnyPath = str | PurePath
@@ -195,20 +137,14 @@ AnyPath = str | PurePath
 PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
 """Returns the path or paths in the parameters of a call; `None` for none."""
 
-_OLD_AND_NEW = 2
-"""The number of paths of a move."""
-
 
 def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
-    """The field `path`, or else `file_path`, of the parameters, and `new_path` if they have that, too; else `None`."""
+    """The field `path`, or else `file_path`, of the parameters; else `None`."""
     # The parameters of a tool that declares a TypedDict are a dict.
     named = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else None
     field = partial(getattr, params) if named is None else named.get
     found: AnyPath | Sequence[AnyPath] | None = field("path", None)
-    if found is None:
-        found = field("file_path", None)
-    new_path: AnyPath | None = field("new_path", None)
-    return (found, new_path) if isinstance(found, str | PurePath) and new_path is not None else found
+    return field("file_path", None) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -219,10 +155,11 @@ class ReadBeforeWritePolicy:
     |---|---|
     | one of `edit_tools` | any line of the file |
     | another of `write_tools` | the whole file, in one read or several; so never one that is not text or too large |
-    | on a new file, on a folder, one of `move_tools` | nothing |
+    | on a new file, or on a folder | nothing |
 
-    What the model has written itself counts as shown. What is known of a file moves with it. Moving is not restricted,
-    because it replaces nothing. Nor is removing a folder, for which the tools require an explicit argument.
+    What the model has written itself counts as shown. A file of which nothing is known, because it was moved, counts as
+    shown if its content was shown whole elsewhere. Removing a folder is not restricted: the tools require an explicit
+    argument for it.
 
     A tool reports what a read has shown in `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool that
     does not is assumed to show the whole of each file that `path_of` finds in its parameters. After an
@@ -238,10 +175,8 @@ class ReadBeforeWritePolicy:
         read_tools: names of the tools whose success makes a file known.
         write_tools: names of the restricted tools, whose success makes a file known too.
         edit_tools: names of those of `write_tools` that change only the text that they name, as `edit_file` does.
-        move_tools: names of the tools that move a file or folder.
-        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`; for a move the old one and
-            the new one. A write without a path is refused. The default reads the field `path`, or else `file_path`, and
-            `new_path`.
+        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`. A write without a path is
+            refused. The default reads the field `path`, or else `file_path`.
         path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
         name: the name of the policy; give another one if two policies apply to one tool.
 
@@ -252,13 +187,12 @@ class ReadBeforeWritePolicy:
     read_tools: Sequence[str] = ("read_file",)
     write_tools: Sequence[str] = ("write_file", "edit_file", "remove_file")
     edit_tools: Sequence[str] = ("edit_file",)
-    move_tools: Sequence[str] = ("move_file",)
     path_of: PathOf = path_in
     path_filter: PathFilter = field(default_factory=PathFilter)
     name: str = "read_before_write"
 
     def __post_init__(self) -> None:
-        for what in ("read_tools", "write_tools", "edit_tools", "move_tools"):
+        for what in ("read_tools", "write_tools", "edit_tools"):
             names: Sequence[str] = getattr(self, what)
             if isinstance(names, str) or (not names and what in {"read_tools", "write_tools"}):
                 raise PromptValidationError(
@@ -304,22 +238,15 @@ class ReadBeforeWritePolicy:
         return PolicyDecision.deny(self._refusal(tool, faults)) if faults else PolicyDecision.allow()
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
-        """Record the current content of files that were read or written, and the new paths of those that were moved."""
+        """Record the current content of files that were read or written."""
         filesystem = self._filesystem(context)
-        if filesystem is None:
+        if filesystem is None or tool.name not in {*self.read_tools, *self.write_tools}:
             return
-        known = context.session[KnownFiles]
-        if tool.name in self.read_tools or tool.name in self.write_tools:
-            # `None` is a tool that reports nothing; an empty list reports that no file was shown.
-            text = result.files_shown
-            shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
-            learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
-        # Without items nothing is known of any path, so there is nothing to move.
-        elif tool.name in self.move_tools and known:
-            learned = _moved(filesystem, self._paths(tool, params))
-        else:
-            return
-        if learned.files or learned.gone or learned.moved:
+        # `None` is a tool that reports nothing; an empty list reports that no file was shown.
+        text = result.files_shown
+        shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
+        learned = _learned(filesystem, shown, context.session[KnownFiles], is_edit=tool.name in self.edit_tools)
+        if learned.files:
             remember(context.session, learned)
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
@@ -391,10 +318,12 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     """Why a path must not be written to yet; folders are not restricted."""
     path = filesystem.shortest(path)
     known = known_of(items, path)
-    # Of a file that is not known only its existence matters, and a digest would read all of it.
-    now = _identity(filesystem, path, hashed=known is not None)
+    # Without anything known only the existence of the file matters, and a digest would read all of it.
+    now = _identity(filesystem, path, hashed=len(items) > 0)
     if now is None:
         return None
+    if known is None:
+        known = next((each for each in all_known(items).values() if each == FileKnown(now)), None)
     if known is None:
         return _Fault(path, "exists and has not been read yet", path)
     # Compared before the extent: what was shown of other content does not count, not even for an edit.
@@ -403,7 +332,7 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     if known.shown == "nothing":
         return _Fault(path, "was not shown, because it is not text or too large", "")
     if known.shown == "part" and not is_edit:
-        why = f"has been shown only in part (line {known.first_unseen_line} has not)"
+        why = f"has been shown only in part (line {known.end[0]} has not)"
         return _Fault(path, why, f"the rest of {path}")
     return None
 
@@ -411,30 +340,17 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
 def _learned(
     filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
 ) -> KnownFiles:
-    """What a call has shown that showed or wrote these files; nothing is known of a file that does not exist."""
+    """What a call has shown that showed or wrote these files; nothing is learned of a file that does not exist."""
     files: dict[str, FileKnown] = {}
-    gone: list[str] = []
     for each in shown:
         path = filesystem.shortest(each.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
         identity = each.identity or _identity(filesystem, path, hashed=True)
-        if identity is None:
-            # No content and still there: a folder, of which nothing is recorded.
-            if not filesystem.exists(path):
-                gone.append(path)
-            continue
-        # One result may show several parts of a file; the later ones add to the earlier.
-        before = files.get(path) or known_of(items, path)
-        files[path] = known_after_edit(before, identity) if is_edit else known_after(before, each, identity)
-    return KnownFiles(files, tuple(gone))
-
-
-def _moved(filesystem: Filesystem, paths: Sequence[str]) -> KnownFiles:
-    """The record of a move from the first of two paths to the second, which did not exist before."""
-    if len(paths) != _OLD_AND_NEW:
-        return KnownFiles()
-    old, new = map(filesystem.shortest, paths)
-    return KnownFiles(moved=(old, new))
+        if identity is not None:
+            # One result may show several parts of a file; the later ones add to the earlier.
+            before = files.get(path) or known_of(items, path)
+            files[path] = known_after_edit(before, identity) if is_edit else known_after(before, each, identity)
+    return KnownFiles(files)
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:

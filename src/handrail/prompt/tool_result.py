@@ -35,9 +35,6 @@ Extent: TypeAlias = Literal["all", "part", "nothing"]
 Position: TypeAlias = tuple[int, int]
 """A line of a file and a character in it, both from 1."""
 
-PartShown: TypeAlias = tuple[Position, Position]
-"""A shown range, from one position up to, and excluding, another one."""
-
 FILE_START: Position = (1, 1)
 """The first character of a file."""
 
@@ -79,19 +76,10 @@ class FileShown:
             )
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it shows the whole file by itself."""
-        return self.shown == "all" or (self.shown == "part" and self.completes((self.part,)))
-
-    @property
-    def part(self) -> PartShown:
+    def part(self) -> tuple[Position, Position]:
         """The shown lines, as positions."""
         end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
         return (self.first_line, self.column), end
-
-    def completes(self, parts: Sequence[PartShown]) -> bool:
-        """Whether these joined parts are all lines of the file."""
-        return bool(parts) and parts[0][0] == FILE_START and parts[0][1][0] > (self.total_lines or 0)
 
 
 @subscriptable

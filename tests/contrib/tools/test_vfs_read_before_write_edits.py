@@ -24,6 +24,7 @@ def test_a_file_that_was_shown_in_part_is_edited_on_and_read_anew_to_be_replaced
     run.told("read_file", path="a.md", offset=501)
     assert run.refused("write_file", path="a.md", content="") == wording
     run.told("read_file", path="a.md")
+    run.told("read_file", path="a.md", offset=501)
     run.told("write_file", path="a.md", content="")
 
 
