@@ -145,7 +145,7 @@ class FunctionSignature(NamedTuple):
     """What is known of a function that becomes a tool.
 
     Attributes:
-        function: the function, without what `staticmethod` or `classmethod` puts around it.
+        function: the function.
         fields: the parameters that the model fills.
         injected: the parameters that are injected.
         params_type: the class of the arguments, a subclass of `Arguments`; `None` for a function without fields.
@@ -172,7 +172,6 @@ class DecoratedFunction(NamedTuple):
         function: the function.
         names: what its annotations may refer to beside the names of its module, as the variables around it.
         place: file and line where it becomes a tool, for what has no code of its own.
-        is_method: whether its first parameter is the object, which is bound later.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
         says: which of `name` and `description` it has to say itself.
     """
@@ -180,7 +179,6 @@ class DecoratedFunction(NamedTuple):
     function: AnyCallable
     names: Mapping[str, Any] = MappingProxyType({})
     place: tuple[str, int] = ("", 0)
-    is_method: bool = False
     takes_data: bool = False
     says: AbstractSet[str] = frozenset()
 
@@ -223,11 +221,11 @@ class _Reading:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             self._add("", "it is a generator, which returns nothing to send to the model; return a list")
         parameters = list(read.parameters.values())
-        skipped = int(self.decorated.is_method or self.decorated.takes_data)
+        skipped = int(self.decorated.takes_data)
         for parameter in parameters[skipped:]:
             self._parameter(parameter)
         if len(parameters) < skipped or any(each.kind in MANY for each in parameters[:skipped]):
-            self._add("", "its first parameter is missing, which takes the arguments or the object of the method")
+            self._add("", "its first parameter is missing, which takes the arguments")
         if self.decorated.takes_data:
             for each in self.fields:
                 self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
@@ -406,15 +404,15 @@ def _without_place(error: SchemaError, name: str) -> str:
 _RESULT: type[object] = ToolResult
 
 
-def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
+def handler_of(signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
     """The handler that calls a function.
 
     Args:
-        function: what is called: that of the signature, or a method that is bound to its object.
-        signature: the signature, as `read_signature` has read it.
+        signature: the signature of the function, as `read_signature` has read it.
         takes_data: as for `read_signature`.
     """
-    kind, has_fields, injected = signature.result_type, bool(signature.fields), signature.injected
+    function, has_fields, injected = signature.function, bool(signature.fields), signature.injected
+    kind = signature.result_type
     as_result = _files_or_result if signature.may_return_files else _as_result
 
     def call(params: Any, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and what the function returns

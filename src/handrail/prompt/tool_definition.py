@@ -276,7 +276,7 @@ class Tool(Generic[P, R]):
         return made(
             name=name,
             description=description,
-            handler=handler_of(handler, signature, takes_data=True),
+            handler=handler_of(signature, takes_data=True),
             **options,
             given_types=(dict, signature.result_type),
             given_schema=schema,
