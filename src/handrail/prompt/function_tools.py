@@ -22,18 +22,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, GenericAlias
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
 from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, handler_of, read_signature
@@ -141,12 +130,7 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     return decorate
 
 
-def function_tool(
-    function: Any,  # noqa: ANN401 - anything may be decorated, and what is not a function is refused
-    options: FunctionOptions,
-    *,
-    around: FrameType | None = None,
-) -> Any:  # noqa: ANN401 - a `FunctionTool`; see the overloads of `tool`
+def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
     """What `tool` makes of a function.
 
     Args:

@@ -117,13 +117,7 @@ class ToolPolicy(Protocol):
         """The name of the policy, for the model and for people; unique among the policies of a tool."""
         ...
 
-    def check(
-        self,
-        tool: Tool[Any, Any],
-        params: Any,  # noqa: ANN401 - an instance of the tool's parameter type
-        *,
-        context: ToolContext,
-    ) -> PolicyDecision:
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Judge a call whose arguments have been parsed; nothing has run yet, and nothing may be written here.
 
         Called when the call has its turn, and once more for a concurrent call that was denied. A policy that raises
@@ -131,14 +125,7 @@ class ToolPolicy(Protocol):
         """
         ...
 
-    def on_result(
-        self,
-        tool: Tool[Any, Any],
-        params: Any,  # noqa: ANN401 - as above
-        result: ToolResult[Any],
-        *,
-        context: ToolContext,
-    ) -> None:
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the tool's
         """Handle a success, within the call: writes to the session are rolled back with it.
 
         Not called for a failure. A policy that raises fails the call, and it is rolled back.
@@ -267,20 +254,15 @@ def check_approver(function: str, approver: object) -> None:
     """
     if approver is None:
         return
-    fault = None
+    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
     if callable(approver) and not isinstance(approver, type):
         # The return annotation is checked too, so that a function that returns text is refused here and not at its
         # first question.
         fault = calling_fault(approver, (ApprovalRequest,), {}) or return_fault(approver, (bool, Approval))
         if fault is None:
             return
-    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
-    raise InvalidArgumentError(
-        function=function,
-        argument="approver",
-        given=approver,
-        expected=expected if fault is None else f"{expected}; this one {fault}",
-    )
+        expected = f"{expected}; this one {fault}"
+    raise InvalidArgumentError(function=function, argument="approver", given=approver, expected=expected)
 
 
 @stored_as("handrail.tool_succeeded")
