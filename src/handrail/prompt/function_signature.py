@@ -50,7 +50,7 @@ from handrail.prompt.signature import (
     union_of,
     value_types,
 )
-from handrail.prompt.tool_declaration import Arguments, description_fault, name_fault, near_name
+from handrail.prompt.tool_declaration import Arguments
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
@@ -173,14 +173,12 @@ class DecoratedFunction(NamedTuple):
         names: what its annotations may refer to beside the names of its module, as the variables around it.
         place: file and line where it becomes a tool, for what has no code of its own.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
-        says: which of `name` and `description` it has to say itself.
     """
 
     function: AnyCallable
     names: Mapping[str, Any] = MappingProxyType({})
     place: tuple[str, int] = ("", 0)
     takes_data: bool = False
-    says: AbstractSet[str] = frozenset()
 
     def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
         """Raise the error for some faults, with file and line of the function."""
@@ -230,7 +228,6 @@ class _Reading:
             for each in self.fields:
                 self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
         described = description_in(function.__doc__, read.parameters)
-        self._check_texts(described)
         params_type = self._params_type(described)
         result_type, may_return_files = self._result(read.return_annotation)
         if self.faults:
@@ -246,14 +243,6 @@ class _Reading:
 
     def _add(self, parameter: str, text: str) -> None:
         self.faults.append(SignatureFault(parameter, text))
-
-    def _check_texts(self, described: Description) -> None:
-        """Check the name and the descriptions that the function says itself."""
-        name: str = getattr(self.decorated.function, "__name__", "")
-        if "name" in self.decorated.says and (fault := name_fault(name)):
-            self._add("", f"its name {name!r} {fault}; write @tool(name={near_name(name)!r})")
-        if "description" in self.decorated.says and described.text and (fault := description_fault(described.text)):
-            self._add("", f"its docstring {fault}")
 
     def _parameter(self, parameter: inspect.Parameter) -> None:
         name = parameter.name

@@ -142,12 +142,9 @@ def function_tool(function: Any, options: FunctionOptions, *, around: FrameType 
         ToolSignatureError: the function cannot become a tool.
         PromptValidationError: an option is invalid.
     """
-    decorated = DecoratedFunction(
-        function,
-        names={} if around is None or around.f_locals is around.f_globals else around.f_locals,
-        place=("", 0) if around is None else (around.f_code.co_filename, around.f_lineno),
-        says={"name", "description"} - options.keys(),
-    )
+    names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
+    place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
+    decorated = DecoratedFunction(function, names, place)
     if fault := _tool_fault(function):
         decorated.refuse([SignatureFault("", fault)])
     return _made(function, read_signature(decorated), options)

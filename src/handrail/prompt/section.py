@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from inspect import isfunction, ismethod
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from handrail.prompt.policy import ToolPolicy
 
 ParamsT = TypeVar("ParamsT", default=None)
+
+Resources: TypeAlias = ResourceRegistry | Mapping[type[Any], object] | None
+"""Bindings as they are declared: a registry, or instances and `Binding`s by type."""
 
 # Without dots, because the path of a section is written as keys joined by dots.
 _KEY = r"[a-z0-9][a-z0-9_-]{0,63}"
@@ -88,7 +91,7 @@ class Section(Generic[ParamsT]):
     policies: Sequence[ToolPolicy] = ()
     children: Sequence[Section[Any]] = ()
     enabled: bool | Callable[[ParamsT], bool] = True
-    resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+    resources: Resources = None
     summary: str | None = None
     starts_open: bool | Callable[[ParamsT], bool] = False
     accepts_overrides: bool = True
@@ -219,7 +222,7 @@ def check_policy(policy: object) -> ToolPolicy:
     return cast("ToolPolicy", policy)  # checked above
 
 
-def section_registry(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:
+def section_registry(resources: Resources) -> ResourceRegistry:
     """Resources in any of their declared forms, as one registry."""
     return resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
 

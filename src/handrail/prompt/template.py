@@ -10,7 +10,7 @@ and the resource would never be used. The other way round a run has to bind each
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_origin
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_origin
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.section import Section, check_policy, checked_items, section_registry
+from handrail.prompt.section import Resources, Section, check_policy, checked_items, section_registry
 from handrail.prompt.signature import (
     TypedAlias,
     annotation_name,
@@ -147,7 +147,7 @@ class PromptTemplate(Generic[Out]):
     key: str
     sections: Sequence[Section[Any]]
     name: str = ""
-    resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+    resources: Resources = None
     policies: Sequence[ToolPolicy] = ()
     feedback: Sequence[FeedbackProvider] = ()
     completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None

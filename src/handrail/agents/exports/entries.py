@@ -30,7 +30,7 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.errors import ToolSignatureError
+from handrail.errors import PromptValidationError, ToolSignatureError
 from handrail.prompt import Section, Tool
 from handrail.prompt.function_tools import function_tool
 from handrail.prompt.signature import calling_fault, return_fault, returned_type
@@ -294,6 +294,8 @@ def _tool(item: object) -> ToolDef:
     except ToolSignatureError as error:
         separator = " " if len(error.faults) == 1 else "\n      "
         raise _Refused(f"cannot be a tool:{''.join(f'{separator}{fault}' for fault in error.faults)}") from error
+    except PromptValidationError as error:  # its name, or its docstring
+        raise _Refused(f"cannot be a tool: {error}") from error
     return made
 
 
