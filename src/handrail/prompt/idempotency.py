@@ -83,8 +83,16 @@ _PROVE_NOTHING = (
     *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
     *(HandrailError, ModelVisibleError),
 )
-"""Exceptions that may be raised before or after an effect, by anybody or by the runtime; besides `RunAbortedError` and
+"""Exceptions that may be raised before or after an effect, by a program or by the runtime; so may `RunAbortedError` with
 its subclasses."""
+
+_CHOICES: Mapping[str, Sequence[object]] = {
+    "strategy": get_args(Strategy),
+    "on_orphan": (*get_args(OnOrphan), None),
+    "on_busy": get_args(OnBusy),
+    "on_other_arguments": get_args(OnOtherArguments),
+}
+"""What the fields of an `IdempotencyConfig` may be."""
 
 _NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
 """The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
@@ -141,9 +149,8 @@ class IdempotencyConfig:
 
     def __post_init__(self) -> None:
         refuse = partial(_refuse, _OWN)
-        choices = {"strategy": Strategy, "on_busy": OnBusy, "on_other_arguments": OnOtherArguments}
-        for name, kind in (choices | ({} if self.on_orphan is None else {"on_orphan": OnOrphan})).items():
-            _check_choice(_OWN, name, getattr(self, name), kind)
+        for name, choices in _CHOICES.items():
+            _check_choice(_OWN, name, getattr(self, name), choices)
         if self.ttl is not None:
             _check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
         _check_span(_OWN, "lease", self.lease, _LEASE)
@@ -332,9 +339,9 @@ def _refuse(owner: str, fault: str) -> Never:
     raise PromptValidationError(f"{owner}: {fault}")
 
 
-def _check_choice(owner: str, name: str, value: object, kind: object) -> None:
-    if value not in get_args(kind):
-        _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, get_args(kind)))}.")
+def _check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
 def _check_span(owner: str, name: str, span: object, hint: str) -> None:
@@ -413,8 +420,8 @@ class External:
     def __post_init__(self) -> None:
         _check_types(self.not_applied_on)
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
-        _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, OnOrphan)
-        _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, OnRepeat)
+        _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
+        _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if self.on_orphan == "retry" and self.reconcile is not None:
             _refuse(_EXTERNAL, never_asked())
         for name in ("reconcile_proves_absence", "accept_late_result"):

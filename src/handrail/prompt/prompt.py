@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.prompt.section import Resources, ToolsSection, section_registry
+from handrail.prompt.section import ResourceDeclaration, ToolsSection, section_registry
 from handrail.prompt.signature import annotation_name
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
@@ -151,7 +151,7 @@ class Prompt(Generic[Out]):
     __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")
 
     def __init__(
-        self, template: PromptTemplate[Out], *, params: Sequence[object] = (), resources: Resources = None
+        self, template: PromptTemplate[Out], *, params: Sequence[object] = (), resources: ResourceDeclaration = None
     ) -> None:
         """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
 
@@ -213,7 +213,7 @@ class Prompt(Generic[Out]):
         return self._resources
 
     def bind(
-        self, *params: object, resources: Resources = None, overrides: str | os.PathLike[str] | None = None
+        self, *params: object, resources: ResourceDeclaration = None, overrides: str | os.PathLike[str] | None = None
     ) -> Prompt[Out]:
         """A prompt with additional parameters and resources; they replace bound ones of the same type.
 
@@ -499,7 +499,7 @@ def _describe(error: Exception) -> str:
 
 
 def prompt_over(
-    function: str, tools: Iterable[Tool[Any, Any]] | None, prompt: Prompt[Any] | None, resources: Resources
+    function: str, tools: Iterable[Tool[Any, Any]] | None, prompt: Prompt[Any] | None, resources: ResourceDeclaration
 ) -> Prompt[Any]:
     """Returns the prompt that an executor was given, or makes one over a list of tools; with resources bound.
 

@@ -28,7 +28,7 @@ from handrail.prompt.signature import (
     type_arguments,
     typed_alias,
 )
-from handrail.prompt.tool_declaration import faults_of
+from handrail.prompt.tool_declaration import locate_faults
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import ResourceRegistry
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ParamsT = TypeVar("ParamsT", default=None)
 
-Resources: TypeAlias = ResourceRegistry | Mapping[type[Any], object] | None
+ResourceDeclaration: TypeAlias = ResourceRegistry | Mapping[type[Any], object] | None
 """Bindings as they are declared: a registry, or instances and `Binding`s by type."""
 
 # Without dots, because the path of a section is written as keys joined by dots.
@@ -91,7 +91,7 @@ class Section(Generic[ParamsT]):
     policies: Sequence[ToolPolicy] = ()
     children: Sequence[Section[Any]] = ()
     enabled: bool | Callable[[ParamsT], bool] = True
-    resources: Resources = None
+    resources: ResourceDeclaration = None
     summary: str | None = None
     starts_open: bool | Callable[[ParamsT], bool] = False
     accepts_overrides: bool = True
@@ -112,7 +112,7 @@ class Section(Generic[ParamsT]):
         set_field(self, "title", _checked_title(self.title))
         # Before the fields below: the errors of their checks name the section by its key.
         set_field(self, "key", _checked_key(self.key or _slug(self.title), self.title))
-        with faults_of(section_path=(self.key,)):
+        with locate_faults(section_path=(self.key,)):
             set_field(self, "params_type", self._checked_params_type())
             set_field(self, "tools", checked_items("tools", self.tools, Tool))
             set_field(self, "children", checked_items("children", self.children, Section))
@@ -222,7 +222,7 @@ def check_policy(policy: object) -> ToolPolicy:
     return cast("ToolPolicy", policy)  # checked above
 
 
-def section_registry(resources: Resources) -> ResourceRegistry:
+def section_registry(resources: ResourceDeclaration) -> ResourceRegistry:
     """Resources in any of their declared forms, as one registry."""
     return resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
 
@@ -263,7 +263,7 @@ class MarkdownSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        with faults_of(section_path=(self.key,)):
+        with locate_faults(section_path=(self.key,)):
             object.__setattr__(self, "text", PlaceholderText.parse(self.template, self.params_type))
 
     def render_body(self, params: ParamsT) -> str:
@@ -287,7 +287,7 @@ class ToolsSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        with faults_of(section_path=(self.key,)):
+        with locate_faults(section_path=(self.key,)):
             text = PlaceholderText.parse(self.description or "", self.params_type, what="description")
         object.__setattr__(self, "text", text)
 

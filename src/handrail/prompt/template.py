@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_origin
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.section import Resources, Section, check_policy, checked_items, section_registry
+from handrail.prompt.section import ResourceDeclaration, Section, check_policy, checked_items, section_registry
 from handrail.prompt.signature import (
     TypedAlias,
     annotation_name,
@@ -27,7 +27,7 @@ from handrail.prompt.signature import (
     typed_alias,
     union_members,
 )
-from handrail.prompt.tool_declaration import faults_of
+from handrail.prompt.tool_declaration import locate_faults
 from handrail.prompt.tool_definition import Tool
 from handrail.resources import ResourceRegistry
 from handrail.serde import codec
@@ -147,7 +147,7 @@ class PromptTemplate(Generic[Out]):
     key: str
     sections: Sequence[Section[Any]]
     name: str = ""
-    resources: Resources = None
+    resources: ResourceDeclaration = None
     policies: Sequence[ToolPolicy] = ()
     feedback: Sequence[FeedbackProvider] = ()
     completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
@@ -317,7 +317,7 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
     for placed in places:
         names = [policy.name for policy in placed.policies]
         for tool in placed.section.tools:
-            with faults_of(section_path=placed.path, tool=tool.name, dataclass=tool.params_type):
+            with locate_faults(section_path=placed.path, tool=tool.name, dataclass=tool.params_type):
                 _check_names(tool.name, placed, declared)
                 if twice := next((name for name in names if names.count(name) > 1), None):
                     raise PromptValidationError(

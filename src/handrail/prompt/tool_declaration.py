@@ -57,7 +57,7 @@ def description_fault(text: str) -> str:
 
 
 @contextmanager
-def faults_of(
+def locate_faults(
     *, section_path: Sequence[str] = (), tool: str | None = None, dataclass: type[object] | None = None
 ) -> Generator[None]:
     """Adds where it is to an error about a declaration that does not say so.
@@ -255,7 +255,7 @@ class Declaration(NamedTuple):
             word: Effect = "read" if effect == "read" else "state"
             on_orphan = _default_on_orphan(effect)
             return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
-        with faults_of(tool=self.name, dataclass=self.params_type):
+        with locate_faults(tool=self.name, dataclass=self.params_type):
             return _settled_effect(self.name, effect, idempotency, reconcile)
 
     def check_effect(self, declared: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
