@@ -83,8 +83,8 @@ _PROVE_NOTHING = (
     *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
     *(HandrailError, ModelVisibleError),
 )
-"""Exceptions that may be raised before or after an effect, by a program or by the runtime; so may `RunAbortedError` with
-its subclasses."""
+"""Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
+`RunAbortedError`."""
 
 _CHOICES: Mapping[str, Sequence[object]] = {
     "strategy": get_args(Strategy),
