@@ -14,7 +14,7 @@ from tests.architecture.sources import ROOT, Source, listed, python_sources
 CORE = frozenset({"pydantic", "pydantic_core", "typing_extensions"})
 
 # What a module of the core imports inside of a function, when it first needs it.
-LATE: dict[str, frozenset[str]] = {"handrail.prompt.arguments": frozenset({"griffe"})}
+LATE: dict[str, frozenset[str]] = {"handrail.prompt.function_signature": frozenset({"griffe"})}
 
 # What stands above the core, and the third parties that each of them may import besides the core's own.
 # The longest prefix counts; a module that none fits is core.
@@ -67,8 +67,8 @@ NEEDED_BY_SOME_CALLS = (
     *("handrail.agents", "handrail.cli", "handrail.contrib", "handrail.testing"),
     *("handrail.adapters.hooks", "handrail.adapters.settlement"),
     *("handrail.filesystem", "handrail.limits", "handrail.process_identity", "handrail.store", "handrail.taint.state"),
-    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.known_files"),
-    *("handrail.prompt.overrides", "handrail.prompt.policies.policy"),
+    *("handrail.prompt.hooks", "handrail.prompt.idempotency", "handrail.prompt.read_before_write"),
+    *("handrail.prompt.overrides", "handrail.prompt.policy"),
     *("handrail.runtime.approval", "handrail.runtime.call_events", "handrail.runtime.claim_step"),
     *("handrail.runtime.handler_loop", "handrail.runtime.long_results"),
     *("handrail.runtime.ledger.claim", "handrail.runtime.ledger.effects", "handrail.runtime.ledger.lease_renewal"),

@@ -73,7 +73,7 @@ FACES = {
         FeedbackProvider FeedbackTrigger FileShown FilesExist FunctionTool IdempotencyConfig MarkdownSection
         MayBlock OverridesReport PolicyDecision PolicyQuestion Prompt PromptRenderError PromptTemplate
         PromptText PromptValidationError ReadBeforeWritePolicy RenderedPrompt Section SequentialDependencyPolicy
-        StaticFeedback TextPart TextReplaced Tool ToolContext ToolExample ToolHandler ToolPolicy ToolResult
+        StaticFeedback TextPart Tool ToolContext ToolExample ToolHandler ToolPolicy ToolResult
         ToolsSection VisibilityExpansionRequired template_texts tool
     """,
     "handrail.resources": """

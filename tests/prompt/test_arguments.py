@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Never, cast
+from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
-from handrail.errors import SchemaError, ToolSignatureError
+from handrail.errors import SchemaError
 from handrail.prompt import tool
 from handrail.serde import codec
 from tests.wording import Wording
@@ -52,15 +52,7 @@ class Holder:
     options: Options
 
 
-class Locked(Options):
-    """Cannot be copied."""
-
-    def __deepcopy__(self, memo: object) -> Never:
-        """Fails, as a lock does."""
-        raise TypeError("it holds a lock")
-
-
-OPTIONS, SEVERAL, HOLDER, LOCKED = Options(), (Options(),), Holder(Options()), Locked()
+OPTIONS, SEVERAL, HOLDER = Options(), (Options(),), Holder(Options())
 
 
 def test_a_default_with_the_hash_of_its_identity_is_not_shared() -> None:
@@ -80,17 +72,6 @@ def test_a_default_with_the_hash_of_its_identity_is_not_shared() -> None:
         assert mark.handler is not None
         result: Any = mark.handler(params, context=cast("Any", None))
         assert result.value == [word] * 3
-
-
-def test_a_default_that_cannot_be_copied_is_refused(wording: Wording) -> None:
-    """When the tool is declared."""
-
-    def mark(one: Options = LOCKED) -> None:
-        raise NotImplementedError
-
-    with pytest.raises(ToolSignatureError) as refused:
-        tool(mark)
-    assert [each.text for each in refused.value.faults] == wording
 
 
 def test_a_default_of_a_field_that_all_values_would_share_is_refused(wording: Wording) -> None:

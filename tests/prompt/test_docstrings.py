@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.prompt.arguments import Description, description_in
+from handrail.prompt.function_signature import Description, description_in
 
 GOOGLE = """Charge the card.
 
@@ -139,7 +139,7 @@ def test_no_docstring_is_an_error(docstring: str) -> None:
 def test_griffe_is_imported_with_the_first_docstring_that_has_sections() -> None:
     """Not with Handrail, and not for a plain text."""
     program = (
-        "import sys\nimport handrail.prompt\nfrom handrail.prompt.arguments import description_in\n"
+        "import sys\nimport handrail.prompt\nfrom handrail.prompt.function_signature import description_in\n"
         "description_in('Plain.', [])\nassert 'griffe' not in sys.modules\n"
         "description_in('Text.\\n\\nArgs:\\n    a: b', ['a'])\nassert 'griffe' in sys.modules\n"
     )

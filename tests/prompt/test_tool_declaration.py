@@ -90,19 +90,6 @@ def test_a_tool_without_brackets_has_the_types_of_its_handler() -> None:
         assert replace(tool, name="other").result_type is Found
 
 
-@pytest.mark.parametrize("name", ["", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5])
-def test_other_names_are_refused(name: object, wording: Wording) -> None:
-    """A name that breaks the rule is refused, with the rule."""
-    assert str(refused(name=name)) == wording
-
-
-def test_other_descriptions_are_refused(wording: Wording) -> None:
-    """Too short, too long, or no text."""
-    assert str(refused(description="   ")) == wording
-    assert str(refused(description="x" * 8_001)) == wording
-    assert str(refused(description=None)) == wording
-
-
 @pytest.mark.requirement("M-06k")
 def test_parameters_are_a_dataclass_or_none(wording: Wording) -> None:
     """Anything else is refused, and named."""
@@ -131,63 +118,60 @@ def test_a_result_is_of_a_type_that_json_has(wording: Wording) -> None:
     assert isinstance(caught.value.__cause__, SchemaError)
 
 
+NAMES = ("", "look up", "löök", "a" * 65, "look.up", "lookup\n", None, 5)
+
+KEYS = IdempotencyConfig(strategy="params", param_keys=("order_id",))
+
+REFUSED: dict[str, dict[str, object]] = {
+    **{f"name {number}": {"name": name} for number, name in enumerate(NAMES)},
+    "blank description": {"description": "   "},
+    "long description": {"description": "x" * 8_001},
+    "no description": {"description": None},
+    "handler of another signature": {"handler": without_context},
+    "handler of other parameters": {"handler": of_other},
+    "handler of another result": {"handler": returning_other},
+    "handler that is not called": {"handler": "look_up"},
+    "no such effect": {"effect": "write"},
+    "a key of a read": {"effect": "read", "idempotency": IdempotencyConfig()},
+    "no such key": {"idempotency": "auto"},
+    "fields that are missing": {"idempotency": KEYS},
+    "a key without a reconciler": {"idempotency": IdempotencyConfig(on_orphan="reconcile")},
+    "a reconciler without an effect": {"reconcile": ask},
+    "a reconciler of another signature": {"effect": "external", "reconcile": ask_without_key},
+    "a reconciler that is not called": {"effect": "external", "reconcile": "ask"},
+    **{f"limit {limit}": {"max_result_chars": limit} for limit in (999, True, 5000.0, None)},
+    "timeout without a unit": {"timeout": 5},
+    "no time": {"timeout": timedelta(0)},
+    "a flag that is a word": {"concurrent": "no"},
+    "both untrusted and sanitized": {"untrusted": True, "sanitizes": True},
+    "input of another class": {"examples": (example(), example(input=Found("a")))},
+    "no output": {"examples": (example(output=None),)},
+    "output of another class": {"examples": (example(output=Lookup("a")),)},
+    "long description of an example": {"examples": (example(description="x" * 8_001),)},
+    "one example": {"examples": example()},
+    "an example that is a text": {"examples": ("call it",)},
+}
+
+
 @pytest.mark.requirement("M-06l")
-def test_a_handler_that_does_not_fit_is_shown_what_would(wording: Wording) -> None:
-    """Parameters, context and what is returned are held to the types; the message is a signature that fits."""
-    assert str(refused(handler=without_context)) == wording
-    assert str(refused(handler=of_other)) == wording
-    assert str(refused(handler=returning_other)) == wording
-    assert str(refused(handler="look_up")) == wording
-    assert (refused(handler=of_other).tool, refused(handler=of_other).dataclass) == ("lookup", Lookup)
+@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
+def test_a_wrong_declaration_is_refused_with_the_cure(changes: dict[str, object], wording: Wording) -> None:
+    """When the tool is made; the error names the tool."""
+    error = refused(**changes)
+    assert str(error) == wording
+    assert error.tool == changes.get("name", "lookup")
 
 
-def test_effects_are_three(wording: Wording) -> None:
-    """An effect that is none of the three is refused."""
-    assert str(refused(effect="write")) == wording
-
-
-def test_idempotency_is_for_effects(wording: Wording) -> None:
-    """A tool that reads has none; a key needs fields that there are; a reconciling owner needs a reconciler."""
-    assert str(refused(effect="read", idempotency=IdempotencyConfig())) == wording
-    assert str(refused(idempotency="auto")) == wording
-    keys = IdempotencyConfig(strategy="params", param_keys=("order_id",))
-    assert str(refused(idempotency=keys)) == wording
-    assert str(refused(idempotency=IdempotencyConfig(on_orphan="reconcile"))) == wording
+def test_an_error_has_the_type_at_fault() -> None:
+    """That of the parameters, or that of the result."""
+    assert refused(handler=of_other).dataclass is Lookup
+    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
 
 
 def test_idempotency_may_be_switched_on_and_off() -> None:
     """`True` is the configuration by default."""
     tools = [tool(name="pay", description="Pay.", idempotency=given)(lambda: None) for given in (True, False)]
     assert [each.idempotency for each in tools] == [IdempotencyConfig(), None]
-
-
-def test_reconcile_is_for_effects_in_the_ledger(wording: Wording) -> None:
-    """It needs an effect to ask after, and takes parameters and key."""
-    assert str(refused(reconcile=ask)) == wording
-    assert str(refused(effect="external", reconcile=ask_without_key)) == wording
-    assert str(refused(effect="external", reconcile="ask")) == wording
-
-
-@pytest.mark.parametrize("limit", [999, True, 5000.0, None])
-def test_a_limit_of_characters_is_a_number(limit: object) -> None:
-    """A cut text needs room to say what is left out."""
-    assert refused(max_result_chars=limit).tool == "lookup"
-
-
-def test_a_timeout_is_a_span_of_time(wording: Wording) -> None:
-    """A bare number has no unit, and zero leaves no time."""
-    assert str(refused(timeout=5)) == wording
-    assert str(refused(timeout=timedelta(0))) == wording
-
-
-def test_examples_fit_the_types(wording: Wording) -> None:
-    """Input and output are instances, with a description of bounded length."""
-    assert str(refused(examples=(example(), example(input=Found("a"))))) == wording
-    assert str(refused(examples=(example(output=None),))) == wording
-    assert str(refused(examples=(example(description="x" * 8_001),))) == wording
-    assert str(refused(examples=example())) == wording
-    assert str(refused(examples=("call it",))) == wording
-    assert refused(examples=(example(output=Lookup("a")),)).dataclass is Found
 
 
 def test_examples_fit_the_schema(wording: Wording) -> None:

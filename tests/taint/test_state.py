@@ -10,7 +10,7 @@ import pytest
 import handrail.store
 from handrail import tool
 from handrail.errors import InvalidArgumentError, PromptValidationError, SessionUseError
-from handrail.prompt import ApprovalRequest, Section, ToolsSection
+from handrail.prompt import ApprovalRequest, PromptTemplate, Section, ToolsSection
 from handrail.runtime import IdempotencyConfig, Session
 from handrail.session.calls import CallRef
 from handrail.taint import Provenance, Tainted, TaintPolicy, taint_by_answer, taints_of
@@ -76,8 +76,9 @@ def test_marks_are_booleans_and_exclude_each_other(wording: Wording) -> None:
     with pytest.raises(PromptValidationError) as raised:
         Section(title="Web", untrusted="no")  # type: ignore[arg-type]
     faults.append(str(raised.value))
+    web = Section(title="Web", untrusted=True, children=[ToolsSection(title="Books", tools=[known_account])])
     with pytest.raises(PromptValidationError) as raised:
-        Section(title="Web", untrusted=True, children=[ToolsSection(title="Books", tools=[known_account])])
+        PromptTemplate(ns="tests", key="web", sections=[web])
     assert "\n".join([*faults, str(raised.value)]) == wording
 
 

@@ -514,7 +514,7 @@ def _check_options(options: tuple[object, ...], approver: object) -> None:
     for value, (name, (kind, expected)) in zip(options, _EXPECTED.items(), strict=True):
         check_argument("ToolExecutor", name, value, getattr(runtime, kind) if value else NoneType, expected)
     if approver is not None:
-        from handrail.prompt.policies.policy import check_approver  # noqa: PLC0415
+        from handrail.prompt.policy import check_approver  # noqa: PLC0415
 
         check_approver("ToolExecutor", approver)
 

@@ -19,51 +19,50 @@ from handrail.prompt.prompt import Prompt, RenderedPrompt
 from handrail.prompt.section import MarkdownSection, Section, ToolsSection
 from handrail.prompt.template import PromptTemplate
 from handrail.prompt.tool_definition import Tool, ToolExample, ToolHandler
-from handrail.prompt.tool_result import ToolResult
+from handrail.prompt.tool_result import FileShown, ToolResult
 
 if TYPE_CHECKING:
     from handrail.prompt.function_tools import FunctionTool, tool
     from handrail.prompt.hooks import (
         AllOf,
         AnyOf,
+        BudgetFeedback,
         CompletionCheck,
         CompletionChecker,
         CompletionContext,
+        DeadlineFeedback,
         Feedback,
         FeedbackContext,
         FeedbackProvider,
         FeedbackTrigger,
         FilesExist,
+        StaticFeedback,
     )
     from handrail.prompt.idempotency import External, IdempotencyConfig
-    from handrail.prompt.known_files import FileShown, TextReplaced
     from handrail.prompt.overrides import OverridesReport, PromptText, template_texts
-    from handrail.prompt.policies.policy import (
+    from handrail.prompt.policy import (
         Approval,
         ApprovalRequest,
         Approver,
         MayBlock,
         PolicyDecision,
         PolicyQuestion,
+        SequentialDependencyPolicy,
         ToolPolicy,
     )
-    from handrail.prompt.policies.read_before_write import ReadBeforeWritePolicy
-    from handrail.prompt.policies.sequential_dependency import SequentialDependencyPolicy
-    from handrail.prompt.ready_feedback import BudgetFeedback, DeadlineFeedback, StaticFeedback
+    from handrail.prompt.read_before_write import ReadBeforeWritePolicy
 else:
     __getattr__ = lazy_exports(
         __name__,
         {
             "function_tools": "FunctionTool tool",
-            "hooks": "AllOf AnyOf CompletionCheck CompletionChecker CompletionContext Feedback FeedbackContext "
-            "FeedbackProvider FeedbackTrigger FilesExist",
+            "hooks": "AllOf AnyOf BudgetFeedback CompletionCheck CompletionChecker CompletionContext DeadlineFeedback "
+            "Feedback FeedbackContext FeedbackProvider FeedbackTrigger FilesExist StaticFeedback",
             "idempotency": "External IdempotencyConfig",
-            "known_files": "FileShown TextReplaced",
             "overrides": "OverridesReport PromptText template_texts",
-            "policies.policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion ToolPolicy",
-            "policies.read_before_write": "ReadBeforeWritePolicy",
-            "policies.sequential_dependency": "SequentialDependencyPolicy",
-            "ready_feedback": "BudgetFeedback DeadlineFeedback StaticFeedback",
+            "policy": "Approval ApprovalRequest Approver MayBlock PolicyDecision PolicyQuestion "
+            "SequentialDependencyPolicy ToolPolicy",
+            "read_before_write": "ReadBeforeWritePolicy",
         },
     )
 
@@ -105,7 +104,6 @@ __all__ = [
     "SequentialDependencyPolicy",
     "StaticFeedback",
     "TextPart",
-    "TextReplaced",
     "Tool",
     "ToolContext",
     "ToolExample",

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from handrail.errors import InvalidArgumentError
+from handrail.errors.developer import InvalidArgumentError, check_argument
+from handrail.serde import dump, stored_codec
 
 _KB = 1_000
 _MB = 1_000_000
@@ -43,9 +44,8 @@ class BinaryPart:
     media_type: str
 
     def __post_init__(self) -> None:
-        data, media_type = cast("object", self.data), cast("object", self.media_type)
-        if not isinstance(data, bytes):
-            raise InvalidArgumentError(function="BinaryPart", argument="data", given=data, expected="bytes")
+        check_argument("BinaryPart", "data", self.data, bytes, "bytes")
+        media_type = cast("object", self.media_type)
         if not isinstance(media_type, str) or not all(media_type.partition("/")):
             expected = "a media type: image/png"
             raise InvalidArgumentError(
@@ -121,17 +121,8 @@ def describe_file(media_type: str, size: int) -> str:
 
 
 def dump_parts(parts: Sequence[ContentPart]) -> list[dict[str, str]]:
-    """Parts as JSON. Bytes are in base64 with `-` and `_`, as in messages of PydanticAI: a session stores them once."""
-    if not parts:
-        return []
-    from base64 import urlsafe_b64encode  # noqa: PLC0415
-
-    return [
-        {"text": part.text}
-        if isinstance(part, TextPart)
-        else {"media_type": part.media_type, "data": urlsafe_b64encode(part.data).decode()}
-        for part in parts
-    ]
+    """Parts as JSON."""
+    return [dump(part) for part in parts]
 
 
 def load_parts(data: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
@@ -140,14 +131,5 @@ def load_parts(data: Sequence[Mapping[str, Any]]) -> tuple[ContentPart, ...]:
     Raises:
         ValueError: it is something else.
     """
-    from base64 import urlsafe_b64decode  # noqa: PLC0415
-
-    try:
-        return tuple(
-            TextPart(str(each["text"]))
-            if "text" in each
-            else BinaryPart(urlsafe_b64decode(each["data"]), each["media_type"])
-            for each in data
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"they are not parts of a result: {error!r}") from error
+    items: Any = data  # not an object, for which `parse` is typed
+    return stored_codec(tuple[ContentPart, ...]).parse(items) if data else ()

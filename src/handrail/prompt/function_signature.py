@@ -10,36 +10,51 @@
 
 An injected parameter may have a default, or be `T | None`: it gets that where nothing is bound. All this is decided
 when the function becomes a tool. At a call the fields are passed by name and the resources are looked up; nothing is
-inspected: the handler (`handler_of`) passes the arguments by name, injects, and makes a result of the value.
+inspected.
 
-What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
-value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
+The descriptions are those of the docstring, in the style of Google, NumPy or Sphinx. griffe reads it. Importing griffe
+takes as long as importing pydantic, so it is imported when the first docstring with sections is read: see decision 39.
+No other module imports it. A docstring is never an error. One that cannot be read, or that describes none of the
+parameters, is the description as it stands.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from types import MappingProxyType, NoneType, SimpleNamespace
-from typing import Any, Final, NamedTuple, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from inspect import cleandoc
+from textwrap import indent
+from types import MappingProxyType, NoneType
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
 
 from handrail.errors import SchemaError, SignatureFault, ToolSignatureError
-from handrail.prompt.arguments import ArgumentField, Description, arguments_class, arguments_dataclass, description_in
 from handrail.prompt.content_parts import TextPart, is_file_type, parts_of_files
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import AnyCallable, annotation_names, callable_signature
-from handrail.prompt.tool_declaration import description_fault, name_fault, near_name
+from handrail.prompt.signature import (
+    MANY,
+    UNRESOLVED,
+    AnyCallable,
+    callable_signature,
+    resolved,
+    returned_members,
+    union_members,
+    union_of,
+    value_types,
+)
+from handrail.prompt.tool_declaration import Arguments
 from handrail.prompt.tool_result import ToolResult
 from handrail.resources import Resource
 from handrail.serde import codec, result_codec
-from handrail.serde.annotations import default_fault, is_mutable, is_union, known_type, options_around
+from handrail.serde.annotations import default_fault, is_mutable, is_union, options_around
 from handrail.serde.core_schemas import cached
 from handrail.serde.formatting import type_name
 
@@ -48,18 +63,55 @@ _DATA: Final = frozenset(
 )
 """Modules whose classes are data and never resources, whether serde reads them or not."""
 
-_MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
-
 _MANY_FAULT: Final = (
     "a model names each argument; declare each as a parameter, or, in a decorator, copy the signature with "
     "functools.wraps"
 )
 
-_RETURN: Final = "return"
-
 _FIELD_MODULE: Final = "pydantic.fields"  # not imported, because it takes longer than all the rest here
 
-_UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
+_ANYTHING: Final = (Any, True)
+
+_TITLE: Final = (
+    r"(?:args|arguments|params|parameters|keyword args|keyword arguments|other parameters|returns|yields|raises|"
+    r"examples?):[ \t]*\n"
+)
+
+_STYLES: Final[Mapping[str, str]] = {
+    "sphinx": r"(?im)^[ \t]*:(?:param|parameter|arg|argument|key|keyword|returns?|raises?|type|rtype)\b[^:\n]*:",
+    "numpy": r"(?im)^[ \t]*(?:parameters|other parameters|returns|yields|raises|examples)[ \t]*\n[ \t]*-{3,}[ \t]*$",
+    "google": rf"(?im)^[ \t]*{_TITLE}(?:[ \t]*\n)?[ \t]+\S",
+}
+"""By what the styles of docstrings are recognized."""
+
+_CLOSE_TITLE: Final = rf"(?im)^({_TITLE})(?:[ \t]*\n)?(?=[ \t]+\S)"
+_FLAT_SECTION: Final = rf"(?i){_TITLE}(?=\S)"
+
+
+class Description(NamedTuple):
+    """What a docstring says.
+
+    Attributes:
+        text: the description of the function, without the sections that describe its parameters and results.
+        parameters: the descriptions of parameters, by name.
+    """
+
+    text: str
+    parameters: Mapping[str, str] = MappingProxyType({})
+
+
+class ArgumentField(NamedTuple):
+    """A parameter that the model fills.
+
+    Attributes:
+        name: its name.
+        kind: its type, with what is annotated.
+        default: its default; `inspect.Parameter.empty` if it must be given.
+    """
+
+    name: str
+    kind: Any
+    default: object
 
 
 class InjectedParameter(NamedTuple):
@@ -93,7 +145,7 @@ class FunctionSignature(NamedTuple):
     """What is known of a function that becomes a tool.
 
     Attributes:
-        function: the function, without what `staticmethod` or `classmethod` puts around it.
+        function: the function.
         fields: the parameters that the model fills.
         injected: the parameters that are injected.
         params_type: the class of the arguments, a subclass of `Arguments`; `None` for a function without fields.
@@ -120,17 +172,13 @@ class DecoratedFunction(NamedTuple):
         function: the function.
         names: what its annotations may refer to beside the names of its module, as the variables around it.
         place: file and line where it becomes a tool, for what has no code of its own.
-        is_method: whether its first parameter is the object, which is bound later.
         takes_data: whether its first parameter takes all arguments as one dict. Then it has no fields.
-        says: which of `name` and `description` it has to say itself.
     """
 
     function: AnyCallable
     names: Mapping[str, Any] = MappingProxyType({})
     place: tuple[str, int] = ("", 0)
-    is_method: bool = False
     takes_data: bool = False
-    says: AbstractSet[str] = frozenset()
 
     def refuse(self, faults: Sequence[SignatureFault]) -> NoReturn:
         """Raise the error for some faults, with file and line of the function."""
@@ -149,73 +197,56 @@ def read_signature(decorated: DecoratedFunction) -> FunctionSignature:
     Raises:
         ToolSignatureError: it cannot become a tool; the error has every fault, in the order of the signature.
     """
-    return _Reading(decorated).signature()
+    return _Reading(decorated, [], [], []).signature()
 
 
+@dataclass
 class _Reading:
     """Reads one signature, and collects its faults."""
 
-    def __init__(self, decorated: DecoratedFunction) -> None:
-        self._decorated = decorated
-        self._function = decorated.function
-        self._globals = annotation_names(self._function)
-        # A name of the module that the variables around hide is hidden for the function too.
-        self._locals = decorated.names
-        self._skipped = int(decorated.is_method or decorated.takes_data)
-        self._faults: list[SignatureFault] = []
-        self._fields: list[ArgumentField] = []
-        self._injected: list[InjectedParameter] = []
+    decorated: DecoratedFunction
+    faults: list[SignatureFault]
+    fields: list[ArgumentField]
+    injected: list[InjectedParameter]
 
     def signature(self) -> FunctionSignature:
-        function = self._function
+        function = self.decorated.function
         read = callable_signature(function) if inspect.isroutine(function) else None
         if read is None:
-            self._add("", f"it is {_kind_of(function)}; write a function with def and annotations")
-            self._decorated.refuse(self._faults)
+            kind = "a class" if isinstance(function, type) else f"of type {type(function).__name__}"
+            self._add("", f"it is {kind}; write a function with def and annotations")
+            self.decorated.refuse(self.faults)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             self._add("", "it is a generator, which returns nothing to send to the model; return a list")
         parameters = list(read.parameters.values())
-        for parameter in parameters[self._skipped :]:
+        skipped = int(self.decorated.takes_data)
+        for parameter in parameters[skipped:]:
             self._parameter(parameter)
-        if len(parameters) < self._skipped or any(each.kind in _MANY for each in parameters[: self._skipped]):
-            self._add("", "its first parameter is missing, which takes the arguments or the object of the method")
-        if self._decorated.takes_data:
-            for each in self._fields:
+        if len(parameters) < skipped or any(each.kind in MANY for each in parameters[:skipped]):
+            self._add("", "its first parameter is missing, which takes the arguments")
+        if self.decorated.takes_data:
+            for each in self.fields:
                 self._add(each.name, "the arguments come as one dict; only a context or a resource can be beside it")
         described = description_in(function.__doc__, read.parameters)
-        self._check_texts(described)
         params_type = self._params_type(described)
         result_type, may_return_files = self._result(read.return_annotation)
-        if self._faults:
-            self._decorated.refuse(_in_order(self._faults, tuple(read.parameters)))
+        if self.faults:
+            # Those of the function itself come first, and that of its result last.
+            places = {"": 0} | {name: place for place, name in enumerate(read.parameters, start=1)}
+            self.faults.sort(key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
+            self.decorated.refuse(self.faults)
         is_async = inspect.iscoroutinefunction(function)
+        fields, injected = tuple(self.fields), tuple(self.injected)
         return FunctionSignature(
-            function,
-            tuple(self._fields),
-            tuple(self._injected),
-            params_type,
-            result_type,
-            is_async,
-            may_return_files,
-            described,
+            function, fields, injected, params_type, result_type, is_async, may_return_files, described
         )
 
     def _add(self, parameter: str, text: str) -> None:
-        self._faults.append(SignatureFault(parameter, text))
-
-    def _check_texts(self, described: Description) -> None:
-        """Check the name and the descriptions that the function says itself."""
-        name: str = getattr(self._function, "__name__", "")
-        if "name" in self._decorated.says and (fault := name_fault(name)):
-            self._add("", f"its name {name!r} {fault}; write @tool(name={near_name(name)!r})")
-        if "description" in self._decorated.says and described.text and (fault := description_fault(described.text)):
-            self._add("", f"its docstring {fault}")
-
-    # ------------------------------------------------------------------------------------------------------ parameters
+        self.faults.append(SignatureFault(parameter, text))
 
     def _parameter(self, parameter: inspect.Parameter) -> None:
         name = parameter.name
-        if parameter.kind in _MANY:
+        if parameter.kind in MANY:
             self._add(str(parameter).partition(":")[0], _MANY_FAULT)
         elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._add(name, "it is positional-only, and arguments have names; remove the /")
@@ -224,102 +255,85 @@ class _Reading:
         elif parameter.annotation is inspect.Parameter.empty:
             wanted = f"{name}: ToolContext" if name in {"context", "ctx"} else f"{name}: str, or its type"
             self._add(name, f"it has no annotation; write {wanted}")
-        else:
-            self._annotated(parameter)
-
-    def _annotated(self, parameter: inspect.Parameter) -> None:
-        name, default = parameter.name, parameter.default
-        try:
-            hint = self._resolved(parameter.annotation)
-        except _UNRESOLVED as error:
-            self._add(name, _unresolved(parameter.annotation, error))
+        elif (hint := self._type_of(name, parameter.annotation)) is None:
             return
-        if fault := _variable_fault(hint):
-            self._add(name, fault)
-            return
-        if type(default).__module__ == _FIELD_MODULE:
+        elif type(parameter.default).__module__ == _FIELD_MODULE:
             self._add(name, "a Field(...) is not a default; write Annotated[T, Field(...)], and = and the default")
-            return
+        else:
+            self._annotated(name, hint, parameter.default)
+
+    def _type_of(self, name: str, annotation: object) -> Any:  # noqa: ANN401 - a type
+        """The type that an annotation means; `None` if it is at fault."""
+        try:
+            hint = resolved(annotation, self.decorated.function, self.decorated.names)
+        except UNRESOLVED as error:
+            self._add(
+                name,
+                f"its annotation {annotation!r} cannot be resolved ({error}); define or import the type above the "
+                "function, outside TYPE_CHECKING blocks",
+            )
+            return None
+        # A generic class without arguments has variables too, but they are its own, and mean any type.
+        held = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
+        if variables := [hint] if isinstance(hint, TypeVar) else held:
+            names, shown = ", ".join(each.__name__ for each in variables), type_name(hint).replace("~", "")
+            self._add(name, f"{shown} has the type variable {names}, which nothing fills; write the type itself")
+            return None
+        return hint
+
+    def _annotated(self, name: str, hint: object, given: object) -> None:
         options, inner = options_around(hint)
         kind, is_optional = _one_type_in(inner)
         cls = _class_of(kind)
-        if default is inspect.Parameter.empty and is_optional:
-            default = None
+        default = None if given is inspect.Parameter.empty and is_optional else given
         if any(option is Resource or isinstance(option, Resource) for option in options):
             if cls is None:
                 self._add(name, f"a resource is bound for a class, and {type_name(inner)} is not one")
-                return
-            self._injected.append(InjectedParameter(name, cls, default))
+            else:
+                self.injected.append(InjectedParameter(name, cls, default))
         elif cls is not None and issubclass(cls, ToolContext):
-            self._injected.append(InjectedParameter(name, ToolContext, default))
+            self.injected.append(InjectedParameter(name, ToolContext, default))
         elif cls is not None and (reason := _unreadable(cls, kind)):
-            self._injected.append(InjectedParameter(name, cls, default, reason))
+            self.injected.append(InjectedParameter(name, cls, default, reason))
         else:
-            self._fields.append(ArgumentField(name, hint, parameter.default))
+            self.fields.append(ArgumentField(name, hint, given))
             # The field has a factory that copies it, which serde does not call.
-            if is_mutable(default) and (unfit := default_fault(default, hint) or _copy_fault(default)):
+            if is_mutable(given) and (unfit := default_fault(given, hint)):
                 self._add(name, "; ".join(unfit))
-
-    def _resolved(self, annotation: object) -> Any:  # noqa: ANN401 - an annotation may be any object
-        if (known := known_type(annotation, self._locals, self._globals)) is not None:
-            return known
-        holder = SimpleNamespace(__annotations__={"it": annotation})
-        return get_type_hints(holder, self._globals, dict(self._locals), include_extras=True)["it"]
 
     def _params_type(self, described: Description) -> type[Any] | None:
         """The class of the arguments; the faults of all fields that serde cannot read are added."""
-        if not self._fields:
+        if not self.fields:
             return None
-        made = arguments_class(self._function, self._fields, described)
+        made = _arguments_class(self.decorated.function, self.fields, described)
         try:
             codec(made)
         except SchemaError:
-            self._blame(described)
-        return made
-
-    def _blame(self, described: Description) -> None:
-        for each in self._fields:
             # serde reports the first fault of a type; by itself each field reports its own.
-            try:
-                codec(arguments_class(self._function, [each], described))
-            except SchemaError as own:
-                self._add(each.name, _without_place(own, each.name))
-
-    # ---------------------------------------------------------------------------------------------------------- result
+            for each in self.fields:
+                try:
+                    codec(_arguments_class(self.decorated.function, [each], described))
+                except SchemaError as own:
+                    self._add(each.name, _without_place(own, each.name))
+        return made
 
     def _result(self, annotation: object) -> tuple[Any, bool]:
         """The type of the value, and whether it may be files."""
-        if annotation is inspect.Signature.empty:
+        if annotation is inspect.Signature.empty or (hint := self._type_of("return", annotation)) is None:
             return _ANYTHING
-        try:
-            hint = self._resolved(annotation)
-        except _UNRESOLVED as error:
-            self._add(_RETURN, _unresolved(annotation, error))
-            return _ANYTHING
-        if fault := _variable_fault(hint):
-            self._add(_RETURN, fault)
-            return _ANYTHING
-        members: list[object] = []
-        for member in _members(hint):
-            origin = get_origin(member) or member
-            if isinstance(origin, type) and issubclass(origin, Awaitable):
-                members.extend(_members((get_args(member) or (Any,))[-1]))
-            else:
-                members.append(member)
+        members = returned_members(hint)
         values = [member for member in members if not _means_files(member)]
         has_files = len(values) < len(members)
         # With a file the result has no value.
-        kinds = [kind for member in values for kind in _values_of(member)]
-        kind = _union_of([*kinds, None] if has_files else kinds)
+        kinds = [kind for member in values for kind in value_types(member)]
+        kind = union_of([*kinds, None] if has_files else kinds)
         if kind is not None:
             try:
                 result_codec(kind)
             except SchemaError as error:
-                self._add(_RETURN, f"{type_name(kind)} cannot be the result: {_without_root(error)}")
+                text = str(error).removeprefix("$: ")  # its path, if that is the type itself
+                self._add("return", f"{type_name(kind)} cannot be the result: {text}")
         return kind, has_files or kind is Any
-
-
-_ANYTHING: Final = (Any, True)
 
 
 def _means_files(member: object) -> bool:
@@ -328,55 +342,9 @@ def _means_files(member: object) -> bool:
         return True
     if get_origin(member) not in (list, tuple, Sequence):
         return False
-    items = [kind for argument in get_args(member) if argument is not ... for kind in _members(argument)]
+    items = [kind for argument in get_args(member) if argument is not ... for kind in union_members(argument)]
     files = [is_file_type(kind) for kind in items]
     return any(files) and all(is_file or kind in (str, TextPart) for kind, is_file in zip(items, files, strict=True))
-
-
-def _copy_fault(default: object) -> tuple[str, str] | None:
-    try:
-        copy.deepcopy(default)
-    except Exception as error:  # noqa: BLE001 - the program's own code may run
-        return f"its default cannot be copied for each call ({error})", "use None, and make it in the function"
-    return None
-
-
-def _variable_fault(hint: object) -> str:
-    """The fault of a type that has type variables; empty if it has none."""
-    # A generic class without arguments has variables too, but they are its own, and mean any type.
-    held = () if isinstance(hint, type) else getattr(hint, "__parameters__", ())
-    variables = [hint] if isinstance(hint, TypeVar) else held
-    if not variables:
-        return ""
-    names = ", ".join(each.__name__ for each in variables)
-    shown = type_name(hint).replace("~", "")
-    return f"{shown} has the type variable {names}, which nothing fills; write the type itself"
-
-
-def _members(hint: object) -> Sequence[Any]:
-    inner = options_around(hint)[1]
-    return get_args(inner) if is_union(inner) else (hint,)
-
-
-def _values_of(member: object) -> Iterator[Any]:
-    """The types of the values that a returned type means."""
-    if get_origin(member) is ToolResult:
-        yield from (kind for kind in _members(get_args(member)[0]) if kind not in (Never, NoReturn))
-    elif isinstance(member, type) and issubclass(member, ToolResult):
-        yield Any
-    elif member not in (Never, NoReturn):
-        yield member
-
-
-def _union_of(kinds: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
-    """The type of all of some types; `None` if there is no value."""
-    if Any in kinds or object in kinds:
-        return Any
-    found = [NoneType if kind is None else kind for kind in kinds]
-    if not found or found == [NoneType]:
-        return None
-    union: Any = Union  # untyped, because checkers want to see the members written out
-    return union[tuple(found)]
 
 
 def _one_type_in(inner: object) -> tuple[object, bool]:
@@ -409,7 +377,7 @@ def _unreadable(cls: type[Any], kind: Any) -> str:  # noqa: ANN401 - a type
 @cached
 def _reason_of(kind: Any) -> str:  # noqa: ANN401 - as above
     try:
-        codec(arguments_dataclass("Held", {"it": kind}, {}))
+        codec(_arguments_dataclass("Held", {"it": kind}, {}))
     except SchemaError as error:
         return f"{type_name(kind)} cannot be an argument: {_without_place(error, 'it')}"
     return ""
@@ -422,42 +390,25 @@ def _without_place(error: SchemaError, name: str) -> str:
     return f"{below.lstrip('.')}: {text}" if below and below != path else text or path
 
 
-def _without_root(error: SchemaError) -> str:
-    """The text of an error of serde, without its path if that is the type itself."""
-    return str(error).removeprefix("$: ")
-
-
-def _in_order(faults: Sequence[SignatureFault], parameters: Sequence[str]) -> Sequence[SignatureFault]:
-    """Faults in the order of a signature: those of the function itself, of its parameters, and of its result."""
-    places = {name: place for place, name in enumerate(parameters, start=1)} | {"": 0}
-    return sorted(faults, key=lambda fault: places.get(fault.parameter.lstrip("*"), len(places)))
-
-
-def _unresolved(annotation: object, error: Exception) -> str:
-    return (
-        f"its annotation {annotation!r} cannot be resolved ({error}); define or import the type above the function, "
-        "outside TYPE_CHECKING blocks"
-    )
-
-
-def _kind_of(value: object) -> str:
-    return "a class" if isinstance(value, type) else f"of type {type(value).__name__}"
-
-
 _RESULT: type[object] = ToolResult
 
 
-def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
+def handler_of(signature: FunctionSignature, *, takes_data: bool = False) -> Callable[..., Any]:
     """The handler that calls a function.
 
     Args:
-        function: what is called: that of the signature, or a method that is bound to its object.
-        signature: the signature, as `read_signature` has read it.
+        signature: the signature of the function, as `read_signature` has read it.
         takes_data: as for `read_signature`.
     """
-    call = _call_of(function, signature, takes_data=takes_data)
+    function, has_fields, injected = signature.function, bool(signature.fields), signature.injected
     kind = signature.result_type
     as_result = _files_or_result if signature.may_return_files else _as_result
+
+    def call(params: Any, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and what the function returns
+        values: dict[str, object] = {**vars(params)} if has_fields else {}
+        for each in injected:
+            values[each.name] = _injected(each, context)
+        return function(params, **values) if takes_data else function(**values)
 
     async def handle_async(params: Any, /, *, context: ToolContext) -> Any:  # noqa: ANN401 - the arguments, and a result
         return as_result(await call(params, context))
@@ -481,45 +432,14 @@ def handler_of(function: AnyCallable, signature: FunctionSignature, *, takes_dat
 
     if signature.is_async:
         return handle_async
-    is_plain = signature.fields and not (signature.injected or takes_data or signature.may_return_files)
-    return handle_fields if is_plain else handle
+    return handle_fields if has_fields and not (injected or takes_data or signature.may_return_files) else handle
 
 
-_Call = Callable[[Any, ToolContext], Any]
-"""Calls the function with the arguments of a call and its context."""
-
-
-def _call_of(function: AnyCallable, signature: FunctionSignature, *, takes_data: bool) -> _Call:
-    inject = _injection(signature.injected)
-    if takes_data:
-        return lambda params, context: function(params, **inject(context))
-    if not signature.fields:
-        return lambda _params, context: function(**inject(context))
-    if not signature.injected:
-        return lambda params, _context: function(**vars(params))
-    return lambda params, context: function(**vars(params), **inject(context))
-
-
-def _injection(injected: Sequence[InjectedParameter]) -> Callable[[ToolContext], dict[str, object]]:
-    """Makes what is injected, by the names of the parameters."""
-    contexts = [each.name for each in injected if each.kind is ToolContext]
-    resources = [each for each in injected if each.kind is not ToolContext]
-    if not resources:
-        return lambda context: dict.fromkeys(contexts, context)
-
-    def inject(context: ToolContext) -> dict[str, object]:
-        values: dict[str, object] = dict.fromkeys(contexts, context)
-        for each in resources:
-            values[each.name] = _resource(each, context)
-        return values
-
-    return inject
-
-
-def _resource(parameter: InjectedParameter, context: ToolContext) -> object:
-    if parameter.default is not inspect.Parameter.empty:
-        return context.resources.get(parameter.kind, parameter.default)
-    return context.resources.get(parameter.kind)
+def _injected(parameter: InjectedParameter, context: ToolContext) -> object:
+    if parameter.kind is ToolContext:
+        return context
+    default = () if parameter.default is inspect.Parameter.empty else (parameter.default,)
+    return context.resources.get(parameter.kind, *default)
 
 
 def _as_result(value: object) -> Any:  # noqa: ANN401 - a result of any value
@@ -535,3 +455,83 @@ def _files_or_result(value: object) -> Any:  # noqa: ANN401 - as above
     text, files = (first.text, tuple(others)) if isinstance(first, TextPart) else ("", parts)
     made: ToolResult[None] = ToolResult(text, None, parts=files)
     return made
+
+
+def _arguments_class(function: AnyCallable, fields: Sequence[ArgumentField], described: Description) -> type[Any]:
+    """The class of the arguments of a function, with a field for each parameter that the model fills."""
+    declared: dict[str, Any] = {}
+    for each in fields:
+        # What is annotated counts: it is nearer to the parameter than the docstring.
+        options = options_around(each.kind)[0]
+        text = _text_among(options) or described.parameters.get(each.name)
+        own = any(getattr(option, "description", None) for option in options)
+        default: Any = {} if each.default is inspect.Parameter.empty else {"default": each.default}
+        if is_mutable(each.default):  # each call gets a copy
+            default = {"default_factory": partial(copy.deepcopy, each.default)}
+        declared[each.name] = field(**default, metadata={"description": text} if text and not own else {})
+    name: str = getattr(function, "__name__", "function")
+    made = _arguments_dataclass(f"{name}_arguments", {each.name: each.kind for each in fields}, declared)
+    # The name by which it is found from its module, if the function there is the tool. Old records of calls have it.
+    made.__module__ = getattr(function, "__module__", __name__)
+    made.__qualname__ = f"{getattr(function, '__qualname__', name)}.params_type"
+    return made
+
+
+def _text_among(options: Sequence[object]) -> str:
+    """The text beside a type in `Annotated`, plain or in a `Doc`; empty if there is none."""
+    texts = (option if isinstance(option, str) else getattr(option, "documentation", None) for option in options)
+    return next((text.strip() for text in texts if isinstance(text, str)), "")
+
+
+def _arguments_dataclass(name: str, kinds: Mapping[str, Any], declared: Mapping[str, Any]) -> type[Any]:
+    """A subclass of `Arguments` with fields of these types, and their defaults as a dataclass declares them."""
+    # Without a docstring `dataclass` would inspect the signature to write one, which takes long.
+    made = type(name, (Arguments,), {"__annotations__": dict(kinds), "__doc__": name, **declared})
+    # `Arguments` has the methods: making them for each class takes half a millisecond.
+    made = dataclass(init=False, repr=False, eq=False, kw_only=True)(made)
+    made.__doc__ = None  # the model would read it
+    return made
+
+
+def description_in(docstring: object, parameters: Collection[str]) -> Description:
+    """What a docstring says of a function.
+
+    Args:
+        docstring: the docstring, as Python has it; `None`, or anything else that is not text, for none.
+        parameters: the names of all parameters of the function.
+    """
+    text = cleandoc(docstring) if isinstance(docstring, str) else ""
+    # A section in the first line, from which all others are indented: `cleandoc` has removed that.
+    if flat := re.match(_FLAT_SECTION, text):
+        text = flat[0] + indent(text[flat.end() :], "    ")
+    style = next((style for style, pattern in _STYLES.items() if re.search(pattern, text)), None)
+    if style is None:
+        return Description(text)
+    try:
+        # griffe wants a blank line before a title, and none behind it.
+        sections = list(_sections(re.sub(_CLOSE_TITLE, r"\n\1", text) if style == "google" else text, style))
+    except Exception:  # noqa: BLE001  # pragma: no cover - a docstring is prose; no text is known on which griffe fails
+        return Description(text)
+    items = [item for each in sections if each.kind.value in {"parameters", "other parameters"} for item in each.value]
+    described = {item.name.lstrip("*"): " ".join(item.description.split()) for item in items}
+    own = {name: words for name, words in described.items() if name in parameters}
+    prose = "\n\n".join(filter(None, map(_prose_of, sections)))
+    # The section was not one of parameters, or is of another function: nothing of it is lost then.
+    return Description(text if not prose or (described and not own) else prose, own)
+
+
+def _prose_of(section: Any) -> str:  # noqa: ANN401 - a section of griffe
+    if section.kind.value == "text":
+        return str(section.value).strip()
+    # A section such as `Note:`, which belongs to the description.
+    is_note = section.kind.value == "admonition"
+    return f"{section.title}: {section.value.description}".strip() if is_note else ""
+
+
+def _sections(text: str, style: Any) -> Iterator[Any]:  # noqa: ANN401 - the name of one of griffe's parsers
+    """The sections of a docstring, as griffe reads them."""
+    # The one import that is not at the head of its module.
+    from griffe import Docstring  # noqa: PLC0415
+
+    # Without warnings: griffe logs each docstring that it cannot read completely.
+    return iter(Docstring(text, lineno=1).parse(style, warnings=False))

@@ -4,37 +4,25 @@
     def charge(order: str, cents: Annotated[int, Field(gt=0)], *, context: ToolContext) -> Receipt:
         '''Charge the card of an order.'''
 
-The decorator makes one dataclass of the parameters that the model fills (`arguments`), one handler that calls the
-function (`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of
-the function are raised at once, when it is decorated.
+The decorator makes one dataclass of the parameters that the model fills, one handler that calls the function
+(`handler_of`), and a `Tool` of both. `function_signature` says which parameter is which. All faults of the function are
+raised at once, when it is decorated.
+
+What is returned is the value of a success; a `ToolResult` is passed on as it is, and `None` is a success without a
+value, which the model reads as `OK`. A file, or a list of files and text, is the parts of a result without a value.
 
 The tool is called as the function was: `charge("A-1", 5, context=context)`.
 
-A function in the body of a class is a method: its first parameter, without an annotation, is the object. The class then
-has a `ToolMethod`, and an object of it a tool: `shop.charge` is bound to `shop` as a method is, a new tool each time.
+A method is made a tool where it has its object: `tool(shop.charge)`.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType, GenericAlias, MethodType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from types import FrameType, FunctionType, GenericAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from handrail.errors import ParseError, PromptValidationError, SignatureFault
 from handrail.prompt.function_signature import DecoratedFunction, FunctionSignature, handler_of, read_signature
@@ -46,9 +34,6 @@ from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import nearest
 
 Q = ParamSpec("Q")
-Q2 = ParamSpec("Q2")
-C = TypeVar("C", bound=type[object])
-S = TypeVar("S")
 V = TypeVar("V")
 Returned = TypeVar("Returned")
 Value = TypeVar("Value")
@@ -70,7 +55,7 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
     """A tool that is a function. `tool` makes it; calling it calls the function.
 
     Attributes:
-        function: the function; of a method, the one that is bound to its object.
+        function: the function.
         signature: which of its parameters the model fills, and which are injected.
     """
 
@@ -83,70 +68,10 @@ class FunctionTool(Tool[Any, Value], Generic[Q, Returned, Value]):
         """Call the function, as without the decorator: nothing is validated, injected or recorded."""
         return self.function(*args, **kwargs)
 
-    if TYPE_CHECKING:
-        # A method has a `ToolMethod` at run time, which does this. Checkers see the function below `classmethod` and
-        # `staticmethod`, so its first parameter says which it is: mypy compares it only with `Callable`.
-        @overload
-        def __get__(
-            self: Callable[Concatenate[C, Q2], Returned], instance: object, owner: C, /
-        ) -> FunctionTool[Q2, Returned, Value]: ...
-        @overload
-        def __get__(self, instance: None, owner: type[object], /) -> Self: ...
-        @overload
-        def __get__(
-            self: Callable[Concatenate[S, Q2], Returned], instance: S, owner: type[object] | None = None, /
-        ) -> FunctionTool[Q2, Returned, Value]: ...
-        @overload
-        def __get__(self, instance: object, owner: type[object] | None = None, /) -> Self: ...
-        def __get__(self, instance: object, owner: type[object] | None = None, /) -> Any: ...
-
-    else:  # pragma: no branch - checkers know the brackets from `Generic`
+    if not TYPE_CHECKING:  # checkers know the brackets from `Generic`
 
         def __class_getitem__(cls, types: Any) -> GenericAlias:  # noqa: ANN401 - types, in one of their many forms
             return GenericAlias(cls, types)
-
-
-class ToolMethod:
-    """A tool in the body of a class: a method, which is a tool once it is bound to an object.
-
-    Attributes:
-        tool: the tool without its object.
-    """
-
-    __slots__ = ("_is_of_class", "tool")
-
-    def __init__(self, tool: FunctionTool[..., Any, Any], *, is_of_class: bool) -> None:
-        """Take the tool of a function that has not its object yet.
-
-        Args:
-            tool: the tool.
-            is_of_class: whether the object is the class.
-        """
-        self.tool: FunctionTool[..., Any, Any] = tool
-        self._is_of_class = is_of_class
-
-    def __get__(
-        self, instance: object, owner: type[object] | None = None, /
-    ) -> ToolMethod | FunctionTool[..., Any, Any]:
-        """The tool that is bound to an object, or to the class if the method is one of the class."""
-        if self._is_of_class:
-            instance = type(instance) if owner is None else owner
-        elif instance is None:
-            return self
-        bound = MethodType(self.tool.signature.function, instance)
-        # Copied and not made anew: nothing that was checked has changed, and methods are looked up often.
-        made = copy.copy(self.tool)
-        object.__setattr__(made, "function", bound)
-        object.__setattr__(made, "handler", handler_of(bound, self.tool.signature))
-        return made
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function takes and returns
-        """Call the function with the object as the first argument."""
-        return self.tool.signature.function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        name = getattr(self.tool.signature.function, "__qualname__", self.tool.name)
-        return f"<the tool method {name}; take it from an object, as shop.{self.tool.name}>"
 
 
 class ToolDecorator(Protocol):
@@ -186,7 +111,7 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     `ToolContext` gets the context of the call, and one of a type that is not data gets the resource of that type.
 
     Args:
-        function: the function, or a method.
+        function: the function, or the method of an object.
         options: the options of `Tool`; `name` and `description` replace what the function says.
 
     Raises:
@@ -205,12 +130,7 @@ def tool(function: Any = None, /, **options: Unpack[FunctionOptions]) -> Any:
     return decorate
 
 
-def function_tool(
-    function: Any,  # noqa: ANN401 - anything may be decorated, and what is not a function is refused
-    options: FunctionOptions,
-    *,
-    around: FrameType | None = None,
-) -> Any:  # noqa: ANN401 - a `FunctionTool`, or a `ToolMethod` in the body of a class
+def function_tool(function: Any, options: FunctionOptions, *, around: FrameType | None = None) -> Any:  # noqa: ANN401 - see the overloads of `tool`
     """What `tool` makes of a function.
 
     Args:
@@ -222,43 +142,35 @@ def function_tool(
         ToolSignatureError: the function cannot become a tool.
         PromptValidationError: an option is invalid.
     """
-    is_of_class, is_static = isinstance(function, classmethod), isinstance(function, staticmethod)
-    inner: AnyCallable = function.__func__ if is_of_class or is_static else function
-    is_method = is_of_class or (not is_static and _is_method(inner))
-    decorated = DecoratedFunction(
-        inner,
-        names={} if around is None or around.f_locals is around.f_globals else around.f_locals,
-        place=("", 0) if around is None else (around.f_code.co_filename, around.f_lineno),
-        is_method=is_method,
-        says={"name", "description"} - options.keys(),
-    )
-    if fault := _tool_fault(inner):
+    names = {} if around is None or around.f_locals is around.f_globals else around.f_locals
+    place = ("", 0) if around is None else (around.f_code.co_filename, around.f_lineno)
+    decorated = DecoratedFunction(function, names, place)
+    if fault := _tool_fault(function):
         decorated.refuse([SignatureFault("", fault)])
-    made = _made(inner, read_signature(decorated), options)
-    return ToolMethod(made, is_of_class=is_of_class) if is_method else made
+    return _made(function, read_signature(decorated), options)
 
 
 def _tool_fault(function: object) -> str:
     """The fault of what is a tool already, or a decorator around one; empty if it is neither."""
     if isinstance(function, str):
         return f"it is a text; options have names: write @tool(name={function!r})"
-    if isinstance(function, FunctionTool | ToolMethod):
+    if isinstance(function, FunctionTool):
         return "it is a tool already; remove one of the two decorators"
+    if inspect.isfunction(function) and _is_method(function):
+        return "it is a method without its object; make a tool of that of an object: tool(shop.charge)"
     while (function := getattr(function, "__wrapped__", None)) is not None:
-        if isinstance(function, FunctionTool | ToolMethod):
+        if isinstance(function, FunctionTool):
             return "it is a decorator around a tool, which would be bypassed; write @tool above the other decorators"
     return ""
 
 
-def _is_method(function: AnyCallable) -> bool:
+def _is_method(function: FunctionType) -> bool:
     """Whether a function is defined in the body of a class, and its first parameter is the object."""
-    if inspect.ismethod(function) or not inspect.isfunction(function):
-        return False
     outer = function.__qualname__.rpartition(".")[0]
-    if not outer or outer.endswith("<locals>"):
-        return False
     first = next(iter(inspect.signature(function).parameters.values()), None)
-    return first is not None and (first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"})
+    if not outer or outer.endswith("<locals>") or first is None:
+        return False
+    return first.annotation is inspect.Parameter.empty or first.name in {"self", "cls"}
 
 
 def _made(function: AnyCallable, signature: FunctionSignature, options: FunctionOptions) -> FunctionTool[..., Any, Any]:
@@ -276,7 +188,7 @@ def _made(function: AnyCallable, signature: FunctionSignature, options: Function
     return cls(
         name=name,
         description=description,
-        handler=handler_of(function, signature),
+        handler=handler_of(signature),
         function=function,
         signature=signature,
         given_types=(signature.params_type, signature.result_type),

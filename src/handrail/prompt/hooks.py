@@ -11,10 +11,10 @@ model gives its answer, it is asked, and the model is sent back with what is mis
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.errors import InvalidArgumentError, PathEscapeError, PromptValidationError, UnboundResourceError
@@ -127,10 +127,10 @@ class Feedback:
     suggestions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for argument, given in (("text", self.text), *(("suggestions", each) for each in self.suggestions)):
-            if not isinstance(given, str) or not given.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
-                expected = "text that is not empty"
-                raise InvalidArgumentError(function="Feedback", argument=argument, given=given, expected=expected)
+        texts: tuple[Any, ...] = (self.text, *self.suggestions)
+        for place, given in enumerate(texts):
+            if not isinstance(given, str) or not given.strip():
+                _refuse("Feedback", "suggestions" if place else "text", given, "text that is not empty")
 
     def render(self, name: str) -> str:
         """The feedback as the model reads it: a line that marks it, the text, a line for each suggestion.
@@ -185,23 +185,26 @@ class FeedbackTrigger:
 
     def __post_init__(self) -> None:
         if all(each is None for each in (self.every_calls, self.every, self.on_file, self.on_repeated_failure)):
-            raise InvalidArgumentError(
-                function="FeedbackTrigger",
-                argument="every_calls",
-                given=None,
-                expected="a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)",
-            )
-        _check_number("every_calls", self.every_calls, least=1)
-        _check_number("on_repeated_failure", self.on_repeated_failure, least=2)
-        every, on_file = self.every, self.on_file
-        if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):  # pyright: ignore[reportUnnecessaryIsInstance] - callers without a checker
-            _refuse("every", every, "a positive span with its unit: timedelta(minutes=5)")
-        if on_file is not None and (not isinstance(on_file, str) or not on_file):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            _refuse("on_file", on_file, _PATH)
+            expected = "a number of calls, unless there is another condition: FeedbackTrigger(every_calls=10)"
+            _refuse("FeedbackTrigger", "every_calls", None, expected)
+        for argument, least in (("every_calls", 1), ("on_repeated_failure", 2)):
+            number = getattr(self, argument)
+            if number is not None and (type(number) is not int or number < least):
+                _refuse("FeedbackTrigger", argument, number, f"a number of at least {least}")
+        every = cast("object", self.every)
+        if every is not None and (not isinstance(every, timedelta) or every <= _NO_TIME):
+            _refuse("FeedbackTrigger", "every", every, "a positive span with its unit: timedelta(minutes=5)")
+        on_file = cast("object", "." if self.on_file is None else self.on_file)
         try:
-            normalise(on_file or ".", noun="path or pattern")
+            if not isinstance(on_file, str) or not on_file:
+                _refuse("FeedbackTrigger", "on_file", on_file, _PATH)
+            normalise(on_file, noun="path or pattern")
         except PathEscapeError as error:
-            _refuse("on_file", on_file, f"{_PATH}; {error}")
+            _refuse("FeedbackTrigger", "on_file", on_file, f"{_PATH}; {error}")
+
+
+def _refuse(function: str, argument: str, given: object, expected: str) -> NoReturn:
+    raise InvalidArgumentError(function=function, argument=argument, given=given, expected=expected)
 
 
 class FeedbackProvider(Protocol):
@@ -225,6 +228,105 @@ class FeedbackProvider(Protocol):
         session or to a resource raises `ReadOnlyViolation`, and `TransactionClosedError` once its call was cancelled.
         """
         ...
+
+
+_WRAP_UP = ("Do what matters most first.", "Leave a summary of what is done and of what is not.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFeedback:
+    """A fixed text.
+
+    Attributes:
+        text: what the model reads.
+        trigger: when it reads it.
+        name: the name of the provider.
+
+    Raises:
+        InvalidArgumentError: the text is not text, or is empty.
+    """
+
+    text: str
+    trigger: FeedbackTrigger
+    name: str = "note"
+
+    def __post_init__(self) -> None:
+        Feedback(self.text)  # which checks it
+
+    def provide(self, context: FeedbackContext, /) -> Feedback:  # noqa: ARG002 - the interface's
+        """The text."""
+        return Feedback(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineFeedback:
+    """The time that is left until the deadline of the run. Without a deadline there is nothing to say.
+
+    Attributes:
+        trigger: when the model reads it; by default every minute, so not in a run that is shorter.
+        warn_below: with less time left, the model is also advised to come to an end.
+        name: the name of the provider.
+    """
+
+    trigger: FeedbackTrigger = field(default=FeedbackTrigger(every=timedelta(minutes=1)))
+    warn_below: timedelta = timedelta(minutes=2)
+    name: str = "deadline"
+
+    def provide(self, context: FeedbackContext, /) -> Feedback | None:
+        """The time left as hours, minutes and seconds, rounded down."""
+        if context.deadline is None:
+            return None
+        left = context.deadline.remaining()
+        if not left:
+            return Feedback("The deadline has passed.", ("Give your answer now.",))
+        seconds = timedelta(seconds=int(left.total_seconds()))
+        return Feedback(f"Time left (h:mm:ss): {seconds}.", _WRAP_UP if left <= self.warn_below else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetFeedback:
+    """What is left of the budget of the run: its tokens and its tool calls. Without a budget there is nothing to say.
+
+    Attributes:
+        trigger: when the model reads it; by default after every 10 calls.
+        warn_at: from this part of a limit on, the model is also advised to come to an end; from 0 to 1.
+        name: the name of the provider.
+
+    Raises:
+        InvalidArgumentError: `warn_at` is not from 0 to 1.
+    """
+
+    trigger: FeedbackTrigger = field(default=FeedbackTrigger(every_calls=10))
+    warn_at: float = 0.8
+    name: str = "budget"
+
+    def __post_init__(self) -> None:
+        if type(self.warn_at) not in {int, float} or not 0 <= self.warn_at <= 1:
+            _refuse("BudgetFeedback", "warn_at", self.warn_at, "the part of a limit, from 0 to 1, such as 0.8")
+
+    def provide(self, context: FeedbackContext, /) -> Feedback | None:
+        """What is left of each limit."""
+        tracker = context.budget_tracker
+        used = () if tracker is None else tuple(_used(tracker))
+        if not used:
+            return None
+        left = ", ".join(f"{max(allowed - count, 0):,} of {allowed:,} {what}" for what, count, allowed in used)
+        is_short = any(count >= self.warn_at * allowed for _, count, allowed in used)
+        return Feedback(f"Budget left: {left}.", _WRAP_UP if is_short else ())
+
+
+def _used(tracker: BudgetTracker) -> Iterator[tuple[str, int, int]]:
+    """What is limited, how much of it is used, and how much is allowed."""
+    budget, consumed = tracker.budget, tracker.consumed
+    limits = (
+        ("tokens", consumed.total, budget.max_total_tokens),
+        ("input tokens", consumed.input, budget.max_input_tokens),
+        ("output tokens", consumed.output, budget.max_output_tokens),
+        ("tool calls", tracker.calls, budget.max_tool_calls),
+    )
+    for what, used, allowed in limits:
+        if allowed is not None:
+            yield what, used, allowed
 
 
 def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
@@ -252,15 +354,6 @@ def checked_providers(providers: object) -> tuple[FeedbackProvider, ...]:
             raise PromptValidationError(f"two providers of feedback have the name {name!r}. Give one another name=.")
         checked[name] = cast("FeedbackProvider", each)
     return tuple(checked.values())
-
-
-def _check_number(argument: str, given: object, *, least: int) -> None:
-    if given is not None and (type(given) is not int or given < least):
-        _refuse(argument, given, f"a number of at least {least}")
-
-
-def _refuse(argument: str, given: object, expected: str) -> None:
-    raise InvalidArgumentError(function="FeedbackTrigger", argument=argument, given=given, expected=expected)
 
 
 MOST_SENT_BACK = 3
@@ -312,8 +405,7 @@ class FilesExist:
 
     def __post_init__(self) -> None:
         if isinstance(self.paths, str):
-            expected = 'a sequence of paths: ["report.md"]'
-            raise InvalidArgumentError(function="FilesExist", argument="paths", given=self.paths, expected=expected)
+            _refuse("FilesExist", "paths", self.paths, 'a sequence of paths: ["report.md"]')
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """The files that do not exist, in one sentence.
@@ -334,7 +426,9 @@ class FilesExist:
 
 class _Combined:
     def __init__(self, *checkers: CompletionChecker | CompletionFunction) -> None:
-        self.checkers: tuple[CompletionChecker, ...] = tuple(map(checker_of, checkers))
+        self.checkers: tuple[CompletionChecker | CompletionFunction, ...] = checkers
+        for each in checkers:
+            _check_checker(each)
 
 
 class AllOf(_Combined):
@@ -349,7 +443,7 @@ class AllOf(_Combined):
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What all of them miss, in their order."""
-        return tuple(each for checker in self.checkers for each in checker.missing(context))
+        return tuple(each for checker in self.checkers for each in _missing(checker, context))
 
 
 class AnyOf(_Combined):
@@ -366,7 +460,7 @@ class AnyOf(_Combined):
         """What each of them misses, and that one of these suffices."""
         found: list[str] = []
         for checker in self.checkers:
-            missing = checker.missing(context)
+            missing = _missing(checker, context)
             if not missing:
                 return ()
             found.append(" ".join(missing))
@@ -390,50 +484,28 @@ class CompletionCheck:
     most_sent_back: int = MOST_SENT_BACK
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "checker", checker_of(self.checker))
+        _check_checker(self.checker)
         if type(self.most_sent_back) is not int or self.most_sent_back < 0:
-            raise InvalidArgumentError(
-                function="CompletionCheck",
-                argument="most_sent_back",
-                given=self.most_sent_back,
-                expected="a number of at least 0",
-            )
+            _refuse("CompletionCheck", "most_sent_back", self.most_sent_back, "a number of at least 0")
 
     def missing(self, context: CompletionContext, /) -> Sequence[str]:
         """What the checker misses."""
-        return cast("CompletionChecker", self.checker).missing(context)  # made one above
+        return _missing(self.checker, context)
 
 
-class _ByFunction:
-    """A function as a checker."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: CompletionFunction) -> None:
-        self._function = function
-
-    def missing(self, context: CompletionContext, /) -> Sequence[str]:
-        found = self._function(context)
-        if found is None:
-            return ()
-        # Anything else than texts is refused by the caller, who knows the prompt.
-        return (found,) if isinstance(found, str) else found
+def _missing(checker: CompletionChecker | CompletionFunction, context: CompletionContext) -> Sequence[str]:
+    function = cast("CompletionFunction", getattr(checker, "missing", checker))
+    missing = function(context)
+    # Anything else than texts is refused by the caller, who knows the prompt.
+    return () if missing is None else (missing,) if isinstance(missing, str) else missing
 
 
-def checker_of(given: object) -> CompletionChecker:
-    """A checker, also of a function.
-
-    Raises:
-        PromptValidationError: it is neither.
-    """
-    if callable(getattr(given, "missing", None)) and not isinstance(given, type):
-        return cast("CompletionChecker", given)
-    if callable(given) and not isinstance(given, type):
-        return _ByFunction(cast("CompletionFunction", given))
-    raise PromptValidationError(
-        f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
-        "function that takes a CompletionContext and returns what is missing, or None."
-    )
+def _check_checker(given: object) -> None:
+    if isinstance(given, type) or not callable(getattr(given, "missing", given)):
+        raise PromptValidationError(
+            f"{shorten(repr(given), 80)} cannot check an answer; give a checker, as FilesExist(['report.md']), or a "
+            "function that takes a CompletionContext and returns what is missing, or None."
+        )
 
 
 def completion_of(given: object) -> CompletionCheck | None:
@@ -442,4 +514,4 @@ def completion_of(given: object) -> CompletionCheck | None:
     Raises:
         PromptValidationError: it was given something else.
     """
-    return given if given is None or isinstance(given, CompletionCheck) else CompletionCheck(checker_of(given))
+    return given if given is None or isinstance(given, CompletionCheck) else CompletionCheck(cast("Any", given))

@@ -64,6 +64,8 @@ OnOtherArguments = Literal["replay", "refuse"]
 """What a call does whose key has a result of other arguments: it is answered with that result, or refused."""
 
 _OWN = "IdempotencyConfig"
+_EXTERNAL = "External"
+_LEASE = "It is how long a claim is valid without a renewal."
 # Added to the time of the store, which must stay below the year 9999 of `datetime`.
 _LONGEST = timedelta(days=36_500)
 # 48 bits: different arguments may have equal digits. `params_hash` covers all arguments, so the second call is refused
@@ -77,12 +79,20 @@ _SLOT = "call"
 OnRepeat = Literal["refuse", "allow"]
 """How a call is treated that equals one whose effect is unknown: refused, or run as a separate effect."""
 
-_TOO_BROAD = (BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup)
-"""Exceptions that may be raised before or after an effect, so that they prove nothing."""
+_PROVE_NOTHING = (
+    *(BaseException, Exception, OSError, TimeoutError, BaseExceptionGroup, ExceptionGroup),
+    *(HandrailError, ModelVisibleError),
+)
+"""Exceptions that may be raised before or after an effect, by a program or by the runtime; besides those of
+`RunAbortedError`."""
 
-_OF_THE_RUNTIME = (HandrailError, ModelVisibleError)
-"""Bases of the exceptions that the runtime raises in a call, whatever the handler has done; besides
-`RunAbortedError` and its subclasses."""
+_CHOICES: Mapping[str, Sequence[object]] = {
+    "strategy": get_args(Strategy),
+    "on_orphan": (*get_args(OnOrphan), None),
+    "on_busy": get_args(OnBusy),
+    "on_other_arguments": get_args(OnOtherArguments),
+}
+"""What the fields of an `IdempotencyConfig` may be."""
 
 _NOT_GIVEN = cast("OnOrphan", "".join("unknown"))
 """The default of `External.on_orphan`: equal to what a program writes, and another object, so that the two differ."""
@@ -138,30 +148,26 @@ class IdempotencyConfig:
     on_other_arguments: OnOtherArguments = "replay"
 
     def __post_init__(self) -> None:
-        check_setting(_OWN, "strategy", self.strategy, get_args(Strategy))
-        if self.on_orphan is not None:
-            check_setting(_OWN, "on_orphan", self.on_orphan, get_args(OnOrphan))
-        check_setting(_OWN, "on_busy", self.on_busy, get_args(OnBusy))
-        check_setting(_OWN, "on_other_arguments", self.on_other_arguments, get_args(OnOtherArguments))
+        refuse = partial(_refuse, _OWN)
+        for name, choices in _CHOICES.items():
+            _check_choice(_OWN, name, getattr(self, name), choices)
         if self.ttl is not None:
-            check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
-        check_span(_OWN, "lease", self.lease, "It is how long a claim is valid without a renewal.")
+            _check_span(_OWN, "ttl", self.ttl, "Use ttl=None for results that never expire.")
+        _check_span(_OWN, "lease", self.lease, _LEASE)
         _check_scope(self.scope)
-        self._check_source_of_key()
-
-    def _check_source_of_key(self) -> None:
-        _check_names(self.param_keys)
+        keys: Any = self.param_keys
+        if not isinstance(keys, tuple | list) or "" in keys or {*map(type, cast("Sequence[object]", keys))} - {str}:
+            refuse(f"param_keys is {keys!r}; it must be a tuple of field names, e.g. ('order_id',).")
         object.__setattr__(self, "param_keys", tuple(self.param_keys))
         if self.strategy == "params" and not self.param_keys:
-            _refuse("strategy='params' needs param_keys=(...), the fields that make the key, e.g. ('order_id',).")
-        if self.strategy != "params" and self.param_keys:
-            _refuse(f"param_keys are only for strategy='params', and this is strategy={self.strategy!r}.")
+            refuse("strategy='params' needs param_keys=(...), the fields that make the key, e.g. ('order_id',).")
         if self.strategy == "custom" and not callable(self.key_fn):
-            _refuse("strategy='custom' needs key_fn=..., a function from the arguments to a string.")
+            refuse("strategy='custom' needs key_fn=..., a function from the arguments to a string.")
+        for own, field, plural in (("params", "param_keys", "are"), ("custom", "key_fn", "is")):
+            if self.strategy != own and getattr(self, field):
+                refuse(f"{field} {plural} only for strategy={own!r}, and this is strategy={self.strategy!r}.")
         if self.key_fn is not None and (fault := calling_fault(self.key_fn, (Any,), {})) is not None:
-            _refuse(f"key_fn {fault}. Write: def key_fn(params) -> str: ...")
-        if self.strategy != "custom" and self.key_fn is not None:
-            _refuse(f"key_fn is only for strategy='custom', and this is strategy={self.strategy!r}.")
+            refuse(f"key_fn {fault}. Write: def key_fn(params) -> str: ...")
 
     @property
     def has_key(self) -> bool:
@@ -201,24 +207,16 @@ class IdempotencyConfig:
 
         Args:
             tool_name: the tool.
-            params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
-            hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. The same
-                arguments then have another key in another store. Omit it if they have none.
+            params: as for `effect_key`.
+            hash_key: as for `effect_key`. The same arguments have another key in another store.
 
         Raises:
-            ToolValidationError: no key can be computed from these arguments: they have no canonical JSON, a field of
-                `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
-            InvalidReturnError: `key_fn` returned a value that is not text.
-            ValueError: the parameters have secrets, and `hash_key` is missing. With strategy `"custom"` it is not
-                needed, because nothing is hashed.
+            ToolValidationError: as for `effect_key`.
+            InvalidReturnError: as for `effect_key`.
+            ValueError: as for `effect_key`.
         """
-        if self.strategy == "none":
-            return None
-        if self.strategy == "custom":
-            return self._key(tool_name, params, "")
-        if hash_key is None:
-            _check_no_secrets(tool_name, params)
-        return self._key(tool_name, params, self._hash_for_key(tool_name, params, hash_key))
+        found = self.effect_key(tool_name, params, session_id="", hash_key=hash_key)
+        return None if found is None else found.key
 
     def effect_key(
         self, tool_name: str, params: object, *, session_id: str, hash_key: bytes | None = None
@@ -227,13 +225,15 @@ class IdempotencyConfig:
 
         Args:
             tool_name: the tool.
-            params: the parsed arguments, as for `key_for`.
+            params: the parsed arguments; `tool.key_params(arguments, params)` if a default of them is made up per call.
             session_id: the session of the call.
-            hash_key: as for `key_for`.
+            hash_key: the key of the ledger's store, `store.hash_key()`, if the parameters have secrets. Omit it if they
+                have none.
 
         Raises:
-            ToolValidationError: as for `key_for`.
-            InvalidReturnError: as for `key_for`.
+            ToolValidationError: no key can be computed from these arguments: they have no canonical JSON, a field of
+                `param_keys` is missing, or `key_fn` raised or returned a text that cannot be a key.
+            InvalidReturnError: `key_fn` returned a value that is not text.
             ValueError: the parameters have secrets, and `hash_key` is missing.
         """
         if self.strategy == "none":
@@ -242,34 +242,28 @@ class IdempotencyConfig:
             _check_no_secrets(tool_name, params)
         # For `"custom"` too: the hash of all arguments detects a conflict, whatever the key is computed from.
         params_hash = _digest(tool_name, params, hash_key)
-        # For `"auto"` the key has digits of the same hash, so the arguments are hashed once.
-        by_fields = self.strategy == "params"
-        of_fields = self._hash_for_key(tool_name, params, hash_key) if by_fields else params_hash
-        key = self._key(tool_name, params, of_fields)
-        return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
-
-    def _key(self, tool_name: str, params: object, hash_for_key: str) -> str:
         if self.strategy == "custom":
             # Without the name of the tool, so that the program controls the whole key. Two tools that compute one key
             # are a conflict: the ledger compares the name of the tool too.
-            return f"{self.scope}:{self._custom_part(tool_name, params)}"
-        return f"{self.scope}:{tool_name}:{hash_for_key[:_KEY_DIGITS]}"
+            key = f"{self.scope}:{self._custom_part(tool_name, params)}"
+        else:
+            by_fields = self.strategy == "params"
+            digits = _digest(tool_name, self._fields_of_key(tool_name, params), hash_key) if by_fields else params_hash
+            key = f"{self.scope}:{tool_name}:{digits[:_KEY_DIGITS]}"
+        return EffectKey(session_id if self.scope == "session" else "", key, params_hash)
 
-    def _hash_for_key(self, tool_name: str, params: object, hash_key: bytes | None) -> str:
-        if self.strategy == "auto":
-            return _digest(tool_name, params, hash_key)
-        # The arguments of a foreign tool are a mapping, and an optional one may be missing, so their fields are checked
-        # here, at the call.
-        given = _decoded(params)
-        there = [name for name in self.param_keys if (hasattr(params, name) if given is None else name in given)]
-        if len(there) != len(self.param_keys):
-            (missing, *_) = [name for name in self.param_keys if name not in there]
+    def _fields_of_key(self, tool_name: str, params: object) -> dict[str, object]:
+        # The parameters of a foreign tool are decoded JSON, whose keys are strings, and an optional one may be missing,
+        # so they are checked here, at the call.
+        given: Any = params
+        attributes = {name: getattr(given, name) for name in self.param_keys if hasattr(given, name)}
+        fields: Mapping[str, object] = given if isinstance(params, Mapping) else attributes
+        if missing := [name for name in self.param_keys if name not in fields]:
             raise ToolValidationError(
                 f"{tool_name}: no idempotency key could be made, because its param_keys are "
-                f"{', '.join(self.param_keys)} and {_name_of(type(params))} has no field {missing}. Nothing was run."
+                f"{', '.join(self.param_keys)} and {type(given).__name__} has no field {missing[0]}. Nothing was run."
             )
-        named = {name: getattr(params, name) if given is None else given[name] for name in there}
-        return _digest(tool_name, named, hash_key)
+        return {name: fields[name] for name in self.param_keys}
 
     def _custom_part(self, tool_name: str, params: object) -> str:
         if self.key_fn is None:  # pragma: no cover - refused at construction
@@ -294,11 +288,6 @@ class IdempotencyConfig:
                 f"it must return {_KEY_PART}. Nothing was run."
             )
         return returned
-
-
-def _decoded(params: object) -> Mapping[str, object] | None:
-    """The parameters if they are decoded JSON, as those of a foreign tool are."""
-    return cast("Mapping[str, object]", params) if isinstance(params, Mapping) else None  # JSON's keys are strings
 
 
 def slot_key(ref: CallRef) -> str:
@@ -346,48 +335,28 @@ def _digest(caller: str, params: object, hash_key: bytes | None) -> str:
         ) from error
 
 
-def _refuse(fault: str, owner: str = _OWN) -> Never:
+def _refuse(owner: str, fault: str) -> Never:
     raise PromptValidationError(f"{owner}: {fault}")
 
 
-_reject = partial(_refuse, owner="External")
-
-
-def check_setting(owner: str, name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value of the field `name` of `owner` that is not one of the choices.
-
-    Raises:
-        PromptValidationError: it is not.
-    """
+def _check_choice(owner: str, name: str, value: object, choices: Sequence[object]) -> None:
     if value not in choices:
-        _refuse(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.", owner)
+        _refuse(owner, f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
-def check_span(owner: str, name: str, span: object, hint: str) -> None:
-    """Refuse a value of the field `name` of `owner` that is not a span of time, more than zero and not absurdly long.
-
-    Raises:
-        PromptValidationError: it is not.
-    """
+def _check_span(owner: str, name: str, span: object, hint: str) -> None:
     if not isinstance(span, timedelta):
-        _refuse(f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}", owner)
-    elif not timedelta(0) < span <= _LONGEST:
-        _refuse(f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}", owner)
-
-
-def _check_names(names: object) -> None:
-    # The cast only makes the elements' type unknown.
-    sequence = cast("Sequence[object]", names) if isinstance(names, tuple | list) else (None,)
-    if not all(isinstance(name, str) and name for name in sequence):
-        _refuse(f"param_keys is {names!r}; it must be a tuple of field names, e.g. ('order_id',).")
+        _refuse(owner, f"{name} is {span!r}; it must be a timedelta, e.g. timedelta(hours=1). {hint}")
+    if not timedelta(0) < span <= _LONGEST:
+        _refuse(owner, f"{name} is {span}; it must be more than zero and at most {_LONGEST.days} days. {hint}")
 
 
 def _check_scope(scope: object) -> None:
     if not isinstance(scope, str) or not scope or scope != scope.strip() or "\0" in scope:
-        _refuse(f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
+        _refuse(_OWN, f"scope is {scope!r}; it must be a word such as 'session', 'tenant-7' or 'global'.")
     # A declared key in this scope could equal the slot of another call.
     if scope == _SLOT:
-        _refuse("scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
+        _refuse(_OWN, "scope 'call' is taken: keys that start with it are the slots of calls. Choose another word.")
 
 
 def _name_of(kind: type[object] | None) -> str:
@@ -451,14 +420,14 @@ class External:
     def __post_init__(self) -> None:
         _check_types(self.not_applied_on)
         object.__setattr__(self, "not_applied_on", tuple(self.not_applied_on))
-        check_setting("External", "on_orphan", self.on_orphan, get_args(OnOrphan))
-        check_setting("External", "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
+        _check_choice(_EXTERNAL, "on_orphan", self.on_orphan, get_args(OnOrphan))
+        _check_choice(_EXTERNAL, "repeat_unknown", self.repeat_unknown, get_args(OnRepeat))
         if self.on_orphan == "retry" and self.reconcile is not None:
-            _reject(never_asked())
+            _refuse(_EXTERNAL, never_asked())
         for name in ("reconcile_proves_absence", "accept_late_result"):
             if not isinstance(getattr(self, name), bool):
-                _reject(f"{name} is {getattr(self, name)!r}; it must be True or False.")
-        check_span("External", "lease", self.lease, "It is how long a claim is valid without a renewal.")
+                _refuse(_EXTERNAL, f"{name} is {getattr(self, name)!r}; it must be True or False.")
+        _check_span(_EXTERNAL, "lease", self.lease, _LEASE)
 
     def with_short_forms(self, config: IdempotencyConfig | None, reconcile: Reconcile[Any, Any] | None) -> External:
         """This, combined with `Tool.reconcile` and the `IdempotencyConfig` of a tool.
@@ -473,13 +442,17 @@ class External:
         self._check_agreement("lease", self.lease, MINUTE, lease)
         self._check_agreement("reconcile", self.reconcile, None, reconcile)
         if self.repeat_unknown == "allow" and config is not None and config.has_key:
-            _reject(
+            _refuse(
+                _EXTERNAL,
                 "repeat_unknown='allow' is for a tool without a key: with idempotency=..., each call of a key is the "
-                "same effect. Leave one of the two out."
+                "same effect. Leave one of the two out.",
             )
         reconcile = self.reconcile or reconcile
         if self.reconcile_proves_absence and reconcile is None:
-            _reject("reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.")
+            _refuse(
+                _EXTERNAL,
+                "reconcile_proves_absence says what None of a reconciler means; give reconcile, or leave it out.",
+            )
         return replace(
             self,
             on_orphan=own or on_orphan or self.on_orphan,
@@ -491,29 +464,32 @@ class External:
         # A value that equals the default counts as not given, because a dataclass does not record which fields were
         # given.
         if default not in (own, short) and own != short:
-            _reject(f"{name} is {_shown(own)} here and {_shown(short)} in the tool's short form; set it in one place.")
+            _refuse(
+                _EXTERNAL,
+                f"{name} is {_shown(own)} here and {_shown(short)} in the tool's short form; set it in one place.",
+            )
 
 
 def _check_types(kinds: object) -> None:
     if not isinstance(kinds, tuple | list):
-        _reject(f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).")
+        _refuse(
+            _EXTERNAL,
+            f"not_applied_on is {kinds!r}; it must be a tuple of exception types, e.g. (ConnectionRefusedError,).",
+        )
     for kind in cast("tuple[object, ...]", kinds):
         if not isinstance(kind, type) or not issubclass(kind, Exception):
-            _reject(f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.")
-        # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
-        # sent.
-        if kind in _TOO_BROAD:
-            _reject(
-                f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
-                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied."
+            _refuse(
+                _EXTERNAL,
+                f"not_applied_on has {kind!r}; it must have types of exceptions, e.g. ConnectionRefusedError.",
             )
-        # The two bases are compared by equality, because programs derive their own exceptions from them.
-        # `RunAbortedError` is compared with its subclasses: each of them can end a handler after the effect.
-        if kind in _OF_THE_RUNTIME or issubclass(kind, RunAbortedError):
-            _reject(
-                f"not_applied_on has {kind.__name__}, which Handrail itself raises when a deadline passes, a lease is "
-                "lost or a run ends, also after the effect has happened. Name exceptions of your own, or raise "
-                "EffectNotApplied."
+        # By equality, not by `issubclass`: `ConnectionRefusedError` is an `OSError`, and it does prove that nothing was
+        # sent; and programs derive their own exceptions from those of Handrail. Each kind of `RunAbortedError` can end
+        # a handler after the effect.
+        if kind in _PROVE_NOTHING or issubclass(kind, RunAbortedError):
+            _refuse(
+                _EXTERNAL,
+                f"not_applied_on has {kind.__name__}, which may be raised after the effect has happened. Name the "
+                "exceptions that are raised only before it, e.g. ConnectionRefusedError, or raise EffectNotApplied.",
             )
 
 

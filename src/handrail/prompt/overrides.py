@@ -24,9 +24,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,19 +65,30 @@ class PromptText:
     Attributes:
         key: identifies it in a file of overrides.
         text: the text; of a section before placeholders are replaced.
-        fault: why another text cannot take its place, as a sentence without its period; empty if it can.
         accepts_overrides: whether it may be overridden.
+        section: the section whose body or summary it is; `None` for any other text.
     """
 
     key: str
     text: str
-    fault: Callable[[str], str] = field(repr=False, compare=False)
     accepts_overrides: bool = True
+    section: Section[Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def sha256(self) -> str:
         """The SHA-256 of the text in UTF-8, as 64 hexadecimal digits."""
         return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
+
+    def fault_of(self, text: str) -> str:
+        """Why another text cannot take its place, as a sentence without its period; empty if it can."""
+        if self.key.startswith("tools.") and (fault := description_fault(text)):
+            return f"the text {fault}"
+        try:
+            if self.section is not None:
+                PlaceholderText.parse(text, self.section.params_type)
+        except PromptValidationError as error:
+            return str(error)
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +180,7 @@ def compare_overrides(
             stale[key] = original.sha256
         elif not text:
             faults.append(f"{key}: the text is empty; remove the override to have the text of the code")
-        elif fault := original.fault(text):
+        elif fault := original.fault_of(text):
             faults.append(f"{key}: {fault}")
         else:
             applied[key] = text
@@ -200,9 +210,8 @@ def template_texts(template: PromptTemplate[Any]) -> Iterator[PromptText]:
         section = placed.section
         for part, text in (("body", _body(section)), ("summary", section.summary)):
             if text is not None:
-                fault = partial(_placeholder_fault, section)
                 key = f"sections.{placed.dotted}.{part}"
-                yield PromptText(key, plain_text(text), fault, section.accepts_overrides)
+                yield PromptText(key, plain_text(text), section.accepts_overrides, section)
         for tool in section.tools:
             schema = tool.parameters_schema
             yield from tool_texts(tool.name, tool.description, schema, accepts_overrides=tool.accepts_overrides)
@@ -212,10 +221,10 @@ def tool_texts(
     name: str, description: str, schema: Mapping[str, Any], *, accepts_overrides: bool
 ) -> Iterator[PromptText]:
     """The texts of a tool: its description, and those of its parameters, of which the schema has the descriptions."""
-    yield PromptText(f"tools.{name}.description", plain_text(description), _description_fault, accepts_overrides)
+    yield PromptText(f"tools.{name}.description", plain_text(description), accepts_overrides)
     for parameter, node in schema.get("properties", {}).items():
         key, text = f"tools.{name}.parameters.{parameter}", plain_text(node.get("description", ""))
-        yield PromptText(key, text, _description_fault, accepts_overrides)
+        yield PromptText(key, text, accepts_overrides)
 
 
 def described_schema(name: str, schema: dict[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
@@ -245,23 +254,6 @@ def _body(section: Section[Any]) -> str | None:
     return None
 
 
-def _parsed(section: Section[Any], text: str) -> PlaceholderText:
-    return PlaceholderText.parse(text, section.params_type, section=section.key)
-
-
-def _placeholder_fault(section: Section[Any], text: str) -> str:
-    try:
-        _parsed(section, text)
-    except PromptValidationError as error:
-        return str(error)
-    return ""
-
-
-def _description_fault(text: str) -> str:
-    fault = description_fault(text)
-    return f"the text {fault}" if fault else ""
-
-
 def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSection:
     section, key = placed.section, f"sections.{placed.dotted}"
     children = tuple(_placed_with(child, texts) for child in placed.children)
@@ -270,9 +262,9 @@ def _placed_with(placed: PlacedSection, texts: Mapping[str, str]) -> PlacedSecti
         "children": tuple(child.section for child in children),
     }
     if (body := texts.get(f"{key}.body")) is not None:
-        fields["text"] = _parsed(section, body)
+        fields["text"] = PlaceholderText.parse(body, section.params_type)
     if (summary := texts.get(f"{key}.summary")) is not None:
-        fields |= {"summary": summary, "summary_text": _parsed(section, summary)}
+        fields |= {"summary": summary, "summary_text": PlaceholderText.parse(summary, section.params_type)}
     return placed._replace(section=_copied(section, **fields), children=children)
 
 

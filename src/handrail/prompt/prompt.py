@@ -26,17 +26,17 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from handrail.errors import PromptRenderError, PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
-from handrail.prompt.section import ToolsSection, section_registry
+from handrail.prompt.section import ResourceDeclaration, ToolsSection, section_registry
+from handrail.prompt.signature import annotation_name
 from handrail.prompt.template import Out, PlacedSection, PromptTemplate, check_parameter_types
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import annotation_name
 from handrail.resources import ResourceContext, ResourceRegistry
 from handrail.serde.annotations import subscriptable
 from handrail.serde.formatting import enumerated, nearest, shorten
 
 if TYPE_CHECKING:
     from handrail.prompt.overrides import OverridesReport
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 _LONGEST_LIST = 400
 """Bytes of the names of tools, and of sections, in one sentence."""
@@ -151,11 +151,7 @@ class Prompt(Generic[Out]):
     __slots__ = ("_lock", "_params", "_registry", "_resources", "overrides", "template")
 
     def __init__(
-        self,
-        template: PromptTemplate[Out],
-        *,
-        params: Sequence[object] = (),
-        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
+        self, template: PromptTemplate[Out], *, params: Sequence[object] = (), resources: ResourceDeclaration = None
     ) -> None:
         """Create a prompt from a template; `Prompt(template).bind(...)` is more readable than the keywords.
 
@@ -217,10 +213,7 @@ class Prompt(Generic[Out]):
         return self._resources
 
     def bind(
-        self,
-        *params: object,
-        resources: ResourceRegistry | Mapping[type[Any], object] | None = None,
-        overrides: str | os.PathLike[str] | None = None,
+        self, *params: object, resources: ResourceDeclaration = None, overrides: str | os.PathLike[str] | None = None
     ) -> Prompt[Out]:
         """A prompt with additional parameters and resources; they replace bound ones of the same type.
 
@@ -261,7 +254,22 @@ class Prompt(Generic[Out]):
             PromptRenderError: an enabled section lacks its parameters, or failed to render, or `open` names a section
                 that does not exist or has no summary.
         """
-        return render_template(self.template, self._params, open)
+        template, rendering = self.template, _Rendering(self.template, self._params, open)
+        closed = rendering.closed()
+        shown = [each.placed for each in rendering.shown() if each.placed.dotted not in closed]
+        return RenderedPrompt(
+            name=template.name,
+            text=rendering.text(),
+            tools=tuple(tool for placed in shown for tool in placed.section.tools),
+            # `check_tree` has refused two tools of one name, so no entry replaces another.
+            policies=MappingProxyType(
+                {tool.name: placed.policies for placed in shown for tool in placed.section.tools}
+            ),
+            output_type=template.output_type,
+            prompt_policies=tuple(template.policies),
+            sections=rendering.sections,
+            section_tools=rendering.names if rendering.sections else None,
+        )
 
     def section_text(self, path: str, *, open: AbstractSet[str] | None = None) -> str:
         """The heading and text of one section with those of the sections below it, as when it is open.
@@ -273,7 +281,10 @@ class Prompt(Generic[Out]):
         Raises:
             PromptRenderError: the section does not exist or is disabled, or as for `render`.
         """
-        return _section_text(self.template, self._params, path, open)
+        rendering = _Rendering(self.template, self._params, open)
+        if not rendering.below(path):
+            raise PromptRenderError(f"the section {path!r} does not exist in {self.template.name}, or is not enabled.")
+        return rendering.text(path)
 
     def _merged(self) -> ResourceRegistry:
         merged = self.template.registry
@@ -300,21 +311,16 @@ def _by_type(template: PromptTemplate[Any], params: Sequence[object]) -> dict[ty
 def _known_type(template: PromptTemplate[Any], given: object) -> type[Any]:
     known = template.params_types
     # The exact type comes first: if sections declare a class and its subclass, an instance of the subclass must not be
-    # bound as the class.
-    if type(given) in known:
-        return type(given)
-    # The declared type is the key, not the type of the instance: sections find their parameters by it.
-    for kind in known:
-        if isinstance(given, kind):
-            return kind
-    names = ", ".join(annotation_name(kind) for kind in known) or "no parameters"
-    text = (
-        f"the class {annotation_name(given)} itself"
-        if isinstance(given, type)
-        else f"an instance of {annotation_name(type(given))}"
-    )
+    # bound as the class. The declared type is the key, not the type of the instance: sections find parameters by it.
+    kind = type(given) if type(given) in known else next((each for each in known if isinstance(given, each)), None)
+    if kind is not None:
+        return kind
+    names = ", ".join(annotation_name(kind) for kind in known)
+    is_class = isinstance(given, type)
+    text = f"the class {annotation_name(given)} itself" if is_class else f"an instance of {type(given).__name__}"
     raise PromptValidationError(
-        f"{text} was bound, but the sections of {template.name} take {f'instances of {names}' if known else names}.",
+        f"{text} was bound, but the sections of {template.name} take "
+        f"{f'instances of {names}' if known else 'no parameters'}.",
         dataclass=type(given) if dataclasses.is_dataclass(given) else None,
     )
 
@@ -372,119 +378,67 @@ class EnabledSection(NamedTuple):
     placed: PlacedSection
     numbers: tuple[int, ...]
 
-
-def render_template(
-    template: PromptTemplate[Out], params: BoundParams, open: AbstractSet[str] | None = None
-) -> RenderedPrompt[Out]:
-    """Render a template with its parameters.
-
-    Args:
-        template: the template.
-        params: the parameters.
-        open: the paths of the open sections, as for `Prompt.render`.
-
-    Raises:
-        PromptRenderError: an enabled section lacks its parameters, or its `enabled` or `render_body` failed; or `open`
-            names a section without a summary.
-    """
-    enabled = tuple(enabled_sections(template.tree, params))
-    sections = _summarized(template, enabled, params, open)
-    names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()}) if sections else None
-    blocks = _Blocks(params, sections, names)
-    tools: list[Tool[Any, Any]] = []
-    policies: dict[str, tuple[ToolPolicy, ...]] = {}
-    for each in blocks.shown(enabled):
-        blocks.add(each)
-        if each.placed.dotted in blocks.closed:
-            continue
-        for tool in each.placed.section.tools:
-            tools.append(tool)
-            # `check_tree` has refused two tools of one name, so no entry replaces another.
-            policies[tool.name] = each.placed.policies
-    return RenderedPrompt(
-        name=template.name,
-        text=blocks.text,
-        tools=tuple(tools),
-        policies=MappingProxyType(policies),
-        output_type=template.output_type,
-        prompt_policies=tuple(template.policies),
-        sections=sections,
-        section_tools=names,
-    )
+    @property
+    def is_summarized(self) -> bool:
+        """Whether it has a summary."""
+        return self.placed.section.summary_text is not None
 
 
-def _section_text(template: PromptTemplate[Any], params: BoundParams, path: str, open: AbstractSet[str] | None) -> str:
-    enabled = tuple(enabled_sections(template.tree, params))
-    sections = _summarized(template, enabled, params, open)
-    below = [each for each in enabled if f"{each.placed.dotted}.".startswith(f"{path}.")]
-    if not below:
-        raise PromptRenderError(f"the section {path!r} does not exist in {template.name}, or is not enabled.")
-    names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
-    # The sections above it and itself count as open.
-    closed_below = tuple(each for each in sections if each.path.startswith(f"{path}."))
-    blocks = _Blocks(params, closed_below, names)
-    for each in blocks.shown(below):
-        blocks.add(each)
-    return blocks.text
-
-
-def _summarized(
-    template: PromptTemplate[Any],
-    enabled: Sequence[EnabledSection],
-    params: BoundParams,
-    open: AbstractSet[str] | None,
-) -> tuple[SummarizedSection, ...]:
-    """The enabled sections with a summary, and whether each is open."""
-    if open:
-        check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
-    found: list[SummarizedSection] = []
-    for each in enabled:
-        placed = each.placed
-        if placed.section.summary_text is None:
-            continue
-        is_open = _switch(placed, "starts_open", params) if open is None else placed.dotted in open
-        depth = len(placed.path)
-        below = [one.placed.section for one in enabled if one.placed.path[:depth] == placed.path]
-        tools = tuple(tool.name for section in below for tool in section.tools)
-        brings = any(section.brings_tools for section in below)
-        found.append(SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings))
-    return tuple(found)
-
-
-class _Blocks:
-    """The text of a prompt while it is put together.
+class _Rendering:
+    """A rendering of a template with its parameters and open sections.
 
     Attributes:
-        closed: the closed sections by their paths.
+        sections: the enabled sections with a summary, and whether each is open.
+        names: the names of the tools that open and read them.
     """
 
-    def __init__(self, params: BoundParams, sections: Iterable[SummarizedSection], names: SectionTools | None) -> None:
-        self.closed = {each.path: each for each in sections if not each.is_open}
+    def __init__(self, template: PromptTemplate[Any], params: BoundParams, open: AbstractSet[str] | None) -> None:
+        if open:
+            check_paths(open, [placed.dotted for placed in template.placed_sections() if placed.section.summary_text])
         self._params = params
-        self._names = names
-        self._blocks: list[str] = []
+        self._enabled = tuple(enabled_sections(template.tree, params))
+        self.sections = tuple(self._summarized(each.placed, open) for each in self._enabled if each.is_summarized)
+        self.names = SectionTools.beside({tool.name for tool, _ in template.placed_tools()})
 
-    @property
-    def text(self) -> str:
-        """The blocks as Markdown."""
-        return "\n\n".join(self._blocks)
+    def _summarized(self, placed: PlacedSection, open: AbstractSet[str] | None) -> SummarizedSection:
+        is_open = _switch(placed, "starts_open", self._params) if open is None else placed.dotted in open
+        below = [each.placed.section for each in self.below(placed.dotted)]
+        tools = tuple(tool.name for section in below for tool in section.tools)
+        brings = any(section.brings_tools for section in below)
+        return SummarizedSection(placed.dotted, placed.section.title, is_open, tools, brings)
 
-    def shown(self, enabled: Iterable[EnabledSection]) -> Iterator[EnabledSection]:
-        """The sections that have no closed one above them."""
-        closed = self.closed.keys()
-        return (each for each in enabled if not closed or closed_above(each.placed.path, closed) is None)
+    def below(self, path: str) -> list[EnabledSection]:
+        """An enabled section, and those below it; all for an empty path."""
+        return [each for each in self._enabled if not path or f"{each.placed.dotted}.".startswith(f"{path}.")]
 
-    def add(self, enabled: EnabledSection) -> None:
-        """Add a section: its text, or its summary and how it is opened."""
-        closed = self.closed.get(enabled.placed.dotted) if self.closed else None
-        own = _params_of(enabled.placed, self._params)
-        summary = enabled.placed.section.summary_text
-        if closed is not None and summary is not None and self._names is not None:
-            body = f"{summary.fill(own)}\n\n{closed.invitation(self._names)}"
+    def closed(self, path: str = "") -> dict[str, SummarizedSection]:
+        """The closed sections below a path, by their paths."""
+        sections = (each for each in self.sections if not path or each.path.startswith(f"{path}."))
+        return {each.path: each for each in sections if not each.is_open}
+
+    def shown(self, path: str = "") -> Iterator[EnabledSection]:
+        """The sections from a path on that have no closed one above them; that section itself counts as open."""
+        closed = self.closed(path).keys()
+        return (each for each in self.below(path) if not closed or closed_above(each.placed.path, closed) is None)
+
+    def text(self, path: str = "") -> str:
+        """The text from a path on as Markdown: of each section its text, or its summary and how it is opened."""
+        closed = self.closed(path)
+        return "\n\n".join(self._block(each, closed.get(each.placed.dotted)) for each in self.shown(path))
+
+    def _block(self, enabled: EnabledSection, closed: SummarizedSection | None) -> str:
+        placed = enabled.placed
+        own, summary = _params_of(placed, self._params), placed.section.summary_text
+        if closed is not None and summary is not None:
+            body = f"{summary.fill(own)}\n\n{closed.invitation(self.names)}"
         else:
-            body = _body(enabled.placed, own)
-        heading = _heading(enabled)
-        self._blocks.append(f"{heading}\n\n{body}" if body else heading)
+            try:
+                body = placed.section.render_body(own)
+            except Exception as error:
+                raise PromptRenderError(f"render_body raised {_describe(error)}", section_path=placed.path) from error
+        level = "#" * min(len(enabled.numbers) + 1, _DEEPEST_HEADING)
+        heading = f"{level} {'.'.join(map(str, enabled.numbers))}. {placed.section.title}"
+        return f"{heading}\n\n{body}" if body else heading
 
 
 def enabled_sections(
@@ -519,18 +473,6 @@ def _switch(placed: PlacedSection, name: str, params: BoundParams) -> bool:
     return answer
 
 
-def _heading(enabled: EnabledSection) -> str:
-    level = "#" * min(len(enabled.numbers) + 1, _DEEPEST_HEADING)
-    return f"{level} {'.'.join(map(str, enabled.numbers))}. {enabled.placed.section.title}"
-
-
-def _body(placed: PlacedSection, own: object) -> str:
-    try:
-        return placed.section.render_body(own)
-    except Exception as error:
-        raise PromptRenderError(f"render_body raised {_describe(error)}", section_path=placed.path) from error
-
-
 def _params_of(placed: PlacedSection, params: BoundParams) -> object:
     """The parameters of a section: the bound ones, or the dataclass with all its defaults."""
     kind = placed.section.params_type
@@ -557,10 +499,7 @@ def _describe(error: Exception) -> str:
 
 
 def prompt_over(
-    function: str,
-    tools: Iterable[Tool[Any, Any]] | None,
-    prompt: Prompt[Any] | None,
-    resources: ResourceRegistry | Mapping[type[Any], object] | None,
+    function: str, tools: Iterable[Tool[Any, Any]] | None, prompt: Prompt[Any] | None, resources: ResourceDeclaration
 ) -> Prompt[Any]:
     """Returns the prompt that an executor was given, or makes one over a list of tools; with resources bound.
 

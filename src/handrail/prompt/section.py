@@ -13,23 +13,35 @@ from dataclasses import dataclass, field
 from enum import Enum
 from inspect import isfunction, ismethod
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, cast
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.signature import calling_fault, is_async
+from handrail.prompt.signature import (
+    TypedAlias,
+    annotation_name,
+    calling_fault,
+    is_async,
+    is_dataclass_type,
+    type_arguments,
+    typed_alias,
+)
+from handrail.prompt.tool_declaration import locate_faults
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import dump
+from handrail.serde.formatting import nearest
 
 if TYPE_CHECKING:
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 ParamsT = TypeVar("ParamsT", default=None)
+
+ResourceDeclaration: TypeAlias = ResourceRegistry | Mapping[type[Any], object] | None
+"""Bindings as they are declared: a registry, or instances and `Binding`s by type."""
 
 # Without dots, because the path of a section is written as keys joined by dots.
 _KEY = r"[a-z0-9][a-z0-9_-]{0,63}"
@@ -79,7 +91,7 @@ class Section(Generic[ParamsT]):
     policies: Sequence[ToolPolicy] = ()
     children: Sequence[Section[Any]] = ()
     enabled: bool | Callable[[ParamsT], bool] = True
-    resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+    resources: ResourceDeclaration = None
     summary: str | None = None
     starts_open: bool | Callable[[ParamsT], bool] = False
     accepts_overrides: bool = True
@@ -100,19 +112,20 @@ class Section(Generic[ParamsT]):
         set_field(self, "title", _checked_title(self.title))
         # Before the fields below: the errors of their checks name the section by its key.
         set_field(self, "key", _checked_key(self.key or _slug(self.title), self.title))
-        set_field(self, "params_type", self._checked_params_type())
-        set_field(self, "tools", self._checked("tools", self.tools, Tool))
-        set_field(self, "children", self._checked("children", self.children, Section))
-        set_field(self, "policies", self._checked_policies())
-        set_field(self, "registry", section_registry(self.resources))
-        set_field(self, "usual_resources", ResourceRegistry.build({}))
-        set_field(self, "summary_text", self._checked_summary())
-        self._check_switch("enabled", self.enabled)
-        self._check_switch("starts_open", self.starts_open)
-        self._check_flag("accepts_overrides", self.accepts_overrides)
-        self._check_flag("untrusted", self.untrusted)
-        if self.untrusted:
-            self._refuse_sanitizers(self)
+        with locate_faults(section_path=(self.key,)):
+            set_field(self, "params_type", self._checked_params_type())
+            set_field(self, "tools", checked_items("tools", self.tools, Tool))
+            set_field(self, "children", checked_items("children", self.children, Section))
+            policies = checked_items("policies", self.policies, object)
+            set_field(self, "policies", tuple(map(check_policy, policies)))
+            set_field(self, "registry", section_registry(self.resources))
+            set_field(self, "usual_resources", ResourceRegistry.build({}))
+            set_field(self, "summary_text", self._checked_summary())
+            for name in ("enabled", "starts_open"):
+                self._check_switch(name, getattr(self, name))
+            for name in ("accepts_overrides", "untrusted"):
+                if not isinstance(given := getattr(self, name), bool):
+                    raise PromptValidationError(f"{name} is {given!r}; write {name}=True or {name}=False.")
 
     @property
     def brings_tools(self) -> bool:
@@ -133,64 +146,21 @@ class Section(Generic[ParamsT]):
         if kind is not None and not is_dataclass_type(kind):
             raise PromptValidationError(
                 f"{annotation_name(kind)} cannot be the parameters of a section; write "
-                f"{type(self).__name__}[Params](...) with a dataclass.",
-                section_path=(self.key,),
+                f"{type(self).__name__}[Params](...) with a dataclass."
             )
         return kind
 
-    def _checked(self, name: str, given: object, kind: type[object]) -> tuple[object, ...]:
-        # An iterator is refused too: the fields of a section are read more than once.
-        if not isinstance(given, Sequence) or isinstance(given, str):
-            raise PromptValidationError(
-                f"{name} is of type {type(given).__name__}; write {name}=[...].", section_path=(self.key,)
-            )
-        for item in cast("Sequence[object]", given):
-            if not isinstance(item, kind):
-                raise PromptValidationError(
-                    f"{name} holds {item!r}, which is not a {kind.__name__}{_cure(item, kind)}.",
-                    section_path=(self.key,),
-                )
-        return tuple(cast("Sequence[object]", given))
-
-    def _checked_policies(self) -> tuple[ToolPolicy, ...]:
-        try:
-            # `object` accepts all: `ToolPolicy` is a protocol, and `check_policy` checks its methods with their
-            # signatures.
-            return tuple(check_policy(policy) for policy in self._checked("policies", self.policies, object))
-        except PromptValidationError as error:
-            # An error of `_checked` has the path already; one of `check_policy` knows no section.
-            if error.section_path:
-                raise
-            raise PromptValidationError(str(error), section_path=(self.key,)) from None
-
     def _checked_summary(self) -> PlaceholderText | None:
         if self.summary is not None:
-            text = parse_markdown(self, "summary", self.summary)
-            if text.parts != ("",):
+            text = PlaceholderText.parse(self.summary, self.params_type, what="summary")
+            if text.text:
                 return text
-            fault = "the summary is empty; the model decides by it whether to open the section"
-        elif self.starts_open is not False:
-            fault = "starts_open is given without a summary, so the section cannot be closed; add a summary"
-        else:
-            return None
-        raise PromptValidationError(f"{fault}.", section_path=(self.key,))
-
-    def _check_flag(self, name: str, given: object) -> None:
-        if not isinstance(given, bool):
+            raise PromptValidationError("the summary is empty; the model decides by it whether to open the section.")
+        if self.starts_open is not False:
             raise PromptValidationError(
-                f"{name} is {given!r}; write {name}=True or {name}=False.", section_path=(self.key,)
+                "starts_open is given without a summary, so the section cannot be closed; add a summary."
             )
-
-    def _refuse_sanitizers(self, section: Section[Any]) -> None:
-        for tool in section.tools:
-            if tool.sanitizes:
-                raise PromptValidationError(
-                    f"the section is untrusted, and its tool {tool.name} sanitizes: what a tool returns is one or the "
-                    "other. Move it to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
-                    section_path=(self.key,),
-                )
-        for below in section.children:
-            self._refuse_sanitizers(below)
+        return None
 
     def _check_switch(self, name: str, switch: object) -> None:
         if isinstance(switch, bool):
@@ -206,9 +176,23 @@ class Section(Generic[ParamsT]):
             raise PromptValidationError(
                 f"{name} {fault}. Write True, False, or a function of the section's parameters: "
                 f"{name}=lambda params: ... (it is called with {annotation_name(self.params_type)}).",
-                section_path=(self.key,),
                 dataclass=self.params_type,
             )
+
+
+def checked_items(name: str, given: object, kind: type[object]) -> tuple[Any, ...]:
+    """The items of a field, if they are a sequence of one kind.
+
+    Raises:
+        PromptValidationError: they are not.
+    """
+    # An iterator is refused too: the fields of a section are read more than once.
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise PromptValidationError(f"{name} is of type {type(given).__name__}; write {name}=[...].")
+    for item in cast("Sequence[object]", given):
+        if not isinstance(item, kind):
+            raise PromptValidationError(f"{name} holds {item!r}, which is not a {kind.__name__}{_cure(item, kind)}.")
+    return tuple(cast("Sequence[object]", given))
 
 
 def check_policy(policy: object) -> ToolPolicy:
@@ -238,7 +222,7 @@ def check_policy(policy: object) -> ToolPolicy:
     return cast("ToolPolicy", policy)  # checked above
 
 
-def section_registry(resources: ResourceRegistry | Mapping[type[Any], object] | None) -> ResourceRegistry:
+def section_registry(resources: ResourceDeclaration) -> ResourceRegistry:
     """Resources in any of their declared forms, as one registry."""
     return resources if isinstance(resources, ResourceRegistry) else ResourceRegistry.build(resources or {})
 
@@ -279,24 +263,12 @@ class MarkdownSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "text", parse_markdown(self, "template", self.template))
+        with locate_faults(section_path=(self.key,)):
+            object.__setattr__(self, "text", PlaceholderText.parse(self.template, self.params_type))
 
     def render_body(self, params: ParamsT) -> str:
         """The template with its placeholders replaced by the values of the parameters."""
         return self.text.fill(params)
-
-
-def parse_markdown(section: Section[Any], name: str, template: object) -> PlaceholderText:
-    """The template of a section, with its placeholders checked; `name` is the name of the argument.
-
-    Raises:
-        PromptValidationError: the template is not text, or a placeholder is not a field of the parameters.
-    """
-    if not isinstance(template, str):
-        raise PromptValidationError(
-            f"the {name} is of type {type(template).__name__}; it must be a string.", section_path=(section.key,)
-        )
-    return PlaceholderText.parse(template, section.params_type, section=section.key)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -315,7 +287,9 @@ class ToolsSection(Section[ParamsT]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "text", parse_markdown(self, "description", self.description or ""))
+        with locate_faults(section_path=(self.key,)):
+            text = PlaceholderText.parse(self.description or "", self.params_type, what="description")
+        object.__setattr__(self, "text", text)
 
     def render_body(self, params: ParamsT) -> str:
         """The description with its placeholders replaced by the values of the parameters."""
@@ -329,70 +303,59 @@ def plain_text(template: str) -> str:
 
 
 class PlaceholderText(NamedTuple):
-    """A parsed template.
+    """A template whose placeholders are checked.
 
     `${name}` is a field of the parameters; `$${` is a literal `${`; any other dollar sign is literal.
 
     Attributes:
-        parts: the pieces of the text, alternating literal text and names of fields; the first and last are literal.
+        text: the template.
     """
 
-    parts: tuple[str, ...]
+    text: str
 
     @staticmethod
-    def parse(template: str, params_type: type[object] | None, *, section: str) -> PlaceholderText:
-        """Parse a template, and check its placeholders against the fields of the parameters.
+    def parse(template: object, params_type: type[object] | None, *, what: str = "template") -> PlaceholderText:
+        """Check the placeholders of a template against the fields of the parameters.
 
         Common indentation and blank lines around the text are removed.
 
         Raises:
-            PromptValidationError: a placeholder is not a field, or is not closed. The message lists the fields.
+            PromptValidationError: it is not text, or a placeholder is not a field, or is not closed. The message lists
+                the fields.
         """
+        if not isinstance(template, str):
+            raise PromptValidationError(f"the {what} is of type {type(template).__name__}; it must be a string.")
         text = plain_text(template)
-        parts: list[str] = [""]
-        end = 0
         for match in re.finditer(_PLACEHOLDER, text):
-            parts[-1] += text[end : match.start()]
-            end = match.end()
             if match[0] == "$${":
-                parts[-1] += "${"
                 continue
             if not match[2]:
                 raise PromptValidationError(
-                    f"{match[0][:40]!r} is not closed; write ${{name}}, or $${{ for a plain ${{.",
-                    section_path=(section,),
+                    f"{match[0][:40]!r} is not closed; write ${{name}}, or $${{ for a plain ${{."
                 )
-            _check_name(match[1], params_type, section=section)
-            # The name, and the literal text that follows it, so that names stay at the odd places.
-            parts += (match[1], "")
-        parts[-1] += text[end:]
-        return PlaceholderText(tuple(parts))
+            _check_name(match[1], params_type)
+        return PlaceholderText(text)
 
     def fill(self, params: object) -> str:
         """The text with its placeholders replaced by the values of the parameters; values are not parsed again."""
-        # One pass over the parsed parts: a value that has the text of a placeholder is not replaced again.
-        filled = list(self.parts)
-        filled[1::2] = [_shown(getattr(params, name)) for name in self.parts[1::2]]
-        return "".join(filled)
+        return re.sub(
+            _PLACEHOLDER, lambda match: "${" if match[0] == "$${" else _shown(getattr(params, match[1])), self.text
+        )
 
 
-def _check_name(name: str, params_type: type[object] | None, *, section: str) -> None:
+def _check_name(name: str, params_type: type[object] | None) -> None:
     if params_type is None:
         raise PromptValidationError(
             f"the template has the placeholder ${{{name}}}, but the section has no parameters. Write "
-            f"MarkdownSection[Params](...) with a dataclass that has a field {name or '...'}, or $${{ for a plain ${{.",
-            section_path=(section,),
+            f"MarkdownSection[Params](...) with a dataclass that has a field {name or '...'}, or $${{ for a plain ${{."
         )
     fields = [field.name for field in dataclasses.fields(params_type)] if dataclasses.is_dataclass(params_type) else []
     if name not in fields:
-        from difflib import get_close_matches  # noqa: PLC0415
-
-        near = get_close_matches(name, fields, n=1)
-        hint = f" Did you mean ${{{near[0]}}}?" if near else ""
+        near = nearest(name, fields)
+        hint = f" Did you mean ${{{near}}}?" if near else ""
         raise PromptValidationError(
             f"the template has the placeholder ${{{name}}}, but {annotation_name(params_type)} has no such field, only "
             f"{', '.join(fields) or 'none at all'}.{hint}",
-            section_path=(section,),
             dataclass=params_type,
         )
 

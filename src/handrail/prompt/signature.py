@@ -1,27 +1,62 @@
-"""Checks whether a callable can be called as a handler, and whether its annotations match the tool's types.
+"""Signatures of callables: whether one can be called with what it is to get, and the types that its annotations state.
 
-A certain mismatch is refused; an annotation that cannot be resolved, or a type variable, is accepted.
+A certain mismatch is refused; an annotation that cannot be resolved, or a type variable, is accepted. What type
+checkers see beyond that is left to them: a parameter of a subclass, or a union that is too wide.
+
+`Tool[P, R]`, `MarkdownSection[P]` and `PromptTemplate[Out]` check their types at creation. The alias that `typing`
+makes of a subscripted class sets the types on the object only after `__init__`, which is too late for that. A
+`TypedAlias` passes them first; in annotations it is used like any other alias.
+
+`dataclasses.replace` creates its copy by the class without brackets, from the fields. So each of these classes has a
+field `given_types`, which is set to the types at creation and passed to the copy.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, NamedTuple, Never, NoReturn, Union, cast, get_args, get_origin, get_type_hints
+from types import GenericAlias, MappingProxyType, NoneType, SimpleNamespace
+from typing import (
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Never,
+    NoReturn,
+    TypeGuard,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+from handrail.errors import PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import annotation_name
-from handrail.serde.annotations import known_type
+from handrail.serde.annotations import is_union, known_type, options_around, strip_annotated
+from handrail.serde.formatting import type_name
 
 if sys.version_info >= (3, 14):
     from typing_extensions import Format  # pragma: no cover - as `inspect.signature` takes it since then
 
 AnyCallable = Callable[..., object]
 """A callable with an unknown signature."""
+
+UNRESOLVED: Final = (NameError, AttributeError, TypeError, SyntaxError)
+"""What an annotation raises that cannot be evaluated, as a name that only type checkers know."""
+
+MANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
+"""The kinds of `*args` and `**kwargs`."""
+
+_NO_NAMES: Mapping[str, Any] = MappingProxyType({})
+
+_GIVEN = "type_arguments"
+_COPIED = "given_types"
 
 
 class HandlerContract(NamedTuple):
@@ -32,20 +67,39 @@ class HandlerContract(NamedTuple):
         result_type: the type of the value in the returned `ToolResult`; `None` for a tool without a value.
     """
 
-    params_type: object
-    result_type: object
+    params_type: Any
+    result_type: Any
 
 
-def handler_fault(handler: AnyCallable, contract: HandlerContract) -> str | None:
-    """Why a callable cannot be called as `handler(params, *, context)`; `None` if it can."""
-    wanted = (
-        f"def {_name(handler, or_else='handler')}(params: {annotation_name(contract.params_type)}, *, "
-        f"context: ToolContext) -> ToolResult[{annotation_name(contract.result_type)}]"
-    )
-    fault = calling_fault(handler, (contract.params_type,), {"context": ToolContext})
+CallableRole = Literal["handler", "reconcile", "apply"]
+"""What a callable of a tool does for it."""
+
+
+def role_fault(role: CallableRole, function: AnyCallable, contract: HandlerContract) -> str | None:
+    """Why a callable cannot have a role of a tool; `None` if it can.
+
+    | role | is called as | returns |
+    |---|---|---|
+    | `handler` | `handler(params, *, context)` | `ToolResult[R]`, or an awaitable of it |
+    | `reconcile` | `reconcile(params, key)`, with `context` if it takes it | the same, or `None` |
+    | `apply` | `apply(params, result, *, context)` | `None`, or an awaitable |
+    """
+    generic: Any = ToolResult  # untyped, because the type in its brackets is a value here
+    result = generic[contract.result_type]
+    more: Mapping[str, object] = {"handler": {}, "reconcile": {"key": str}, "apply": {"result": result}}[role]
+    returned = {"handler": (result,), "reconcile": (result, None), "apply": (None,)}[role]
+    taken = {"params": contract.params_type, **more}
+    named = {"context": ToolContext} if role != "reconcile" or takes_context(function) else {}
+    fault = calling_fault(function, tuple(taken.values()), named) or return_fault(function, returned)
     if fault is None:
-        fault = _return_fault(handler, contract.result_type, optional=False)
-    return None if fault is None else f"the handler {fault}. Write: {wanted}: ..."
+        return None
+    name = getattr(function, "__name__", "")
+    name = name if isinstance(name, str) and name.isidentifier() else role
+    parameters = ", ".join(f"{each}: {annotation_name(kind)}" for each, kind in taken.items())
+    context = ", *, context: ToolContext" if named else ""
+    returns = " | ".join(map(annotation_name, returned))
+    subject = "the handler" if role == "handler" else role
+    return f"{subject} {fault}. Write: def {name}({parameters}{context}) -> {returns}: ..."
 
 
 def handler_types(handler: AnyCallable | None) -> tuple[object, object] | None:
@@ -53,78 +107,58 @@ def handler_types(handler: AnyCallable | None) -> tuple[object, object] | None:
     signature = None if handler is None else callable_signature(handler)
     if handler is None or signature is None:
         return None
-    annotations = _Annotations(handler)
     first = next(iter(signature.parameters.values()), None)
-    result = _value_type(annotations.returned)
-    params = Any if first is None else annotations.of(first)
+    params = Any if first is None else _known(handler, first.annotation)
+    result = union_of([kind for member in returned_members(returned_type(handler)) for kind in value_types(member)])
     return None if params is Any or result is Any else (params, result)
 
 
-def _value_type(returned: object) -> object:
-    """The type of the value in the `ToolResult` of a return annotation; `Any` if it is not known."""
-    members = get_args(returned) if _is_union(returned) else (returned,)
-    found: list[object] = []
-    for member in members:
-        arguments = get_args(member)
-        if _is_awaitable(member) and arguments:
-            found.append(_value_type(arguments[-1]))
-        elif get_origin(member) is ToolResult:
-            found.append(arguments[0])
-        else:
-            return Any
-    kinds = [kind for kind in found if not _is_never(kind)]
-    # A result of another type could be any of them, so that nothing is certain.
-    return kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else Any
+def returned_members(hint: object) -> Sequence[Any]:
+    """The types that a return annotation means: the members of a union, and of what is awaited."""
+    members: list[object] = []
+    for member in union_members(hint):
+        is_awaited = _is_awaitable(member)
+        members.extend(returned_members((get_args(member) or (Any,))[-1]) if is_awaited else (member,))
+    return members
 
 
-def _is_never(kind: object) -> bool:
-    return any(kind is each for each in (Never, NoReturn))
+def union_members(hint: object) -> Sequence[Any]:
+    """The members of a union; of any other type the type itself."""
+    inner = options_around(hint)[1]
+    return get_args(inner) if is_union(inner) else (hint,)
 
 
-def reconcile_fault(reconcile: AnyCallable, contract: HandlerContract) -> str | None:
-    """Why a callable cannot be called as `reconcile(params, key)`, with or without `context`; `None` if it can."""
-    wanted = (
-        f"def {_name(reconcile, or_else='reconcile')}(params: {annotation_name(contract.params_type)}, key: str"
-        f"{', *, context: ToolContext' if takes_context(reconcile) else ''}) "
-        f"-> ToolResult[{annotation_name(contract.result_type)}] | None"
-    )
-    named: dict[str, object] = {"context": ToolContext} if takes_context(reconcile) else {}
-    # `context` is passed only to a function that takes it, both here and in `runtime/claim_step.py`.
-    fault = calling_fault(reconcile, (contract.params_type, str), named)
-    if fault is None:
-        fault = _return_fault(reconcile, contract.result_type, optional=True)
-    return None if fault is None else f"reconcile {fault}. Write: {wanted}: ..."
+def value_types(member: object) -> Iterator[Any]:
+    """The types of the values that a returned type means: those in a `ToolResult`, or the type itself."""
+    if get_origin(member) is ToolResult:
+        yield from (kind for kind in union_members(get_args(member)[0]) if kind not in (Never, NoReturn))
+    elif isinstance(member, type) and issubclass(member, ToolResult):
+        yield Any
+    elif member not in (Never, NoReturn):
+        yield member
 
 
-def apply_fault(apply: AnyCallable, contract: HandlerContract) -> str | None:
-    """Why a callable cannot be called as `apply(params, result, *, context)`; `None` if it can."""
-    result = annotation_name(contract.result_type)
-    wanted = (
-        f"def {_name(apply, or_else='apply')}(params: {annotation_name(contract.params_type)}, "
-        f"result: ToolResult[{result}], *, context: ToolContext) -> None"
-    )
-    fault = calling_fault(apply, (contract.params_type, ToolResult), {"context": ToolContext})
-    if fault is None:
-        fault = return_fault(apply, (NoneType,))
-    return None if fault is None else f"apply {fault}. Write: {wanted}: ..."
+def union_of(kinds: Sequence[Any]) -> Any:  # noqa: ANN401 - a type
+    """The type of all of some types; `None` if there is no value."""
+    if Any in kinds or object in kinds:
+        return Any
+    found = [NoneType if kind is None else kind for kind in kinds]
+    if not found or found == [NoneType]:
+        return None
+    union: Any = Union  # untyped, because checkers want to see the members written out
+    return union[tuple(found)]
 
 
 def takes_context(function: AnyCallable) -> bool:
     """Whether a callable accepts the keyword `context=...`."""
     signature = callable_signature(function)
-    if signature is None:
-        return False
-    parameter = signature.parameters.get("context")
-    return parameter is not None and parameter.kind in {
-        inspect.Parameter.KEYWORD_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    }
+    parameter = None if signature is None else signature.parameters.get("context")
+    return parameter is not None and parameter.kind not in {*MANY, inspect.Parameter.POSITIONAL_ONLY}
 
 
-def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: dict[str, object]) -> str | None:
+def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: Mapping[str, object]) -> str | None:
     """Why a callable cannot be called with values of these types; `None` if it can. `Any` matches all."""
-    annotations = _Annotations(function)
-    signature = annotations.signature
+    signature = callable_signature(function)
     if signature is None:
         return None
     # Calling a generator function runs nothing of its body: the call would succeed without an effect.
@@ -136,11 +170,11 @@ def calling_fault(function: AnyCallable, positional: tuple[object, ...], named: 
         return f"takes {signature}, which does not fit: {error}"
     for name, given in bound.arguments.items():
         parameter = signature.parameters[name]
-        # `bind` collects these in a tuple or dict, whose type is not that of a single argument.
-        if parameter.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        # `bind` collects the arguments of `*args` in a tuple, whose type is not that of a single argument.
+        if parameter.kind in MANY:
             continue
-        annotation = annotations.of(parameter)
-        if not _takes(annotation, given):
+        annotation = _known(function, parameter.annotation)
+        if not _fits(annotation, given):
             return f"takes {name}: {annotation_name(annotation)}, but is called with {annotation_name(given)}"
     return None
 
@@ -152,65 +186,20 @@ def is_async(function: AnyCallable) -> bool:
     # The second test is for objects with `async def __call__`.
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
         return True
-    return _is_awaitable(_Annotations(function).returned)
+    return _is_awaitable(returned_type(function))
 
 
 def returned_type(function: AnyCallable) -> object:
     """The return annotation of a callable; `Any` if it is not known."""
-    return _Annotations(function).returned
+    signature = callable_signature(function)
+    return Any if signature is None else _known(function, signature.return_annotation)
 
 
-def return_fault(function: AnyCallable, kinds: tuple[type[object], ...]) -> str | None:
+def return_fault(function: AnyCallable, kinds: tuple[object, ...]) -> str | None:
     """The fault of a return annotation; `None` if it may be, or await, one of `kinds`."""
-    returned = _Annotations(function).returned
-    return None if _may_be(returned, kinds) else f"is annotated to return {annotation_name(returned)}"
-
-
-def _may_be(annotation: object, kinds: tuple[type[object], ...]) -> bool:
-    """Whether a value with this annotation may be of one of some types; false only if that is impossible."""
-    if annotation is Any:
-        return True
-    if _is_union(annotation):
-        # One matching member is enough: which one is returned is known only at the call.
-        return any(_may_be(member, kinds) for member in get_args(annotation))
-    if _is_awaitable(annotation):
-        arguments = get_args(annotation)
-        return not arguments or _may_be(arguments[-1], kinds)
-    return any(_is_subclass(annotation, kind) or _is_subclass(kind, annotation) for kind in kinds)
-
-
-def _name(function: AnyCallable, *, or_else: str) -> str:
-    name = getattr(function, "__name__", "")
-    return name if isinstance(name, str) and name.isidentifier() else or_else
-
-
-class _Annotations:
-    """The signature of a callable, with each annotation resolved if possible."""
-
-    def __init__(self, function: AnyCallable) -> None:
-        self.signature = callable_signature(function)
-        self._names = annotation_names(function)
-
-    def of(self, parameter: inspect.Parameter) -> object:
-        return self._resolve(parameter.annotation)
-
-    @property
-    def returned(self) -> object:
-        return Any if self.signature is None else self._resolve(self.signature.return_annotation)
-
-    def _resolve(self, annotation: object) -> object:
-        """The resolved annotation; `Any` if it cannot be resolved."""
-        if annotation is inspect.Parameter.empty:
-            return Any
-        # A class alone, because in what has parts the options of `Annotated` are left out.
-        if isinstance(known := known_type(annotation, self._names), type):
-            return known
-        try:
-            # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved,
-            # as under `if TYPE_CHECKING`.
-            return get_type_hints(SimpleNamespace(__annotations__={"it": annotation}), self._names)["it"]
-        except (NameError, AttributeError, TypeError, SyntaxError):
-            return Any
+    returned = returned_type(function)
+    fits = any(_fits(member, kind) for member in returned_members(returned) for kind in kinds)
+    return None if fits else f"is annotated to return {annotation_name(returned)}"
 
 
 def callable_signature(function: AnyCallable) -> inspect.Signature | None:
@@ -223,59 +212,62 @@ def callable_signature(function: AnyCallable) -> inspect.Signature | None:
         return None
 
 
-def annotation_names(function: AnyCallable) -> dict[str, Any]:
-    """The names that a callable's annotations may use."""
+def resolved(annotation: object, function: AnyCallable, around: Mapping[str, Any] = _NO_NAMES) -> Any:  # noqa: ANN401 - a type
+    """The type that an annotation of a callable means.
+
+    Args:
+        annotation: the annotation, which may be text.
+        function: the callable.
+        around: the variables around its definition, which hide those of its module.
+
+    Raises:
+        NameError, AttributeError, TypeError, SyntaxError: it cannot be resolved, see `UNRESOLVED`.
+    """
     while isinstance(function, partial):
         function = cast("partial[object]", function).func
     # `inspect.signature` follows `__wrapped__`, so its annotations use the names of the wrapped function's module.
     inner = inspect.unwrap(function if inspect.isroutine(function) else type(function).__call__)
-    return getattr(getattr(inner, "__func__", inner), "__globals__", {})
+    names: dict[str, Any] = getattr(getattr(inner, "__func__", inner), "__globals__", {})
+    if (known := known_type(annotation, around, names)) is not None:
+        return known
+    # One annotation at a time: `get_type_hints` of the function raises for all if one name cannot be resolved.
+    holder = SimpleNamespace(__annotations__={"it": annotation})
+    return get_type_hints(holder, names, dict(around), include_extras=True)["it"]
 
 
-def _return_fault(function: AnyCallable, result_type: object, *, optional: bool) -> str | None:
-    returned = _Annotations(function).returned
-    if _returns(returned, result_type, optional=optional):
-        return None
-    return f"is annotated to return {annotation_name(returned)}"
+def _known(function: AnyCallable, annotation: object) -> object:
+    """The type that an annotation means; `Any` if there is none, or it cannot be resolved."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    try:
+        return strip_annotated(resolved(annotation, function))
+    except UNRESOLVED:
+        return Any
 
 
-def _takes(annotation: object, given: object) -> bool:
-    """Whether a parameter with this annotation may take a value of this type; false only if that is impossible."""
-    if annotation == given or annotation is Any or given is Any:
+def _fits(annotation: object, kind: object) -> bool:
+    """Whether a value of a type may be what an annotation says; false only if that is impossible."""
+    if annotation == kind or Any in (annotation, kind):
         return True
-    if _is_union(annotation):
-        # For a parameter one member that takes the value is enough; for a result (`_returns`) every member must match,
-        # because any of them may be returned.
-        return any(_takes(member, given) for member in get_args(annotation))
-    return _is_subclass(NoneType if given is None else given, annotation)
+    if is_union(annotation):
+        # One matching member is enough: which one a value has is known only at the call.
+        return any(_fits(member, kind) for member in get_args(annotation))
+    if get_origin(annotation) is ToolResult and get_origin(kind) is ToolResult:
+        # `ToolResult.error(...)` without a value is a `ToolResult[Never]`, and every tool may return one.
+        declared = get_args(annotation)[0]
+        return declared in (Never, NoReturn, NoneType) or _fits(declared, get_args(kind)[0])
+    return _is_subclass(annotation, kind) or _is_subclass(kind, annotation)
 
 
-def _returns(annotation: object, result_type: object, *, optional: bool) -> bool:
-    """Whether a value with this annotation may be such a `ToolResult`; false only if that is impossible."""
-    if _is_union(annotation):
-        return all(_returns(member, result_type, optional=optional) for member in get_args(annotation))
-    if annotation is Any or annotation is NoneType:
-        return annotation is Any or optional
-    arguments = get_args(annotation)
-    if _is_awaitable(annotation):
-        return not arguments or _returns(arguments[-1], result_type, optional=optional)
-    if get_origin(annotation) is ToolResult:
-        return _holds(arguments[0], result_type)
-    return _is_subclass(annotation, ToolResult)
-
-
-def _holds(declared: object, result_type: object) -> bool:
-    """Whether the type argument of `ToolResult[...]` matches the result type of the tool."""
-    # `ToolResult.error(...)` without a value is a `ToolResult[Never]`, and every tool may return one.
-    if declared in (Any, Never, NoReturn, NoneType, result_type):
+def _is_subclass(kind: object, parent: object) -> bool:
+    """Whether one type is a subclass of another; true also if that cannot be determined."""
+    kind, parent = (NoneType if each is None else get_origin(each) or each for each in (kind, parent))
+    if not isinstance(kind, type) or not isinstance(parent, type):
         return True
-    if _is_union(declared):
-        return all(_holds(member, result_type) for member in get_args(declared))
-    return _is_subclass(declared, NoneType if result_type is None else result_type)
-
-
-def _is_union(annotation: object) -> bool:
-    return get_origin(annotation) in {Union, UnionType}
+    try:
+        return issubclass(kind, parent)
+    except TypeError:  # a protocol that does not support `issubclass`
+        return True
 
 
 def _is_awaitable(annotation: object) -> bool:
@@ -283,12 +275,78 @@ def _is_awaitable(annotation: object) -> bool:
     return isinstance(cls, type) and issubclass(cls, Awaitable)
 
 
-def _is_subclass(kind: object, parent: object) -> bool:
-    """Whether one type is a subclass of another; true also if that cannot be determined."""
-    kind, parent = get_origin(kind) or kind, get_origin(parent) or parent
-    if not isinstance(kind, type) or not isinstance(parent, type):
-        return True
-    try:
-        return issubclass(kind, parent)
-    except TypeError:  # a protocol that does not support `issubclass`
-        return True
+class TypedAlias(GenericAlias):
+    """A class with its type arguments, to be called or used in an annotation."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the class takes, and an object of it
+        """Create an object that has the types during `__init__`."""
+        # As `type.__call__` does, with the types set before `__init__`, whose checks need them.
+        made = object.__new__(cast("type[Any]", self.__origin__))  # made by `typed_alias`, so it is a class
+        object.__setattr__(made, _GIVEN, self.__args__)
+        made.__init__(*args, **kwargs)
+        return made
+
+    def __getitem__(self, types: Any, /) -> TypedAlias:  # noqa: ANN401 - types, in one of their many forms
+        """The alias with its type variables replaced."""
+        filled = super().__getitem__(types)
+        return TypedAlias(cast("type[Any]", filled.__origin__), filled.__args__)
+
+
+def typed_alias(cls: type[Any], types: Any, *, wanted: str) -> TypedAlias:  # noqa: ANN401 - types, in their many forms
+    """The alias of a class for the types in its brackets.
+
+    Args:
+        cls: the class.
+        types: the types in the brackets.
+        wanted: the expected types, as written, e.g. `"Params, Result"`.
+
+    Raises:
+        PromptValidationError: there are too many types, or too few.
+    """
+    alias = TypedAlias(cls, types)
+    given = alias.__args__
+    if len(given) != len(wanted.split(", ")):
+        shown = ", ".join(annotation_name(kind) for kind in given)
+        raise PromptValidationError(
+            f"{cls.__name__}[{shown}] has {len(given)} type(s); write {cls.__name__}[{wanted}]."
+        )
+    return alias
+
+
+def type_arguments(
+    made: object, *, or_else: Callable[[], tuple[Any, ...] | None] = lambda: None
+) -> tuple[Any, ...] | None:
+    """The types with which an object was created, retained for copies.
+
+    They are those of its own brackets, of the object that it is a copy of, or of a base class. `None` if there are
+    none, or only type variables.
+
+    Args:
+        made: the object.
+        or_else: finds the types where no brackets say them.
+    """
+    # An object that was created without brackets lacks the attribute, or has an empty slot for it; both need the
+    # default.
+    given: tuple[Any, ...] | None = getattr(made, _GIVEN, None) or getattr(made, _COPIED)
+    if given is None:
+        bases: Iterator[Any] = (base for cls in type(made).__mro__ for base in vars(cls).get("__orig_bases__", ()))
+        inherited = (base.__args__ for base in bases if isinstance(base, TypedAlias))
+        # A generic subclass has only type variables in its bases; its types are in its own brackets.
+        closed = (types for types in inherited if not any(isinstance(kind, TypeVar) for kind in types))
+        given = next(closed, None) or or_else()
+    # In an annotation both are written `None`; the checks compare with `None`.
+    types = None if given is None else tuple(None if kind is NoneType else kind for kind in given)
+    object.__setattr__(made, _COPIED, types)
+    # Also where no brackets have set it, so that `copy.copy` finds every field.
+    object.__setattr__(made, _GIVEN, given)
+    return types
+
+
+def is_dataclass_type(kind: object) -> TypeGuard[type[Any]]:
+    """Whether it is a dataclass: a class without type arguments, and not an instance."""
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
+
+
+def annotation_name(kind: object) -> str:
+    """A type as written in code, without its module."""
+    return repr(kind) if isinstance(kind, str) else type_name(kind).replace("NoneType", "None")

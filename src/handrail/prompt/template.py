@@ -10,27 +10,35 @@ and the resource would never be used. The other way round a run has to bind each
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast, get_origin
 
 from typing_extensions import TypeVar  # a dependency of pydantic; `typing` has no defaults before Python 3.13
 
 from handrail.errors import PromptValidationError, SchemaError, UnboundResourceError
-from handrail.prompt.section import Section, check_policy, section_registry
+from handrail.prompt.section import ResourceDeclaration, Section, check_policy, checked_items, section_registry
+from handrail.prompt.signature import (
+    TypedAlias,
+    annotation_name,
+    is_dataclass_type,
+    type_arguments,
+    typed_alias,
+    union_members,
+)
+from handrail.prompt.tool_declaration import locate_faults
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, is_dataclass_type, type_arguments, typed_alias
 from handrail.resources import ResourceRegistry
 from handrail.serde import codec
-from handrail.serde.annotations import is_union, strip_annotated
+from handrail.serde.annotations import strip_annotated
 from handrail.serde.formatting import type_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from handrail.prompt.hooks import CompletionCheck, CompletionChecker, CompletionFunction, FeedbackProvider
-    from handrail.prompt.policies.policy import ToolPolicy
+    from handrail.prompt.policy import ToolPolicy
 
 PlacedTool = tuple[Tool[Any, Any], tuple[str, ...]]
 """A tool, and the path of its section."""
@@ -100,18 +108,9 @@ def _parameters_of(tool: Tool[Any, Any]) -> Iterator[tuple[str, type[Any]]]:
     """The classes of the parameters that the model fills, with the names of these."""
     from handrail.prompt.function_tools import FunctionTool  # noqa: PLC0415
 
-    if isinstance(tool, FunctionTool):
-        for field in tool.signature.fields:
-            yield from ((field.name, cls) for cls in _classes_in(field.kind))
-
-
-def _classes_in(kind: object) -> Iterator[type[Any]]:
-    inner = strip_annotated(kind)
-    if is_union(inner):
-        for member in get_args(inner):
-            yield from _classes_in(member)
-    elif isinstance(cls := get_origin(inner) or inner, type):
-        yield cls
+    for each in tool.signature.fields if isinstance(tool, FunctionTool) else ():
+        kinds = [strip_annotated(member) for member in union_members(each.kind)]
+        yield from ((each.name, cls) for kind in kinds if isinstance(cls := get_origin(kind) or kind, type))
 
 
 Out = TypeVar("Out", default=str)
@@ -148,7 +147,7 @@ class PromptTemplate(Generic[Out]):
     key: str
     sections: Sequence[Section[Any]]
     name: str = ""
-    resources: ResourceRegistry | Mapping[type[Any], object] | None = None
+    resources: ResourceDeclaration = None
     policies: Sequence[ToolPolicy] = ()
     feedback: Sequence[FeedbackProvider] = ()
     completion: CompletionCheck | CompletionChecker | CompletionFunction | None = None
@@ -170,7 +169,7 @@ class PromptTemplate(Generic[Out]):
         arguments = type_arguments(self)
         policies = tuple(check_policy(policy) for policy in self.policies)
         # `check_tree` compares across sections, so all of them are placed first.
-        tree = add_sections(_checked_sections(self.sections), policies)
+        tree = add_sections(checked_items("sections", self.sections, Section), policies)
         check_tree(tree, policies)
         # A dict as an ordered set: parameters are compared with the types in the order of their declaration.
         kinds = dict.fromkeys(placed.section.params_type for root in tree for placed in root.walk())
@@ -213,15 +212,6 @@ def _check_key(what: str, value: object) -> None:
             f"{what} is {value!r}; it must be 1 to 128 letters, digits, '.', '_', '/' and '-', and start with a letter "
             "or digit, e.g. 'examples/tooling'."
         )
-
-
-def _checked_sections(sections: object) -> Sequence[Section[Any]]:
-    if not isinstance(sections, Sequence) or isinstance(sections, str):
-        raise PromptValidationError(f"sections is of type {type(sections).__name__}; write sections=[...].")
-    for item in cast("Sequence[object]", sections):
-        if not isinstance(item, Section):
-            raise PromptValidationError(f"sections holds {item!r}, which is not a Section.")
-    return cast("Sequence[Section[Any]]", sections)
 
 
 def _checked_output(kind: object) -> object:
@@ -271,8 +261,20 @@ class PlacedSection(NamedTuple):
 
 
 def _untrusted(tree: tuple[PlacedSection, ...]) -> frozenset[str]:
-    """The names of the tools of sections that are marked as untrusted, and of those below; names are unique."""
+    """The names of the tools of sections that are marked as untrusted, and of those below; names are unique.
+
+    Raises:
+        PromptValidationError: one of the tools sanitizes.
+    """
     marked = [below for root in tree for placed in root.walk() if placed.section.untrusted for below in placed.walk()]
+    for placed in marked:
+        for tool in placed.section.tools:
+            if tool.sanitizes:
+                raise PromptValidationError(
+                    f"the section is untrusted, and its tool {tool.name} sanitizes: what a tool returns is one or the "
+                    "other. Move it to another section, or mark the other tools themselves: Tool(..., untrusted=True).",
+                    section_path=placed.path,
+                )
     return frozenset(tool.name for placed in marked for tool in placed.section.tools)
 
 
@@ -301,7 +303,7 @@ def add_sections(
 
 
 def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]) -> None:
-    """Refuse conflicts within the prompt: repeated sections, and tools or policies with the same name.
+    """Refuse conflicts within the prompt: tools or policies with the same name, and policies out of place.
 
     Args:
         tree: the root sections, with their positions.
@@ -311,13 +313,17 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
         PromptValidationError: a conflict; the message names both sections.
     """
     places = [placed for root in tree for placed in root.walk()]
-    _check_sections(places)
-    _check_tools(places)
+    declared: dict[str, tuple[str, PlacedSection]] = {}
     for placed in places:
-        if placed.section.tools:
-            # A name must be unique among the policies of one tool only; sections without tools need no check.
-            _check_policy_names(placed, places, policies)
-            _check_tools_of_policies(placed)
+        names = [policy.name for policy in placed.policies]
+        for tool in placed.section.tools:
+            with locate_faults(section_path=placed.path, tool=tool.name, dataclass=tool.params_type):
+                _check_names(tool.name, placed, declared)
+                if twice := next((name for name in names if names.count(name) > 1), None):
+                    raise PromptValidationError(
+                        f"two policies of this tool have the name {twice!r}. Keep one of them, or give one another "
+                        "name=."
+                    )
     # Policies of the prompt apply to all tools, those of a section to its own and to those below.
     everything = frozenset(tool.name for placed in places for tool in placed.section.tools)
     for policy in policies:
@@ -329,77 +335,14 @@ def check_tree(tree: tuple[PlacedSection, ...], policies: tuple[ToolPolicy, ...]
             _check_reach(policy, below, placed.path)
 
 
-def _check_sections(places: list[PlacedSection]) -> None:
-    seen: dict[int, PlacedSection] = {}
-    for placed in places:
-        # By identity, because sections have no equality. `places` holds them all, so no id is used again.
-        other = seen.setdefault(id(placed.section), placed)
-        if other is not placed:
-            raise PromptValidationError(
-                f"the same section is in the prompt twice, at {other.dotted} and at {placed.dotted}. "
-                "Create a separate section for each position.",
-                section_path=placed.path,
-            )
-
-
-def _check_tools(places: list[PlacedSection]) -> None:
-    declared: dict[str, tuple[PlacedSection, str]] = {}
-    for placed in places:
-        for tool in placed.section.tools:
-            # Models and people confuse two names that differ in case only.
-            other, same = declared.get(tool.name.lower(), (None, ""))
-            if other is not None and same != tool.name:
-                raise PromptValidationError(
-                    f"its name differs only in case from {same!r} in section {other.dotted}. Rename one of them.",
-                    section_path=placed.path,
-                    tool=tool.name,
-                    dataclass=tool.params_type,
-                )
-            if other is not None:
-                where = f"in section {other.dotted} and in section {placed.dotted}"
-                raise PromptValidationError(
-                    f"two tools have this name: {f'both in section {placed.dotted}' if other is placed else where}. "
-                    "The model calls tools by name, so rename one of them.",
-                    section_path=placed.path,
-                    tool=tool.name,
-                    dataclass=tool.params_type,
-                )
-            declared[tool.name.lower()] = placed, tool.name
-
-
-def _check_policy_names(placed: PlacedSection, places: list[PlacedSection], of_prompt: tuple[ToolPolicy, ...]) -> None:
-    names = [policy.name for policy in placed.policies]
-    for name in names:
-        if names.count(name) > 1:
-            carriers = ["the prompt itself" for policy in of_prompt if policy.name == name]
-            # The sections on the path from the root to this one: only their policies apply to its tools.
-            carriers += [
-                f"section {other.dotted}"
-                for other in places
-                if other.path == placed.path[: len(other.path)]
-                for policy in other.section.policies
-                if policy.name == name
-            ]
-            raise PromptValidationError(
-                f"two policies of this tool have the name {name!r}: on {' and on '.join(carriers[:2])}. "
-                "Keep one of them, or give one another name=.",
-                section_path=placed.path,
-                tool=placed.section.tools[0].name,
-            )
-
-
-def _check_tools_of_policies(placed: PlacedSection) -> None:
-    for policy in placed.policies:
-        fault_of_tool: Callable[[Tool[Any, Any]], str | None] = getattr(policy, "fault_of_tool", lambda _: None)
-        for tool in placed.section.tools:
-            fault = fault_of_tool(tool)
-            if fault is not None:
-                raise PromptValidationError(
-                    f"policy {policy.name} cannot judge its calls: {fault}",
-                    section_path=placed.path,
-                    tool=tool.name,
-                    dataclass=tool.params_type,
-                )
+def _check_names(name: str, placed: PlacedSection, declared: dict[str, tuple[str, PlacedSection]]) -> None:
+    # Models and people confuse two names that differ in case only.
+    if (other := declared.get(name.lower())) is not None:
+        raise PromptValidationError(
+            f"two tools have this name{'' if other[0] == name else ', but for its case'}: in section "
+            f"{other[1].dotted} and in section {placed.dotted}. The model calls tools by name, so rename one of them."
+        )
+    declared[name.lower()] = name, placed
 
 
 def _check_reach(policy: ToolPolicy, tool_names: frozenset[str], path: tuple[str, ...]) -> None:

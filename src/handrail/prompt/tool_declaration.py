@@ -6,7 +6,8 @@ The name of a tool and its descriptions are held to what the APIs of models take
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -14,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast, get_ar
 
 from handrail.errors import DumpError, ParseError, PromptValidationError, SchemaError
 from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import HandlerContract, apply_fault, handler_fault, reconcile_fault
+from handrail.prompt.signature import CallableRole, HandlerContract, annotation_name, role_fault
 from handrail.prompt.tool_result import check_value
-from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, codec, stored_codec
 from handrail.serde.annotations import is_record
@@ -56,6 +56,25 @@ def description_fault(text: str) -> str:
     return ""
 
 
+@contextmanager
+def locate_faults(
+    *, section_path: Sequence[str] = (), tool: str | None = None, dataclass: type[object] | None = None
+) -> Generator[None]:
+    """Adds where it is to an error about a declaration that does not say so.
+
+    Raises:
+        PromptValidationError: as raised in the block, with the place.
+    """
+    try:
+        yield
+    except PromptValidationError as error:
+        if error.section_path or error.tool:
+            raise
+        raise PromptValidationError(
+            str(error), section_path=section_path, tool=tool, dataclass=error.dataclass or dataclass
+        ) from error.__cause__
+
+
 MIN_RESULT_CHARS = 1_000
 """The least that `max_result_chars` may be: what is said about a cut takes up to 800 characters."""
 
@@ -78,20 +97,13 @@ class Arguments:
         Raises:
             TypeError: a value is missing, or there is no such field.
         """
-        named = {each.name: each for each in _fields_of(self)}
-        given = dict(values)
-        for name, each in named.items():
-            if name in given:
-                continue
-            if each.default is not MISSING:
-                given[name] = each.default
-            elif each.default_factory is not MISSING:
-                given[name] = each.default_factory()
-        if wrong := sorted(named.keys() ^ given.keys()):
-            raise TypeError(
-                f"{type(self).__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}"
-            )
-        vars(self).update(given)
+        cls: Any = type(self)  # a subclass, which is a dataclass
+        named = {each.name: each for each in fields(cls)}
+        made = {name: each.default for name, each in named.items() if each.default is not MISSING}
+        made |= {name: each.default_factory() for name, each in named.items() if callable(each.default_factory)}
+        if wrong := sorted(named.keys() ^ (made | values).keys()):
+            raise TypeError(f"{cls.__qualname__} takes {', '.join(named)}; missing or unknown: {', '.join(wrong)}")
+        vars(self).update({name: (made | values)[name] for name in named})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -109,12 +121,8 @@ class Arguments:
         return hash((type(self), *vars(self).values()))
 
 
-def _fields_of(arguments: object) -> Sequence[Any]:
-    return fields(cast("Any", arguments))  # a subclass of `Arguments` is a dataclass
-
-
 class DeclaredEffect(NamedTuple):
-    """The effect declared by a tool; the names are those of the fields of `Tool`.
+    """The effect declared by a tool; most names are those of the fields of `Tool`.
 
     Attributes:
         effect: what a call does to the world.
@@ -123,6 +131,7 @@ class DeclaredEffect(NamedTuple):
         on_orphan: what the next call of an effect does that may have happened.
         reconcile: determines whether an effect happened.
         apply: writes what belongs to an effect that has happened.
+        given: `effect` and `reconcile` as the tool was given them, for its copies.
     """
 
     effect: Effect
@@ -131,16 +140,20 @@ class DeclaredEffect(NamedTuple):
     on_orphan: OnOrphan
     reconcile: Reconcile[Any, Any] | None
     apply: ApplyEffect[Any, Any] | None
+    given: tuple[object, Reconcile[Any, Any] | None]
 
-    @classmethod
-    def plain(cls, effect: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """That of a tool that has no effect outside and no key; `effect` is `None` if it was not given."""
-        return cls(_own_word(effect or "state"), effect is not None, None, _default_on_orphan(effect), reconcile, None)
+    def given_to_copy(
+        self, effect: object, reconcile: Reconcile[Any, Any] | None
+    ) -> tuple[object, Reconcile[Any, Any] | None]:
+        """What a copy of the tool with these fields was given: the same, unless a field has another value.
 
-
-def _own_word(word: object) -> Effect:
-    """The word for an effect as a new object: `GivenEffect.of_copy` distinguishes it from an equal string."""
-    return cast("Effect", "".join(cast("str", word)))
+        In the fields an `External` is only the word `external`, and its reconciler that of the tool.
+        """
+        own_effect, own_reconcile = self.given
+        return (
+            own_effect if effect == self.effect else effect,
+            own_reconcile if reconcile is self.reconcile else reconcile,
+        )
 
 
 def _default_on_orphan(effect: object) -> OnOrphan:
@@ -150,33 +163,6 @@ def _default_on_orphan(effect: object) -> OnOrphan:
     tool that declares nothing may act outside, so its orphans are not retried.
     """
     return "retry" if effect == "state" else "unknown"
-
-
-class GivenEffect(NamedTuple):
-    """The arguments of a tool for its effect, and their result; passed to copies of the tool.
-
-    Attributes:
-        effect: `effect` as it was given; `None` if it was not.
-        reconcile: `reconcile` as it was given.
-        settled: the result of the two.
-    """
-
-    effect: object
-    reconcile: Reconcile[Any, Any] | None
-    settled: DeclaredEffect
-
-    def of_copy(
-        self, effect: object, reconcile: Reconcile[Any, Any] | None
-    ) -> tuple[object, Reconcile[Any, Any] | None]:
-        """The arguments of a copy of the tool with these field values: the same, unless one was replaced.
-
-        The string in a field that was not replaced is the same object as in `settled`: see `_own_word`. A given
-        string is another object, so `replace(tool, effect="external")` means only `"external"`.
-        """
-        # By identity: `replace` passes the settled `reconcile`, which may come from an `External`. Taken as a short
-        # form, it would contradict another `External` that is given to the copy.
-        same = reconcile is self.settled.reconcile
-        return self.effect if effect is self.settled.effect else effect, self.reconcile if same else reconcile
 
 
 class Declaration(NamedTuple):
@@ -246,16 +232,11 @@ class Declaration(NamedTuple):
     def check_callables(self, handler: object, reconcile: object, apply: object) -> None:
         """Check handler, reconcile and apply against the types."""
         contract = HandlerContract(self.params_type, self.result_type)
-        for what, function, fault_of in (
-            ("handler", handler, handler_fault),
-            ("reconcile", reconcile, reconcile_fault),
-            ("apply", apply, apply_fault),
-        ):
-            if function is None:
-                continue
-            if not callable(function):
-                self.refuse(f"{what} is {function!r}, which cannot be called.")
-            if (fault := fault_of(function, contract)) is not None:
+        roles: Mapping[CallableRole, object] = {"handler": handler, "reconcile": reconcile, "apply": apply}
+        for role, function in roles.items():
+            if function is not None and not callable(function):
+                self.refuse(f"{role} is {function!r}, which cannot be called.")
+            if function is not None and (fault := role_fault(role, function, contract)) is not None:
                 self.refuse(fault)
 
     def check_apply(self, apply: object, *, claims: bool, concurrent: bool) -> None:
@@ -269,27 +250,18 @@ class Declaration(NamedTuple):
             self.refuse("apply writes in the turn of its call, which a concurrent tool shares; leave concurrent out.")
 
     def effect_of(self, effect: object, idempotency: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
-        """Combine the fields of `Tool` that declare the effect."""
+        """Combine the fields of `Tool` that declare the effect; `effect` is `None` if it was not given."""
         if effect in (None, "read", "state") and idempotency is None:  # as of most tools
-            return DeclaredEffect.plain(effect, reconcile)
-        try:
-            # Its errors, and those of `External`, do not know the tool; `refuse` adds it.
+            word: Effect = "read" if effect == "read" else "state"
+            on_orphan = _default_on_orphan(effect)
+            return DeclaredEffect(word, effect is not None, None, on_orphan, reconcile, None, (effect, reconcile))
+        with locate_faults(tool=self.name, dataclass=self.params_type):
             return _settled_effect(self.name, effect, idempotency, reconcile)
-        except PromptValidationError as error:
-            self.refuse(str(error), cause=error)
 
-    def check_effect(
-        self,
-        effect: Effect,
-        idempotency: IdempotencyConfig | None,
-        reconcile: Reconcile[Any, Any] | None,
-        external: External | None,
-    ) -> None:
+    def check_effect(self, declared: DeclaredEffect, idempotency: IdempotencyConfig | None) -> None:
         """Refuse contradictory declarations of the effect."""
-        if external is not None and external.on_orphan == "reconcile" and reconcile is None:
-            self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
         if idempotency is not None:
-            if effect == "read":
+            if declared.effect == "read":
                 self.refuse(
                     "a tool that only reads has no effect to be idempotent; leave idempotency out, or the effect."
                 )
@@ -297,32 +269,19 @@ class Declaration(NamedTuple):
             fields = None if self.schema is None else tuple(self.schema.get("properties", ()))
             kind = get_origin(self.params_type) or self.params_type
             idempotency.check_params_type(kind, tool=self.name, fields=fields)
-            if idempotency.on_orphan == "reconcile" and reconcile is None:
-                self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
-        if reconcile is not None and effect != "external" and idempotency is None:
+        if declared.on_orphan == "reconcile" and declared.reconcile is None:
+            self.refuse("on_orphan='reconcile' needs reconcile=..., a function of the parameters and the key.")
+        if declared.reconcile is not None and declared.effect != "external" and idempotency is None:
             self.refuse(
                 "reconcile resolves an effect in the ledger, and this tool has none there; declare "
                 "effect='external' or idempotency=IdempotencyConfig(...)."
             )
 
-    def check_limits(self, timeout: object, max_result_chars: object) -> None:
-        """Check that the timeout is a positive span of time, and that messages have room for what a cut says."""
-        if type(max_result_chars) is not int or max_result_chars < MIN_RESULT_CHARS:
-            self.refuse(
-                f"max_result_chars is {max_result_chars!r}; write a number of characters, {MIN_RESULT_CHARS} or more."
-            )
-        if timeout is None:
-            return
-        if not isinstance(timeout, timedelta):
-            self.refuse(f"timeout is {timeout!r}; write a span with its unit: timeout=timedelta(seconds=30).")
-        if timeout <= timedelta(0):
-            self.refuse(f"timeout is {timeout}, which leaves no time; write more than zero, or None for no limit.")
-
-    def check_flags(self, **flags: object) -> None:
-        """Check that flags are booleans: `"no"` would count as true."""
-        for name, value in flags.items():
-            if not isinstance(value, bool):
-                self.refuse(f"{name} is {value!r}; write {name}=True or {name}=False.")
+    def check_options(self, options: Mapping[str, object]) -> None:
+        """Check the options whose values are judged by themselves."""
+        for name, (is_valid, cure) in _OPTIONS.items():
+            if not is_valid(value := options[name]):
+                self.refuse(f"{name} is {value!r}; write {cure.format(name=name)}.")
 
     def check_examples(self, examples: object, example_type: type[Any]) -> None:
         """Check every example against the types, and against the schema that the model sees."""
@@ -370,6 +329,28 @@ def _instance_of(kind: object) -> str:
     return "None" if kind is None else f"an instance of {annotation_name(kind)}"
 
 
+def _is_span(value: object) -> bool:
+    return value is None or (isinstance(value, timedelta) and value > timedelta(0))
+
+
+def _is_length(value: object) -> bool:
+    return type(value) is int and value >= MIN_RESULT_CHARS
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)  # `"no"` would count as true
+
+
+_FLAG: Final = (_is_flag, "{name}=True or {name}=False")
+
+_OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "timeout": (_is_span, "a span of more than zero with its unit, timeout=timedelta(seconds=30), or None"),
+    "max_result_chars": (_is_length, f"a number of characters, {MIN_RESULT_CHARS} or more"),
+    **dict.fromkeys(("concurrent", "accepts_overrides", "untrusted", "sanitizes"), _FLAG),
+}
+"""The options of a tool: what is valid, and how it is written."""
+
+
 def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconcile[Any, Any] | None) -> DeclaredEffect:
     """Combine the fields of a tool; `effect` is `None` if it was not given.
 
@@ -380,6 +361,7 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
     """
     from handrail.prompt.idempotency import External, IdempotencyConfig, never_asked  # noqa: PLC0415
 
+    given = effect, reconcile
     external = effect if isinstance(effect, External) else None
     word = "external" if isinstance(effect, External) else effect or "state"
     if not isinstance(word, str) or word not in get_args(Effect):
@@ -399,7 +381,7 @@ def _settled_effect(tool: str, effect: object, config: object, reconcile: Reconc
     if reconcile is not None and config is not None and on_orphan == "retry":
         raise PromptValidationError(never_asked(by_default=own is None))
     apply = None if external is None else external.apply
-    return DeclaredEffect(_own_word(word), effect is not None, external, on_orphan, reconcile, apply)
+    return DeclaredEffect(cast("Effect", word), effect is not None, external, on_orphan, reconcile, apply, given)
 
 
 @lru_cache(maxsize=1024)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypedDict, T
 from handrail.errors import DumpError, ParseError, PromptValidationError
 from handrail.prompt.context import ToolContext
 from handrail.prompt.effect import ApplyEffect, Effect, Reconcile
-from handrail.prompt.signature import handler_types, is_async
-from handrail.prompt.tool_declaration import Declaration, GivenEffect, NoParams
+from handrail.prompt.signature import TypedAlias, annotation_name, handler_types, is_async, type_arguments, typed_alias
+from handrail.prompt.tool_declaration import Declaration, DeclaredEffect, NoParams
 from handrail.prompt.tool_result import ToolResult, check_value, parts_fault
-from handrail.prompt.type_parameters import TypedAlias, annotation_name, type_arguments, typed_alias
 from handrail.redaction import redacted_logger
 from handrail.serde import Codec, Masking, codec, masking_of, result_codec, result_masking, schema_masking
 from handrail.serde.annotations import subscriptable
@@ -36,7 +35,7 @@ P_co = TypeVar("P_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
 _NOT_SAID = cast("Effect", None)
-"""The default, equal to `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
+"""The default, which becomes `"state"`; distinguishes a tool that declares `"state"` from one that declares nothing."""
 
 _MOST_BYTES = 4
 """The most bytes of one character in UTF-8."""
@@ -79,19 +78,24 @@ class ToolExample(Generic[P_co, R_co]):
     output: R_co
 
 
-class ToolOptions(TypedDict, total=False):
-    """The options of a tool beside its name, description and handler; `Tool` says what they mean."""
+class PlainOptions(TypedDict, total=False):
+    """The options of a tool that do not depend on its types; `Tool` says what they mean."""
 
-    examples: Sequence[ToolExample[Any, Any]]
     accepts_overrides: bool
     idempotency: IdempotencyConfig | bool | None
     effect: Effect | External
     timeout: timedelta | None
-    reconcile: Reconcile[Any, Any] | None
     concurrent: bool
     max_result_chars: int
     untrusted: bool
     sanitizes: bool
+
+
+class ToolOptions(PlainOptions, total=False):
+    """The options of a tool beside its name, description and handler; `Tool` says what they mean."""
+
+    examples: Sequence[ToolExample[Any, Any]]
+    reconcile: Reconcile[Any, Any] | None
 
 
 @subscriptable
@@ -180,27 +184,20 @@ class Tool(Generic[P, R]):
 
     if TYPE_CHECKING:  # `effect` may be given as an `External`, and is read as a string
 
-        def __init__(  # noqa: PLR0913 - the fields
+        def __init__(
             self,
             *,
             name: str,
             description: str,
             handler: ToolHandler[P, R] | None = None,
             examples: Sequence[ToolExample[P, R]] = (),
-            accepts_overrides: bool = True,
-            idempotency: IdempotencyConfig | bool | None = None,
-            effect: Effect | External = "state",
-            timeout: timedelta | None = None,
             reconcile: Reconcile[P, R] | None = None,
-            concurrent: bool = False,
-            max_result_chars: int = MAX_RESULT_CHARS,
-            untrusted: bool = False,
-            sanitizes: bool = False,
+            **options: Unpack[PlainOptions],
         ) -> None: ...
 
     else:  # pragma: no branch - checkers know the brackets from `Generic`
         given_types: tuple[Any, ...] | None = field(default=None, repr=False)
-        given_effect: GivenEffect | None = field(default=None, repr=False)
+        given_effect: DeclaredEffect | None = field(default=None, repr=False)
         given_schema: Mapping[str, Any] | None = field(default=None, repr=False)
         given_injected: tuple[Any, ...] = field(default=(), repr=False)
 
@@ -230,14 +227,12 @@ class Tool(Generic[P, R]):
 
             set_field(self, "idempotency", IdempotencyConfig() if declared else None)
         # Before the checks: they read `reconcile` and `external`, which an `External` may have declared.
-        self.settle_effect(declaration)
+        settled = self.settle_effect(declaration)
         set_field(self, "masking", masking_of(arguments[0]) if schema is None else schema_masking(self.codec.schema))
         set_field(self, "result_masking", result_masking(arguments[1]))
         declaration.check_callables(None if self.has_made_handler else self.handler, self.reconcile, self.apply)
-        declaration.check_effect(self.effect, self.idempotency, self.reconcile, self.external)
-        declaration.check_limits(self.timeout, self.max_result_chars)
-        declaration.check_flags(concurrent=self.concurrent, accepts_overrides=self.accepts_overrides)
-        declaration.check_flags(untrusted=self.untrusted, sanitizes=self.sanitizes)
+        declaration.check_effect(settled, self.idempotency)
+        declaration.check_options({name: getattr(self, name) for name in ToolOptions.__optional_keys__})
         if self.untrusted and self.sanitizes:
             declaration.refuse("what it returns is untrusted or sanitized, not both; leave one of the options out.")
         declaration.check_examples(self.examples, ToolExample)
@@ -281,31 +276,27 @@ class Tool(Generic[P, R]):
         return made(
             name=name,
             description=description,
-            handler=handler_of(handler, signature, takes_data=True),
+            handler=handler_of(signature, takes_data=True),
             **options,
             given_types=(dict, signature.result_type),
             given_schema=schema,
             given_injected=signature.injected,
         )
 
-    def settle_effect(self, declaration: Declaration) -> None:
+    def settle_effect(self, declaration: Declaration) -> DeclaredEffect:
         """Combine the declarations of the effect, of this tool or of the one that it is a copy of.
 
         See `Declaration.effect_of`.
         """
-        effect: object = self.effect
-        reconcile = self.reconcile
-        # `replace` passes the fields of the original, in which an `External` is only the word `external`; this field
-        # has what was given.
-        copied: GivenEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
+        effect, reconcile = cast("object", self.effect), self.reconcile
+        copied: DeclaredEffect | None = getattr(self, "given_effect")  # noqa: B009 - a field that type checkers do not see
         if copied is not None:
-            effect, reconcile = copied.of_copy(effect, reconcile)
+            effect, reconcile = copied.given_to_copy(effect, reconcile)
         settled = declaration.effect_of(effect, self.idempotency, reconcile)
-        # The names of `DeclaredEffect` are those of the fields; `effect` becomes the word, also where an `External` was
-        # given.
-        for name, value in settled._asdict().items():
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "given_effect", GivenEffect(effect, reconcile, settled))
+        for name in ("effect", "declares_effect", "external", "on_orphan", "reconcile", "apply"):
+            object.__setattr__(self, name, getattr(settled, name))
+        object.__setattr__(self, "given_effect", settled)
+        return settled
 
     @property
     def injected(self) -> tuple[InjectedParameter, ...]:

@@ -7,20 +7,17 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import AsyncGeneratorType, GeneratorType, NoneType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar, cast, get_args, get_origin, overload
+from typing import Any, Generic, Literal, Never, TypeAlias, TypeVar, cast, get_args, get_origin, overload
 
 from typing_extensions import is_typeddict
 
 from handrail.prompt.content_parts import BinaryPart, ContentPart, TextPart
-from handrail.prompt.type_parameters import annotation_name
 from handrail.redaction import redacted_logger
 from handrail.serde import dump, result_codec
 from handrail.serde.annotations import is_union, strip_annotated, subscriptable
+from handrail.serde.formatting import type_name
 from handrail.serde.json_values import escape_surrogates, is_decoded
 from handrail.serde.secrets import partial_json
-
-if TYPE_CHECKING:
-    from handrail.prompt.known_files import FileShown
 
 T_co = TypeVar("T_co", covariant=True)
 V = TypeVar("V")
@@ -30,6 +27,59 @@ _MOST_GAPS = 10
 """So many places are named that JSON cannot say."""
 
 _UNFINISHED = (GeneratorType, AsyncGeneratorType, Future)
+
+
+Extent: TypeAlias = Literal["all", "part", "nothing"]
+"""How much of a file has been shown: `"nothing"` for one that has only been described, `"all"` for an empty one."""
+
+Position: TypeAlias = tuple[int, int]
+"""A line of a file and a character in it, both from 1."""
+
+FILE_START: Position = (1, 1)
+"""The first character of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileShown:
+    """How much of a file one result shows to the model, or has the model write: an entry of `ToolResult.files_shown`.
+
+    Attributes:
+        path: the file.
+        identity: `Filesystem.identity` of the content that is shown; if empty, it is computed when the call has ended.
+        shown: `"all"` for a whole file; `"part"` for some of its lines; `"nothing"` if only its kind is shown.
+        first_line: for a part, the number of the first line that is shown, from 1.
+        last_line: for a part, the number of the last line that is shown.
+        total_lines: for a part, how many lines the file has.
+        column: the first character of the first line that is shown, from 1.
+        next_column: the first character of the last line that is not shown; `None` if it is shown to its end.
+
+    Raises:
+        ValueError: it is a part, and its lines are not lines of the file.
+    """
+
+    path: str
+    identity: str = ""
+    shown: Extent = "all"
+    first_line: int = 1
+    last_line: int = 0
+    total_lines: int | None = None
+    column: int = 1
+    next_column: int | None = None
+
+    def __post_init__(self) -> None:
+        total = self.total_lines or 0
+        # A range beyond the end would count as the whole file.
+        if self.shown == "part" and not 1 <= self.first_line <= self.last_line <= total:
+            raise ValueError(
+                f"lines {self.first_line} to {self.last_line} of {total} are not part of {self.path}; give "
+                "first_line, last_line and total_lines, counted from 1"
+            )
+
+    @property
+    def part(self) -> tuple[Position, Position]:
+        """The shown lines, as positions."""
+        end = (self.last_line + 1, 1) if self.next_column is None else (self.last_line, self.next_column)
+        return (self.first_line, self.column), end
 
 
 @subscriptable
@@ -140,8 +190,8 @@ def check_value(expected: object, value: object) -> str | None:
         return f"returned a value of type {type(value).__name__}, whose work has perhaps not been done"
     if any(_is_instance(value, kind) for kind in _members(expected)):
         return None
-    text = "no value" if value is None else f"a value of type {annotation_name(type(value))}"
-    return f"returned {text}, but the tool declares {'none' if expected is None else annotation_name(expected)}"
+    text = "no value" if value is None else f"a value of type {type_name(type(value))}"
+    return f"returned {text}, but the tool declares {'none' if expected is None else type_name(expected)}"
 
 
 def shown_schema(expected: object) -> dict[str, Any] | None:

@@ -244,7 +244,7 @@ class CallState:
         """Call a method of a policy; off the event loop if that may block it."""
         if self.mode.inline:
             return allow_interrupts(act)
-        from handrail.prompt.policies.policy import policy_may_block  # noqa: PLC0415
+        from handrail.prompt.policy import policy_may_block  # noqa: PLC0415
 
         if self.tool is None or not policy_may_block(policy, self.tool, self.environment.session):
             return act()

@@ -40,8 +40,7 @@ from handrail.errors.developer import mistakes_in
 from handrail.limits import seconds_left
 from handrail.prompt import IdempotencyConfig, TextPart, Tool, ToolResult
 from handrail.prompt.idempotency import EffectKey, slot_effect_key
-from handrail.prompt.signature import is_async, takes_context
-from handrail.prompt.type_parameters import annotation_name
+from handrail.prompt.signature import annotation_name, is_async, takes_context
 from handrail.redaction import redacted_logger
 from handrail.runtime.call import CallState
 from handrail.runtime.calls import written_arguments

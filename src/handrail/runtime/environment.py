@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 name_late(
     {
-        "handrail.prompt.known_files": "handrail.files_known",
+        "handrail.prompt.read_before_write": "handrail.files_known",
         "handrail.runtime.call_events": "handrail.effect_applied",
         "handrail.adapters.hooks": "handrail.feedback_given handrail.sent_back",
         "handrail.runtime.long_results": "handrail.cut_result handrail.read_result",

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
 
 from handrail.errors import DumpError, PromptValidationError, SchemaError
 from handrail.prompt.context import ToolContext
-from handrail.prompt.policies.policy import PolicyDecision
+from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
 from handrail.redaction import MASK

@@ -134,14 +134,13 @@ def lookUp(order: Annotated[str, Field(min_length=1)]) -> str:
     return order
 
 class Desk:
-    @tool
     def greet(self, name: str) -> str:
         return name
 
     def leave(self, name: str) -> str:
         return name
 
-greet = Desk().greet
+greet = tool(Desk().greet)
 '''
 
 

@@ -83,9 +83,7 @@ def loaded(folder: Path) -> LoadedAgent:
 
 def tune(folder: Path, *changes: tuple[str, str, str], file: str = "texts/clerk.json") -> None:
     """Write overrides: key, original and text of each."""
-    entries = {
-        key: {"sha256": PromptText(key, original, lambda _: "").sha256, "text": text} for key, original, text in changes
-    }
+    entries = {key: {"sha256": PromptText(key, original).sha256, "text": text} for key, original, text in changes}
     write(folder, {file: json.dumps(entries)})
 
 

@@ -110,34 +110,18 @@ def awaitable(word: str) -> Awaitable[str]:
 
 
 class Shop:
-    """A class with tools."""
-
-    opened = 0
+    """A class with methods."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    @tool
     def greet(self, who: str) -> str:
         """Greet."""
         return f"{self.name} greets {who}"
 
-    @tool(effect="read")
     async def greet_later(self: Shop, who: str, *, context: ToolContext) -> str:
         """Greet later."""
         return f"{self.name} greets {who} in {context.call_id}"
-
-    @tool
-    @classmethod
-    def kind(cls, word: str) -> str:
-        """Say the class."""
-        return f"{cls.__name__} {word}"
-
-    @tool
-    @staticmethod
-    def add(one: int, other: int) -> int:
-        """Add."""
-        return one + other
 
 
 def plain(order: str, tags: list[str] = []) -> dict[str, Any]:  # noqa: B006 - it is the case

@@ -14,7 +14,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.errors import PromptValidationError, UnboundResourceError
+from handrail.errors import PromptValidationError, ToolSignatureError, UnboundResourceError
 from handrail.prompt import (
     BinaryPart,
     External,
@@ -29,7 +29,7 @@ from handrail.prompt import (
     ToolsSection,
     tool,
 )
-from handrail.prompt.function_tools import FunctionOptions, ToolMethod
+from handrail.prompt.function_tools import FunctionOptions
 from handrail.prompt.tool_definition import ToolOptions
 from handrail.resources import Resource
 from handrail.runtime import Session, ToolCall, ToolInvoked, ToolMessage
@@ -389,29 +389,17 @@ def test_a_copy_is_a_tool_of_the_same_function() -> None:
 def test_a_method_is_a_tool_of_its_object() -> None:
     """Each object has its own."""
     one, other = Shop("one"), Shop("other")
-    assert value_of(one.greet, '{"who": "me"}') == "one greets me"
-    assert value_of(other.greet_later, '{"who": "me"}') == "other greets me in call-1"
-    assert one.greet("you") == "one greets you"
-    assert one.greet.name == "greet"
-    assert one.greet_later.effect == "read"
+    greet = tool(one.greet)
+    assert value_of(greet, '{"who": "me"}') == "one greets me"
+    assert value_of(tool(effect="read")(other.greet_later), '{"who": "me"}') == "other greets me in call-1"
+    assert (greet("you"), greet.name) == ("one greets you", "greet")
 
 
-def test_a_method_of_the_class_and_a_function_in_it_need_no_object() -> None:
-    """They are tools of the class itself."""
-    assert value_of(Shop.kind, '{"word": "a"}') == "Shop a"
-    shop: Any = Shop("b")
-    assert value_of(shop.kind, '{"word": "a"}') == "Shop a"
-    assert value_of(Shop.add, '{"one": 1, "other": 2}') == 3
-
-
-def test_a_method_without_its_object_is_not_a_tool(wording: Wording) -> None:
-    """A section refuses it, and says what to take instead; calling it with the object works."""
-    unbound: Any = Shop.greet
-    assert isinstance(vars(Shop)["greet"], ToolMethod)
-    assert unbound(Shop("one"), "you") == "one greets you"
-    with pytest.raises(PromptValidationError) as raised:
-        ToolsSection(title="Tools", tools=[unbound])
-    assert str(raised.value) == wording
+def test_a_method_without_its_object_is_refused(wording: Wording) -> None:
+    """Where the class is defined, and afterwards; the message says what to write."""
+    with pytest.raises(ToolSignatureError) as raised:
+        tool(Shop.greet)
+    assert [fault.text for fault in raised.value.faults] == wording
 
 
 def test_a_function_is_not_a_tool(wording: Wording) -> None:

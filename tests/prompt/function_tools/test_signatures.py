@@ -126,7 +126,7 @@ def half_default(word: str = "\ud800") -> str:  # noqa: D103 - a case
 REFUSED: list[Any] = [
     *(generating, generating_later, unresolved_result, Speaking(), Speaking, len, 5, None),
     *(partial(taken, word="a"), tool(taken), around, "taken"),
-    *(long, grüßen, half, half_default, lambda: 0),
+    *(half, half_default),
     lambda *words: 0,  # pyright: ignore[reportUnknownLambdaType]
 ]
 
@@ -139,6 +139,14 @@ def test_what_cannot_be_a_tool_is_refused(function: Any, wording: Wording) -> No
     assert [str(fault) for fault in caught.value.faults] == wording
     assert Path(caught.value.file) == Path(__file__)
     assert caught.value.line > 0
+
+
+@pytest.mark.parametrize("function", [long, grüßen, lambda: 0], ids=["long", "name", "lambda"])
+def test_a_name_or_docstring_that_no_tool_may_have_is_refused(function: Any, wording: Wording) -> None:
+    """As those of any other tool are."""
+    with pytest.raises(PromptValidationError) as caught:
+        tool(function)
+    assert str(caught.value) == wording
 
 
 def test_the_result_is_what_is_awaited(wording: Wording) -> None:

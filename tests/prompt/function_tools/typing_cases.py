@@ -49,29 +49,11 @@ def pay(order: str, *, desk: Annotated[Params, Resource]) -> Result:
 
 
 class Desk:
-    @tool
     async def look(self) -> ToolResult[Result]:
         return ToolResult.error("nothing")
 
-    @tool
-    def write(self, text: str) -> None: ...
-
-    @tool(effect="external")
     async def send(self, text: str, copies: int = 1) -> Result:
         return Result(text * copies)
-
-    @tool(effect="read")
-    @classmethod
-    def open(cls, text: str) -> ToolResult[Result]:
-        return ToolResult.ok(Result(f"{cls.__name__} {text}"))
-
-    @tool
-    @staticmethod
-    async def later(day: str) -> int:
-        return len(day)
-
-
-class BackDesk(Desk): ...
 
 
 async def function_tools(desk: Desk, context: ToolContext) -> None:
@@ -79,22 +61,13 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
     assert_type(await find_later("a"), ToolResult[Result])
     assert_type(await count("a"), int)
     assert_type(fail("a"), ToolResult[Result])
-    assert_type(await desk.send("a", copies=2), Result)
-    assert_type(await desk.look(), ToolResult[Result])
+    send = tool(effect="external")(desk.send)
+    assert_type(await send("a", copies=2), Result)
+    assert_type(await tool(desk.look)(), ToolResult[Result])
     assert_type(pay("A-1", desk=Params("a")), Result)
-    desk.write("a")
-    Desk.write(desk, "a")
-    for each in (desk, BackDesk()):
-        assert_type(each.open("a"), ToolResult[Result])
-        assert_type(await each.later("a"), int)
-    assert_type(BackDesk.open("a"), ToolResult[Result])
-    assert_type(await Desk.later("a"), int)
-    Desk.open(5)  # type: ignore[arg-type]
-    await Desk.later(5)  # type: ignore[arg-type]
     find(5, context=context)  # type: ignore[arg-type]
     find("a")  # type: ignore[call-arg]
-    desk.write(5)  # type: ignore[arg-type]
-    await desk.look("a")  # type: ignore[call-arg]
+    await send(5)  # type: ignore[arg-type]
     pay("A-1", bank=Params("a"))  # type: ignore[call-arg]
     tool(effect="read", retries=3)  # type: ignore[call-overload]
     other: Tool[Any, int] = find  # type: ignore[assignment]
@@ -103,10 +76,10 @@ async def function_tools(desk: Desk, context: ToolContext) -> None:
         find.result_type,
         find_later.result_type,
         fail.result_type,
-        desk.send.result_type,
+        send.result_type,
     ]
     number: type[int] | None = count.result_type
-    ToolsSection(title="Tools", tools=[find, find_later, count, fail, desk.write, desk.send])
+    ToolsSection(title="Tools", tools=[find, find_later, count, fail, send])
     del values, number, other
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from handrail.errors import PromptValidationError
-from handrail.prompt.section import PlaceholderText
+from handrail.prompt.section import MarkdownSection, PlaceholderText
 from tests.prompt.samples import Guidance
 from tests.wording import Wording
 
@@ -34,7 +34,7 @@ class Everything:
 def filled(template: str, params: object = None) -> str:
     """The template with the parameters in it."""
     kind = None if params is None else type(params)
-    return PlaceholderText.parse(template, kind, section="guidance").fill(params)
+    return PlaceholderText.parse(template, kind).fill(params)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_placeholder_must_name_a_field(wording: Wording) -> None:
     told: list[str] = []
     for template in ("${tol}", "${}", "${ tool }", "${tool.name}", "${tool"):
         with pytest.raises(PromptValidationError) as caught:
-            PlaceholderText.parse(template, Guidance, section="guidance")
+            MarkdownSection[Guidance](title="Guidance", template=template)
         told.append(str(caught.value))
     assert told == wording
     assert caught.value.section_path == ("guidance",)

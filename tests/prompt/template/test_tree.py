@@ -46,12 +46,6 @@ def test_one_key_in_two_places_is_fine() -> None:
     ]
 
 
-def test_a_section_stands_in_one_place(wording: Wording) -> None:
-    """The same object twice is refused, with both places."""
-    shared = Section(title="Shared")
-    assert str(refused(Section(title="One", children=[shared]), Section(title="Other", children=[shared]))) == wording
-
-
 @pytest.mark.requirement("M-06o")
 def test_tools_have_names_of_their_own(wording: Wording) -> None:
     """Two tools of one name are refused, with both sections, also when a section is disabled."""
@@ -66,7 +60,7 @@ def test_tools_have_names_of_their_own(wording: Wording) -> None:
 
 @pytest.mark.requirement("M-06p")
 def test_policies_in_reach_of_a_tool_have_names_of_their_own(wording: Wording) -> None:
-    """Two of one name are refused, with both carriers."""
+    """Two of one name are refused."""
     inner = Section(title="Inner", policies=[ReadBeforeWritePolicy()], tools=[lookup_tool()])
     assert str(refused(Section(title="Outer", policies=[READ_FIRST], children=[inner]))) == wording
     twice = Section(title="Outer", policies=[READ_FIRST, READ_FIRST], tools=[lookup_tool()])

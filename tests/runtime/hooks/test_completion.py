@@ -147,7 +147,7 @@ def test_a_checker_that_fails_is_a_mistake_of_the_program() -> None:
         desk(FilesExist(["report.md"])).completion("Done.")
 
 
-@pytest.mark.parametrize("returned", [True, False, "text", [1], [""], None])
+@pytest.mark.parametrize("returned", [True, False, [1], [""]])
 def test_a_checker_that_returns_no_sentences_is_a_mistake_of_the_program(returned: object) -> None:
     """A truth value says nothing of what is missing."""
     with pytest.raises(CompletionCheckError):

@@ -39,7 +39,7 @@ from handrail.errors.developer import check_argument
 from handrail.limits import Budget, BudgetTracker, Deadline, Heartbeat, RunContext, TokenUsage
 from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt import Approver, Prompt
-from handrail.prompt.policies.policy import check_approver
+from handrail.prompt.policy import check_approver
 from handrail.runtime import EffectLedger
 from handrail.serde.formatting import count_noun
 from handrail.session import Session

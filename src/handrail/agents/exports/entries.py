@@ -30,9 +30,9 @@ from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.errors import ToolSignatureError
+from handrail.errors import PromptValidationError, ToolSignatureError
 from handrail.prompt import Section, Tool
-from handrail.prompt.function_tools import ToolMethod, function_tool
+from handrail.prompt.function_tools import function_tool
 from handrail.prompt.signature import calling_fault, return_fault, returned_type
 from handrail.serde.formatting import shorten
 
@@ -155,7 +155,6 @@ EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 Keyed = tuple[str | None, object]
 """What is exported, with its key; in a list without one."""
 
-_NO_OBJECT = "is a method without its object; export that of an object, as shop.charge"
 _FIELDS: Mapping[Kind, str] = {"tool": "TOOLS", "toolset": "TOOLSETS"}
 _CURES: Mapping[Kind, str] = {
     "tool": "and no tool; export functions and Tool objects",
@@ -281,8 +280,6 @@ def _tool(item: object) -> ToolDef:
     if isinstance(item, PydanticTool | Tool):
         tool: ToolDef = cast("Any", item)  # whatever its parameters are
         return tool
-    if isinstance(item, ToolMethod):
-        raise _Refused(_NO_OBJECT)
     if _is_toolset(item) or (callable(item) and _makes_toolset(item)):
         raise _Refused(f"is {described}, which is a toolset; put it in TOOLSETS, and name it in `toolsets:`")
     if not callable(item) or isinstance(item, type | AbstractAgent):
@@ -293,12 +290,12 @@ def _tool(item: object) -> ToolDef:
             f"is {described}, which has no name or no annotations; write a function with def, or Tool(..., name='...')"
         )
     try:
-        made: Tool[Any, Any] | ToolMethod = function_tool(function, {})
+        made: Tool[Any, Any] = function_tool(function, {})
     except ToolSignatureError as error:
         separator = " " if len(error.faults) == 1 else "\n      "
         raise _Refused(f"cannot be a tool:{''.join(f'{separator}{fault}' for fault in error.faults)}") from error
-    if isinstance(made, ToolMethod):
-        raise _Refused(_NO_OBJECT)
+    except PromptValidationError as error:  # its name, or its docstring
+        raise _Refused(f"cannot be a tool: {error}") from error
     return made
 
 

@@ -56,7 +56,7 @@ class AgentTexts:
         self._seen: dict[str, PromptText] = {}
         self._shown: dict[str, tuple[ToolDefinition, ToolDefinition]] = {}
         self._warned: set[str] = set()
-        original = PromptText(_INSTRUCTIONS, plain_text(file.instructions), lambda _: "")
+        original = PromptText(_INSTRUCTIONS, plain_text(file.instructions))
         self.instructions: str = self._applied({_INSTRUCTIONS: original}).get(_INSTRUCTIONS, file.instructions)
 
     def definition(self, definition: ToolDefinition) -> ToolDefinition:

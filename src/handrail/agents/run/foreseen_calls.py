@@ -14,7 +14,7 @@ from handrail.adapters.pydantic_ai.foreign.calls import plain_arguments
 from handrail.agents.approval.path_rules import FILE_TOOLS, reached_paths
 from handrail.errors import DumpError, ParseError, RunAbortedError
 from handrail.prompt import PolicyDecision, Tool, ToolContext, ToolPolicy
-from handrail.prompt.policies.policy import policy_may_block
+from handrail.prompt.policy import policy_may_block
 from handrail.redaction import current_call_secrets, redacted_logger, use_call_secrets
 from handrail.resources import CallScope
 from handrail.runtime.approval import ask_policy

@@ -20,7 +20,7 @@ from handrail.filesystem import FileStat, Filesystem, PathFilter
 from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
 from handrail.filesystem.protocol import digest_of
 from handrail.prompt import ToolContext
-from handrail.prompt.known_files import KnownFiles, known_of
+from handrail.prompt.read_before_write import KnownFiles, known_of
 
 MOST_FILE_BYTES = 10_000_000
 """The largest file that code can read or write, in bytes."""

@@ -159,8 +159,9 @@ class FileHandlers:
             written = mark_of(_start_of(filesystem, path)) + after.text
             filesystem.write_text(path, written)
             identity = identity_of(filesystem, path, written.encode())
-            shown = FileShown(path, identity, total_lines=after.total_lines, replaced=after.replaced)
-        return ToolResult.ok(FileEdited(path, after.replacements, after.lines), files_shown=(shown,))
+        return ToolResult.ok(
+            FileEdited(path, after.replacements, after.lines), files_shown=(FileShown(path, identity),)
+        )
 
     def remove_file(self, params: RemoveFile, *, context: ToolContext) -> ToolResult[FileRemoved]:
         """Remove a file or folder."""

@@ -13,7 +13,7 @@ import json
 import re
 from bisect import bisect_right
 from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -22,7 +22,6 @@ from unicodedata import normalize
 from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, Newlines, ReadFile, numbered_lines
 from handrail.errors import ToolValidationError
 from handrail.filesystem import FileStart
-from handrail.prompt.known_files import Position, TextReplaced
 from handrail.serde.formatting import count_noun
 
 # Git and grep decide by a NUL near the start too.
@@ -47,8 +46,6 @@ _KINDS = (
 _LINE_END = re.compile(r"\r?\n")
 
 _LF = "\n"
-
-_START: Position = (1, 1)
 
 _LISTED = 10
 """How many occurrences are listed by their lines."""
@@ -256,46 +253,6 @@ def _line_ends(text: str) -> Newlines:
 
 
 @dataclass(frozen=True, slots=True)
-class Replacements:
-    """The places where an edit has replaced text, in order. There may be a million; each is made on demand.
-
-    Attributes:
-        pieces: the unchanged text before, between and after the replacements.
-        old: what was between the pieces.
-        new: what is between them now.
-    """
-
-    pieces: Sequence[str]
-    old: str
-    new: str
-
-    def __iter__(self) -> Iterator[TextReplaced]:
-        """Each place, as positions in the text before and after the edit."""
-        last = len(self.pieces) - 1
-        at, new_at = _START, _START
-        for number, piece in enumerate(self.pieces[:-1], 1):
-            start = _past(at, piece)
-            at, new_at = _past(start, self.old), _past(_past(new_at, piece), self.new)
-            # A position in column 1 is the start of a line, so one text ends with a line end and the other one does
-            # not.
-            ends_differ = (at[1] == 1) != (new_at[1] == 1)
-            if number == last and not self.pieces[-1] and ends_differ:  # one text ends without a line end
-                at, new_at = _past_line_end(at), _past_line_end(new_at)
-            yield TextReplaced(start, at, new_at)
-
-
-def _past(position: Position, text: str) -> Position:
-    """The end of a text that begins at a position."""
-    lines = text.count(_LF)
-    return (position[0] + lines, len(text) - text.rfind(_LF)) if lines else (position[0], position[1] + len(text))
-
-
-def _past_line_end(position: Position) -> Position:
-    """The same, or the start of the next line if it is the end of a line."""
-    return position if position[1] == 1 else (position[0] + 1, 1)
-
-
-@dataclass(frozen=True, slots=True)
 class EditOutcome:
     """A text after an edit.
 
@@ -303,15 +260,11 @@ class EditOutcome:
         text: all of it, with its own line ends.
         replacements: how many occurrences were replaced.
         lines: the lines of `text` in which the first of them begin.
-        total_lines: how many lines `text` has.
-        replaced: where they are.
     """
 
     text: str
     replacements: int
     lines: tuple[int, ...]
-    total_lines: int
-    replaced: Replacements
 
 
 def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
@@ -358,7 +311,7 @@ def replace_exactly(text: str, edit: EditFile, *, path: str) -> EditOutcome:
     pieces = seen.split(old)
     after = new.join(pieces) if seen == text else _with_own_line_ends(text, pieces, old=old, new=new)
     lines = _lines_of_joints(pieces, new)
-    return EditOutcome(after, len(pieces) - 1, lines, line_count(after), Replacements(pieces, old, new))
+    return EditOutcome(after, len(pieces) - 1, lines)
 
 
 def _starts(text: str, piece: str) -> Iterator[int]:

@@ -85,13 +85,14 @@ def test_part_of_a_file_is_enough_to_edit_it_and_not_to_replace_or_remove_it(wor
 def test_several_reads_that_cover_a_file_show_it_whole(
     tool: str, arguments: dict[str, object], wording: Wording
 ) -> None:
-    """In any order, overlapping or not."""
+    """From its start on, overlapping or not."""
     run = SuiteRun(VfsToolsSection(InMemoryFilesystem({"a.md": TEN_LINES})))
     run.told("read_file", path="a.md", offset=8)
     assert run.refused(tool, path="a.md", **arguments) == wording
     run.told("read_file", path="a.md", limit=3)
     assert run.refused(tool, path="a.md", **arguments) == wording
     run.told("read_file", path="a.md", offset=3, limit=5)
+    run.told("read_file", path="a.md", offset=8)
     run.told(tool, path="a.md", **arguments)
 
 
@@ -99,10 +100,10 @@ def test_line_that_is_shown_in_parts_is_shown_when_all_of_them_are() -> None:
     """What fits in no single result is read by its columns."""
     section = VfsToolsSection(InMemoryFilesystem({"a.md": "first\nabcdefgh\nlast"}), limits=VfsLimits(characters=6))
     run = SuiteRun(section)
-    for offset, column in ((1, 1), (2, 1), (3, 1)):
+    for offset, column in ((1, 1), (2, 1), (2, 7)):
         run.told("read_file", path="a.md", offset=offset, column=column)
         assert run.refused("write_file", path="a.md", content="")
-    run.told("read_file", path="a.md", offset=2, column=7)
+    run.told("read_file", path="a.md", offset=3)
     run.told("write_file", path="a.md", content="")
 
 

@@ -24,8 +24,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.known_files import KnownFiles, all_known
-from handrail.prompt.policies.read_before_write import path_in
+from handrail.prompt.read_before_write import KnownFiles, all_known, path_in
 from handrail.resources import Binding
 from handrail.runtime import ToolCall, ToolMessage
 from handrail.serde import canonical_json
@@ -124,21 +123,30 @@ def test_a_file_that_changed_must_be_read_again(wording: Wording) -> None:
 
 
 def test_a_file_that_was_removed_is_new() -> None:
-    """What is gone is forgotten."""
+    """Whoever makes it anew is safe, unless it has the content that was read."""
     desk = Desk(a="one")
     desk.call("read_file", At("a.md"))
     assert desk.call("remove_file", At("a.md")).success
-    assert not all_known(desk.session[KnownFiles])
     assert desk.call("write_file", Put("a.md", "two")).success
 
 
-def test_what_is_known_of_a_folder_that_was_removed_is_forgotten() -> None:
-    """Whoever makes one of its files anew is safe."""
+def test_a_file_that_is_made_anew_by_somebody_else_must_be_read() -> None:
+    """Also if its folder was removed."""
     desk = Desk()
     desk.call("write_file", Put("notes/a.md", "one"))
-    desk.call("write_file", Put("notes.md", "one"))
     assert desk.call("remove_file", At("notes")).success
-    assert set(all_known(desk.session[KnownFiles])) == {"notes.md"}
+    desk.files.write_text("notes/a.md", "by somebody else")
+    assert not desk.call("write_file", Put("notes/a.md", "two")).success
+
+
+def test_what_was_shown_whole_is_known_wherever_it_was_moved() -> None:
+    """A file, or one in a folder; what was shown in part is read again."""
+    desk = Desk(a="one", b="two")
+    desk.call("read_file", At("a.md"))
+    desk.files.move("a.md", "notes/a.md")
+    assert desk.call("write_file", Put("notes/a.md", "three")).success
+    desk.files.move("b.md", "notes/b.md")
+    assert not desk.call("write_file", Put("notes/b.md", "three")).success
 
 
 def test_a_folder_that_was_looked_at_leaves_what_is_known() -> None:
@@ -261,7 +269,8 @@ class Overwriting(RuleBasedStateMachine):
     @rule(path=st.sampled_from(PATHS), text=st.sampled_from("xyz"), fails=st.booleans())
     def write(self, path: str, text: str, fails: bool) -> None:
         there = self._there(path)
-        allowed = there is None or self.seen.get(path.removeprefix("./")) == there
+        seen = self.seen.get(path.removeprefix("./"))
+        allowed = there is None or seen == there or (seen is None and there in self.seen.values())
         assert self.desk.call("write_file", Put(path, text, fails)).success is (allowed and not fails)
         if allowed and not fails:
             self.seen[path.removeprefix("./")] = text

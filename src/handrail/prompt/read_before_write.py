@@ -1,19 +1,20 @@
-"""A policy that requires a file to be read before it is overwritten.
+"""A policy that requires a file to be read before it is overwritten, and what the model knows of files.
 
 The paths of a call are found by the names of the fields of its parameters.
+
+A session records what a result has shown of a file in the STATE slice of `KnownFiles`. Each item has what one call has
+shown or written, so that a call stores only its changes; the newest item that has a path is valid. When most entries of
+the items are outdated, they are replaced by one item with the valid entries (`remember`), so that the slice has only a
+few entries for each known file.
 """
 
 from __future__ import annotations
 
-import types
-import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Union, cast, get_args, get_origin
-
-from typing_extensions import TypeAliasType
+from typing import Any, NamedTuple, cast
 
 from handrail.errors import (
     FilesystemError,
@@ -25,96 +26,125 @@ from handrail.errors import (
 from handrail.filesystem import Filesystem
 from handrail.filesystem.path_filters import PathFilter
 from handrail.prompt.context import ToolContext
-from handrail.prompt.known_files import (
-    FileKnown,
-    FileShown,
-    KnownFiles,
-    known_after,
-    known_after_edit,
-    known_of,
-    remember,
-)
-from handrail.prompt.policies.policy import PolicyDecision
+from handrail.prompt.policy import PolicyDecision
 from handrail.prompt.tool_definition import Tool
-from handrail.prompt.tool_result import ToolResult
-from handrail.prompt.type_parameters import annotation_name
-from handrail.serde.annotations import is_record, record_types
-from handrail.session import Session
+from handrail.prompt.tool_result import FILE_START, Extent, FileShown, Position, ToolResult
+from handrail.session import Session, stored_as
+
+_FEWEST_COMPACTED = 64
+"""A slice of fewer items is not compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKnown:
+    """What the model knows of one file.
+
+    Attributes:
+        identity: `Filesystem.identity` of the content that was shown or written.
+        shown: how much of it.
+        end: for a part, the first character that was not shown, from the start on. Lines behind it count when those
+            before were shown.
+    """
+
+    identity: str
+    shown: Extent = "all"
+    end: Position = FILE_START
+
+
+@stored_as("handrail.files_known")
+@dataclass(frozen=True, slots=True)
+class KnownFiles:
+    """What one call has shown the model of files: an item of a STATE slice, which overrides the items before.
+
+    Attributes:
+        files: the files that it has shown or written, by their paths.
+    """
+
+    files: dict[str, FileKnown]
+
+
+def known_after(known: FileKnown | None, shown: FileShown, identity: str) -> FileKnown:
+    """What is known of a file once some of it has been shown.
+
+    Args:
+        known: what was known of it before.
+        shown: what is shown.
+        identity: the identity of its current content; what was known of other content does not count.
+    """
+    # Another identity is another content, whose lines need not be those that were shown.
+    same = known if known is not None and known.identity == identity else None
+    if shown.shown == "all" or (same is not None and same.shown == "all"):
+        return FileKnown(identity)
+    start, end = shown.part
+    if shown.shown == "nothing" or start >= end:
+        return FileKnown(identity, "nothing") if same is None else same
+    known_end = FILE_START if same is None else same.end
+    known_end = max(known_end, end) if start <= known_end else known_end
+    is_whole = known_end[0] > (shown.total_lines or 0)
+    return FileKnown(identity) if is_whole else FileKnown(identity, "part", known_end)
+
+
+def known_after_edit(known: FileKnown | None, identity: str) -> FileKnown:
+    """What is known of a file once the model has changed some of its text.
+
+    A file that was known whole still is. A file of which nothing was known did not exist: the model wrote all of it. Of
+    any other, no line counts as shown any more, because text that was never shown may stand there.
+
+    Args:
+        known: what was known of it before.
+        identity: the identity of its current content.
+    """
+    # `ReadBeforeWritePolicy` refuses an edit of an existing file of which nothing is known, so `None` means a new file.
+    return FileKnown(identity, "all" if known is None or known.shown == "all" else "part")
+
+
+def known_of(items: Sequence[KnownFiles], path: str) -> FileKnown | None:
+    """What is known of a file, from the items of a slice, oldest first; `None` for nothing.
+
+    Args:
+        items: the items.
+        path: the path of the file, in shortest form.
+    """
+    return next((item.files[path] for item in reversed(tuple(items)) if path in item.files), None)
+
+
+def all_known(items: Iterable[KnownFiles]) -> Mapping[str, FileKnown]:
+    """What is known of every file, from the items of a slice, oldest first."""
+    return {path: known for item in items for path, known in item.files.items()}
+
+
+def remember(session: Session, item: KnownFiles) -> None:
+    """Add what a call has shown to a session.
+
+    When the number of items reaches a power of two, the slice is checked; if more than half of its entries are
+    outdated, one item with the rest replaces it. So adding has constant amortized cost, and the slice has at most four
+    entries for each known file.
+    """
+    known = session[KnownFiles]
+    known.append(item)
+    count = len(known)
+    # `count & (count - 1)` is 0 for powers of two only.
+    if count < _FEWEST_COMPACTED or count & (count - 1):
+        return
+    files = all_known(known)
+    if sum(len(each.files) for each in known) > 2 * len(files):
+        known.seed(KnownFiles(dict(files)))
+
 
 AnyPath = str | PurePath
 """A path as the parameters have it."""
 
-_FIELDS = ("path", "file_path")
-"""The field of the path: the first of these that the parameters have."""
-
-_NEW = "new_path"
-"""The field of a move's target."""
-
-_UNIONS = (Union, types.UnionType)
-_ALIASES: tuple[type[Any], ...] = (TypeAliasType, getattr(typing, "TypeAliasType", TypeAliasType))
-
 PathOf = Callable[[Any], AnyPath | Sequence[AnyPath] | None]
 """Returns the path or paths in the parameters of a call; `None` for none."""
 
-_OLD_AND_NEW = 2
-"""The number of paths of a move."""
-
 
 def path_in(params: object) -> AnyPath | Sequence[AnyPath] | None:
-    """The field `path`, or else `file_path`, of the parameters, and `new_path` if they have that, too; else `None`."""
+    """The field `path`, or else `file_path`, of the parameters; else `None`."""
     # The parameters of a tool that declares a TypedDict are a dict.
     named = cast("Mapping[str, Any]", params) if isinstance(params, Mapping) else None
     field = partial(getattr, params) if named is None else named.get
     found: AnyPath | Sequence[AnyPath] | None = field("path", None)
-    if found is None:
-        found = field("file_path", None)
-    new_path: AnyPath | None = field(_NEW, None)
-    return (found, new_path) if isinstance(found, str | PurePath) and new_path is not None else found
-
-
-def path_fields(params_type: type[Any] | None) -> Mapping[str, object]:
-    """The fields of a tool's parameters that `path_in` reads, with their types."""
-    if not is_record(get_origin(params_type) or params_type):
-        return {}
-    kinds = record_types(params_type)
-    found = [name for name in _FIELDS if name in kinds]
-    return {name: kinds[name] for name in (*found, *([_NEW] if found and _NEW in kinds else []))}
-
-
-def fault_of_path_field(name: str, kind: object) -> str | None:
-    """Why a field cannot hold a path or several, as text; `None` unless that is certain."""
-    if _may_be_path(kind, several=name != _NEW):
-        return None
-    return f"its field {name} is {annotation_name(kind)}, and a path is a str or a pathlib.Path"
-
-
-def _may_be_path(kind: object, *, several: bool) -> bool:
-    # One alternative that may be a path is enough: which one a call has is known only then.
-    inside = _inside(kind)
-    if inside is not None:
-        return any(_may_be_path(member, several=several) for member in inside)
-    cls: object = get_origin(kind) or kind
-    # Strings are collections too, so they are accepted before collections are judged.
-    if not isinstance(cls, type) or cls in {object, Any} or issubclass(cls, str | PurePath):
-        return True  # only classes can be checked
-    if not several or not issubclass(cls, Collection) or issubclass(cls, Mapping | bytes):
-        return False
-    members = [member for member in get_args(kind) if member is not ...]
-    return not members or any(_may_be_path(member, several=False) for member in members)
-
-
-def _inside(kind: Any) -> Sequence[object] | None:  # noqa: ANN401 - an annotation, in one of its many forms
-    """The alternatives of a type; `None` for a type without alternatives."""
-    if isinstance(kind, _ALIASES):
-        return (kind.__value__,)
-    if isinstance(kind, NewType):
-        return (kind.__supertype__,)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return arguments[:1]
-    if origin is Literal:
-        return [cast("object", type(value)) for value in arguments]
-    return arguments if origin in _UNIONS else None
+    return field("file_path", None) if found is None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,15 +155,15 @@ class ReadBeforeWritePolicy:
     |---|---|
     | one of `edit_tools` | any line of the file |
     | another of `write_tools` | the whole file, in one read or several; so never one that is not text or too large |
-    | on a new file, on a folder, one of `move_tools` | nothing |
+    | on a new file, or on a folder | nothing |
 
-    What the model has written itself counts as shown. What is known of a file moves with it. Moving is not restricted,
-    because it replaces nothing. Nor is removing a folder, for which the tools require an explicit argument.
+    What the model has written itself counts as shown. A file of which nothing is known, because it was moved, counts as
+    shown if its content was shown whole elsewhere. Removing a folder is not restricted: the tools require an explicit
+    argument for it.
 
     A tool reports what a read has shown in `ToolResult.files_shown`, as the tools of `VfsToolsSection` do. A tool that
-    does not is assumed to show the whole of each file that `path_of` finds in its parameters. An edit retains what was
-    shown, and shows what the model wrote; if it does not report what it has replaced, in `FileShown.replaced`, a file
-    stays shown only if it was shown whole.
+    does not is assumed to show the whole of each file that `path_of` finds in its parameters. After an
+    edit, a file that was shown whole is still known whole; one that was shown in part may be edited on.
 
     `Filesystem.identity` detects changes of a file: by the digest of its content, or for a large file on disk by size,
     time and inode. The state is the slice of `KnownFiles`: a read or write that is rolled back does not count, and all
@@ -145,10 +175,8 @@ class ReadBeforeWritePolicy:
         read_tools: names of the tools whose success makes a file known.
         write_tools: names of the restricted tools, whose success makes a file known too.
         edit_tools: names of those of `write_tools` that change only the text that they name, as `edit_file` does.
-        move_tools: names of the tools that move a file or folder.
-        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`; for a move the old one and
-            the new one. A write without a path is refused. The default reads the field `path`, or else `file_path`, and
-            `new_path`; a prompt refuses tools whose fields cannot hold a path.
+        path_of: returns the path or paths in a call's parameters, as text or `pathlib.Path`. A write without a path is
+            refused. The default reads the field `path`, or else `file_path`.
         path_filter: which paths exist for the policy, as for the tools: no refusal mentions another one.
         name: the name of the policy; give another one if two policies apply to one tool.
 
@@ -159,13 +187,12 @@ class ReadBeforeWritePolicy:
     read_tools: Sequence[str] = ("read_file",)
     write_tools: Sequence[str] = ("write_file", "edit_file", "remove_file")
     edit_tools: Sequence[str] = ("edit_file",)
-    move_tools: Sequence[str] = ("move_file",)
     path_of: PathOf = path_in
     path_filter: PathFilter = field(default_factory=PathFilter)
     name: str = "read_before_write"
 
     def __post_init__(self) -> None:
-        for what in ("read_tools", "write_tools", "edit_tools", "move_tools"):
+        for what in ("read_tools", "write_tools", "edit_tools"):
             names: Sequence[str] = getattr(self, what)
             if isinstance(names, str) or (not names and what in {"read_tools", "write_tools"}):
                 raise PromptValidationError(
@@ -211,22 +238,15 @@ class ReadBeforeWritePolicy:
         return PolicyDecision.deny(self._refusal(tool, faults)) if faults else PolicyDecision.allow()
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the protocol's
-        """Record the current content of files that were read or written, and the new paths of those that were moved."""
+        """Record the current content of files that were read or written."""
         filesystem = self._filesystem(context)
-        if filesystem is None:
+        if filesystem is None or tool.name not in {*self.read_tools, *self.write_tools}:
             return
-        known = context.session[KnownFiles]
-        if tool.name in self.read_tools or tool.name in self.write_tools:
-            # `None` is a tool that reports nothing; an empty list reports that no file was shown.
-            text = result.files_shown
-            shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
-            learned = _learned(filesystem, shown, known, is_edit=tool.name in self.edit_tools)
-        # Without items nothing is known of any path, so there is nothing to move.
-        elif tool.name in self.move_tools and known:
-            learned = _moved(filesystem, self._paths(tool, params))
-        else:
-            return
-        if learned.files or learned.gone or learned.moved:
+        # `None` is a tool that reports nothing; an empty list reports that no file was shown.
+        text = result.files_shown
+        shown = [FileShown(path) for path in self._paths(tool, params)] if text is None else text
+        learned = _learned(filesystem, shown, context.session[KnownFiles], is_edit=tool.name in self.edit_tools)
+        if learned.files:
             remember(context.session, learned)
 
     def scope_fault(self, tool_names: frozenset[str]) -> str | None:
@@ -239,21 +259,6 @@ class ReadBeforeWritePolicy:
             f"{' or '.join(self.read_tools)} in the section with the policy or below it. Declare the read tool "
             "there too, or name it in read_tools=."
         )
-
-    def fault_of_tool(self, tool: Tool[Any, Any]) -> str | None:
-        """The fault if the path field of a listed tool cannot hold a path: its calls could not be judged."""
-        # A `path_of` of the program may read any field.
-        if self.path_of is not path_in or tool.name not in self._names:
-            return None
-        fields = path_fields(tool.params_type)
-        faults = [fault for name, kind in fields.items() if (fault := fault_of_path_field(name, kind)) is not None]
-        if not faults:
-            return None
-        return f"{' and '.join(faults)}. Rename or retype it, or give path_of=."
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (*self.read_tools, *self.write_tools, *self.edit_tools, *self.move_tools)
 
     def _filesystem(self, context: ToolContext) -> Filesystem | None:
         filesystem = context.filesystem
@@ -313,10 +318,12 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     """Why a path must not be written to yet; folders are not restricted."""
     path = filesystem.shortest(path)
     known = known_of(items, path)
-    # Of a file that is not known only its existence matters, and a digest would read all of it.
-    now = _identity(filesystem, path, hashed=known is not None)
+    # Without anything known only the existence of the file matters, and a digest would read all of it.
+    now = _identity(filesystem, path, hashed=len(items) > 0)
     if now is None:
         return None
+    if known is None:
+        known = next((each for each in all_known(items).values() if each == FileKnown(now)), None)
     if known is None:
         return _Fault(path, "exists and has not been read yet", path)
     # Compared before the extent: what was shown of other content does not count, not even for an edit.
@@ -325,7 +332,7 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
     if known.shown == "nothing":
         return _Fault(path, "was not shown, because it is not text or too large", "")
     if known.shown == "part" and not is_edit:
-        why = f"has been shown only in part (line {known.first_unseen_line} has not)"
+        why = f"has been shown only in part (line {known.end[0]} has not)"
         return _Fault(path, why, f"the rest of {path}")
     return None
 
@@ -333,31 +340,17 @@ def _fault(filesystem: Filesystem, path: str, items: Sequence[KnownFiles], *, is
 def _learned(
     filesystem: Filesystem, shown: Iterable[FileShown], items: Sequence[KnownFiles], *, is_edit: bool
 ) -> KnownFiles:
-    """What a call has shown that showed or wrote these files; nothing is known of a file that does not exist."""
+    """What a call has shown that showed or wrote these files; nothing is learned of a file that does not exist."""
     files: dict[str, FileKnown] = {}
-    gone: list[str] = []
     for each in shown:
         path = filesystem.shortest(each.path)
         # The identity that the tool took with the text is preferred: the file may have changed since it was read.
         identity = each.identity or _identity(filesystem, path, hashed=True)
-        if identity is None:
-            # No content and still there: a folder, of which nothing is recorded.
-            if not filesystem.exists(path):
-                gone.append(path)
-            continue
-        # One result may show several parts of a file; the later ones add to the earlier.
-        before = files.get(path) or known_of(items, path)
-        after = known_after_edit if is_edit or each.replaced is not None else known_after
-        files[path] = after(before, each, identity)
-    return KnownFiles(files, tuple(gone))
-
-
-def _moved(filesystem: Filesystem, paths: Sequence[str]) -> KnownFiles:
-    """The record of a move from the first of two paths to the second, which did not exist before."""
-    if len(paths) != _OLD_AND_NEW:
-        return KnownFiles()
-    old, new = map(filesystem.shortest, paths)
-    return KnownFiles(moved=(old, new))
+        if identity is not None:
+            # One result may show several parts of a file; the later ones add to the earlier.
+            before = files.get(path) or known_of(items, path)
+            files[path] = known_after_edit(before, identity) if is_edit else known_after(before, each, identity)
+    return KnownFiles(files)
 
 
 def _identity(filesystem: Filesystem, path: str, *, hashed: bool) -> str | None:

@@ -16,7 +16,7 @@ from handrail.prompt import (
     ToolContext,
     ToolResult,
 )
-from handrail.prompt.policies.sequential_dependency import ToolSucceeded
+from handrail.prompt.policy import ToolSucceeded
 from handrail.session import Session
 from tests.kit import Decides, call, executor, tool
 from tests.prompt.samples import named_tool

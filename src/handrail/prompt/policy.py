@@ -1,7 +1,6 @@
 """Policies, which judge a call before it runs: `ToolPolicy` and its answer, `PolicyDecision`.
 
-Handrail has two policies, in `handrail.prompt.policies.sequential_dependency` and
-`handrail.prompt.policies.read_before_write`.
+Handrail has two policies: `SequentialDependencyPolicy`, and that of `handrail.prompt.read_before_write`.
 
 When a policy returns `ask`, a person or a rule of the program receives an `ApprovalRequest` and answers with an
 `Approval`.
@@ -9,19 +8,22 @@ When a policy returns `ask`, a person or a rule of the program receives an `Appr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
+from handrail.errors import PromptValidationError
 from handrail.errors.developer import InvalidArgumentError, check_argument
 from handrail.prompt.context import ToolContext
 from handrail.prompt.signature import calling_fault, return_fault
 from handrail.prompt.tool_definition import Tool
 from handrail.prompt.tool_result import ToolResult
-from handrail.session import Session
+from handrail.session import Session, stored_as
 from handrail.session.calls import CallRef
 
-_VERDICTS = ("allow", "deny", "ask")
+_Verdict = Literal["allow", "deny", "ask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,13 @@ class PolicyDecision:
         InvalidArgumentError: the verdict is unknown.
     """
 
-    verdict: Literal["allow", "deny", "ask"]
+    verdict: _Verdict
     reason: str = ""
     final: bool = True
 
     def __post_init__(self) -> None:
         # A verdict that is none of these would be neither a denial nor a question, so the call would run.
-        if self.verdict not in _VERDICTS:
+        if self.verdict not in get_args(_Verdict):
             expected = "PolicyDecision.allow(), PolicyDecision.deny(reason) or PolicyDecision.ask(question)"
             raise InvalidArgumentError(
                 function="PolicyDecision", argument="verdict", given=self.verdict, expected=expected
@@ -67,11 +69,8 @@ class PolicyDecision:
             ValueError: the reason is blank.
             InvalidArgumentError: it is not text.
         """
-        return PolicyDecision(
-            "deny",
-            _not_blank("reason", reason, "deny needs a reason, which says to the model what to do instead"),
-            final,
-        )
+        _check_text("reason", reason, "deny needs a reason, which says to the model what to do instead")
+        return PolicyDecision("deny", reason, final)
 
     @staticmethod
     def ask(question: str) -> PolicyDecision:
@@ -81,9 +80,8 @@ class PolicyDecision:
             ValueError: the question is blank.
             InvalidArgumentError: it is not text.
         """
-        return PolicyDecision(
-            "ask", _not_blank("question", question, "ask needs the question that the person is asked")
-        )
+        _check_text("question", question, "ask needs the question that the person is asked")
+        return PolicyDecision("ask", question)
 
     @property
     def allowed(self) -> bool:
@@ -95,12 +93,11 @@ class PolicyDecision:
 _ALLOW = PolicyDecision("allow")
 
 
-def _not_blank(argument: str, text: str, fault: str) -> str:
+def _check_text(argument: str, text: str, fault: str) -> None:
     function = "PolicyDecision.deny" if argument == "reason" else "PolicyDecision.ask"
     check_argument(function, argument, text, str, "text that is not blank")
     if not text.strip():
         raise ValueError(fault)
-    return text
 
 
 class ToolPolicy(Protocol):
@@ -111,7 +108,6 @@ class ToolPolicy(Protocol):
 
     - `may_block(tool, session) -> bool`: see `MayBlock`.
     - `scope_fault(tool_names: frozenset[str]) -> str | None`: the fault of its position, when a prompt is built.
-    - `fault_of_tool(tool) -> str | None`: the fault of a tool for it, when a prompt is built.
     - `needs(tool) -> Iterable[type]`: resources without which it cannot judge a tool; a run whose prompt does not
       bind all of them is refused when it starts.
     """
@@ -121,13 +117,7 @@ class ToolPolicy(Protocol):
         """The name of the policy, for the model and for people; unique among the policies of a tool."""
         ...
 
-    def check(
-        self,
-        tool: Tool[Any, Any],
-        params: Any,  # noqa: ANN401 - an instance of the tool's parameter type
-        *,
-        context: ToolContext,
-    ) -> PolicyDecision:
+    def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
         """Judge a call whose arguments have been parsed; nothing has run yet, and nothing may be written here.
 
         Called when the call has its turn, and once more for a concurrent call that was denied. A policy that raises
@@ -135,14 +125,7 @@ class ToolPolicy(Protocol):
         """
         ...
 
-    def on_result(
-        self,
-        tool: Tool[Any, Any],
-        params: Any,  # noqa: ANN401 - as above
-        result: ToolResult[Any],
-        *,
-        context: ToolContext,
-    ) -> None:
+    def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - the tool's
         """Handle a success, within the call: writes to the session are rolled back with it.
 
         Not called for a failure. A policy that raises fails the call, and it is rolled back.
@@ -241,10 +224,9 @@ class Approval:
 
     def __post_init__(self) -> None:
         # Only a boolean: any text is true, so `Approval("no")` would approve.
-        check_argument("Approval", "approved", self.approved, bool, "True or False")
         check_argument("Approval", "reason", self.reason, str, "text")
-        check_argument("Approval", "final", self.final, bool, "True or False")
-        check_argument("Approval", "left_open", self.left_open, bool, "True or False")
+        for flag in ("approved", "final", "left_open"):
+            check_argument("Approval", flag, getattr(self, flag), bool, "True or False")
         if self.left_open and self.approved:
             expected = "False for a question that is left open: Approval.later()"
             raise InvalidArgumentError(function="Approval", argument="approved", given=True, expected=expected)
@@ -272,17 +254,106 @@ def check_approver(function: str, approver: object) -> None:
     """
     if approver is None:
         return
-    fault = None
+    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
     if callable(approver) and not isinstance(approver, type):
         # The return annotation is checked too, so that a function that returns text is refused here and not at its
         # first question.
         fault = calling_fault(approver, (ApprovalRequest,), {}) or return_fault(approver, (bool, Approval))
         if fault is None:
             return
-    expected = "a function of an ApprovalRequest that returns True, False or an Approval, or None"
-    raise InvalidArgumentError(
-        function=function,
-        argument="approver",
-        given=approver,
-        expected=expected if fault is None else f"{expected}; this one {fault}",
-    )
+        expected = f"{expected}; this one {fault}"
+    raise InvalidArgumentError(function=function, argument="approver", given=approver, expected=expected)
+
+
+@stored_as("handrail.tool_succeeded")
+@dataclass(frozen=True, slots=True)
+class ToolSucceeded:
+    """A tool that others depend on has succeeded in this session. One for each such tool, in a STATE slice.
+
+    Attributes:
+        tool: its name.
+    """
+
+    tool: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequentialDependencyPolicy:
+    """A tool runs only when the tools it depends on have succeeded in the session, each at least once.
+
+    Its state is the slice of `ToolSucceeded`, so a success that is rolled back does not count. A success belongs to the
+    session: all policies of this type share it.
+
+    Attributes:
+        dependencies: for each dependent tool, the names of the tools that must have succeeded before. All of them must
+            be declared in the section with the policy, or below it.
+        name: the name of the policy; give another one if two policies apply to one tool.
+
+    Raises:
+        PromptValidationError: the dependencies are not a mapping from names to sets of names, or are circular.
+    """
+
+    dependencies: Mapping[str, frozenset[str]]
+    name: str = "sequential_dependency"
+
+    def __post_init__(self) -> None:
+        dependencies = {tool: _names(tool, needed) for tool, needed in self.dependencies.items()}
+        try:
+            # Sorted: the same dependencies give the same message, whatever the order of their sets.
+            TopologicalSorter({tool: sorted(dependencies[tool]) for tool in sorted(dependencies)}).prepare()
+        except CycleError as error:
+            circle = " -> ".join(reversed(error.args[1]))
+            raise PromptValidationError(
+                f"policy {self.name}: these tools wait for each other, so none could ever run: {circle}."
+            ) from None
+        object.__setattr__(self, "dependencies", MappingProxyType(dependencies))
+
+    def check(self, tool: Tool[Any, Any], params: object, *, context: ToolContext) -> PolicyDecision:  # noqa: ARG002 - the protocol's
+        """Allow the tool if everything it depends on has succeeded; the reason of a refusal lists what has not."""
+        needed = self.dependencies.get(tool.name)
+        if not needed:
+            return PolicyDecision.allow()
+        # Sorted: the same state gives the same message in every process, whatever the order of its sets.
+        missing = sorted(needed.difference(done.tool for done in context.session[ToolSucceeded].all()))
+        if not missing:
+            return PolicyDecision.allow()
+        return PolicyDecision.deny(
+            f"{tool.name} must wait until {_listed(missing)} {'has' if len(missing) == 1 else 'have'} succeeded. "
+            f"Call {_listed(missing)} first, then {tool.name} again."
+        )
+
+    def on_result(self, tool: Tool[Any, Any], params: object, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ARG002 - the protocol's
+        """Record the success of a tool that others depend on."""
+        if not any(tool.name in needed for needed in self.dependencies.values()):
+            return
+        succeeded = context.session[ToolSucceeded]
+        # One item for each tool, so that the slice does not grow with the calls.
+        if not succeeded.where(lambda done: done.tool == tool.name):
+            succeeded.append(ToolSucceeded(tool.name))
+
+    def scope_fault(self, tool_names: frozenset[str]) -> str | None:
+        """The fault if the policy does not apply to all tools of the dependencies: it would not see their calls."""
+        named = frozenset(self.dependencies).union(*self.dependencies.values())
+        missing = sorted(named - tool_names)
+        if not missing:
+            return None
+        return (
+            f"its dependencies name {_listed(missing)}, but the section with the policy, and those below it, "
+            f"declare {', '.join(sorted(tool_names)) or 'no tools'}. Put the policy on a section that contains them "
+            "all."
+        )
+
+
+def _names(tool: str, needed: object) -> frozenset[str]:
+    # A string is iterable: `"test"` would be four tools of one letter.
+    if isinstance(needed, str) or not isinstance(needed, Iterable):
+        raise PromptValidationError(
+            f"the dependencies of {tool} are {needed!r}; write a set: {{{tool!r}: frozenset({{'test', 'build'}})}}."
+        )
+    return frozenset(cast("Iterable[str]", needed))
+
+
+def _listed(names: list[str]) -> str:
+    """Names as a sentence lists them."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
