@@ -195,7 +195,7 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     "words, needless",
     [
         (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
-        (["check", "--help"], ["pydantic_ai", "sqlite3", "handrail.agents", "handrail.cli.ledger"]),
+        (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
         (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
     ],
     ids=str,

@@ -8,13 +8,12 @@ from datetime import timedelta
 import pytest
 
 from handrail.cli.ledger import changes
-from handrail.cli.options import PAGE
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, Hit, NotApplied, NotKnown
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import UNTIL_APPLIED, ClaimOwner
-from tests.cli.desk import HOUR, SESSION, Command, Terminal, effect
+from tests.cli.desk import SESSION, Command, Terminal
 from tests.store.units import insert, replace
 from tests.wording import Wording
 
@@ -120,17 +119,12 @@ def _unapplied(store: Store) -> str:
     return key
 
 
-def test_a_correction_keeps_the_value_that_is_recorded(
-    handrail: Command, terminal: Terminal, store: Store, wording: Wording
-) -> None:
-    """It is of another message, then of another value; on a terminal Enter keeps it, too."""
+def test_a_correction_keeps_the_value_that_is_recorded(handrail: Command, store: Store) -> None:
+    """It is of another message, then of another value."""
     key = _unapplied(store)
     assert handrail("ledger", "reconcile", key, "--happened", "--message", "paid, says the bank").code == 0
     row = _row(store, key, SESSION)
     assert (row.message, row.value, row.is_kept_until_applied) == ("paid, says the bank", b'"receipt"', True)
-    assert terminal.run("ledger", "reconcile", key, typed="y\n\n\n") == 0
-    assert terminal.lines[-1] == wording
-    assert _row(store, key, SESSION).value == b'"receipt"'
     assert handrail("ledger", "reconcile", key, "--happened", "--value", "null").code == 0
     assert _row(store, key, SESSION).value == b"null"
 
@@ -140,9 +134,6 @@ def test_a_person_records_that_a_result_has_been_applied_by_hand(
 ) -> None:
     """It is not applied any more, and can be removed; what has no result is not applied."""
     key = _unapplied(store)
-    heading, *rows = handrail("ledger", "list", "--status", "done").out.splitlines()
-    (line,) = [line for line in rows if line.startswith(key)]
-    assert line[heading.index("lease") : heading.index("owner")].strip() == wording
     ran = handrail("ledger", "reconcile", key, "--applied", "--why", "ada has booked it")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == wording
@@ -180,46 +171,6 @@ def test_a_finding_that_makes_no_sense_is_a_usage_error(
     ran = handrail("ledger", "reconcile", "app:pay:unknown", *words)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == wording
-    assert _row(store, "app:pay:unknown") == before
-
-
-@pytest.mark.parametrize(
-    "typed, told",
-    [
-        pytest.param("y\nPaid by hand.\n\n", ("done", None), id="happened with a message"),
-        pytest.param("YES\n\npaid\n7\n", ("done", b"7"), id="happened with a value"),
-        pytest.param("n\nnot in the account\n", ("failed", None), id="not happened for a reason"),
-        pytest.param("no\n", ("failed", None), id="not happened"),
-    ],
-)
-def test_on_a_terminal_a_person_is_asked(
-    terminal: Terminal, store: Store, typed: str, told: tuple[str, bytes | None], wording: Wording
-) -> None:
-    """The effect is shown, then the questions; a value that is no JSON is asked for again."""
-    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 0
-    assert "its owner gave no sign in time" in terminal.screen
-    assert [line for line in terminal.lines if "?" in line] == wording
-    row = _row(store, "app:pay:unknown")
-    assert (row.status, row.value) == told
-    assert [row.message, row.note] == wording
-
-
-def test_a_person_who_is_asked_sees_the_arguments(terminal: Terminal, store: Store) -> None:
-    """And what the model wrote, where it was something else, before the question."""
-    recorded = b'{"arguments":{"order":"A-1"},"written":{"order":"A-7"}}'
-    row = _row(store, "app:pay:unknown")
-    assert replace(store, row, row._replace(arguments=recorded))
-    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed="n\n\n") == 0
-    shown, _, _ = terminal.screen.partition("?")
-    assert all(part in shown for part in ('"order": "A-1"', "model wrote", '"order": "A-7"', SESSION, "created"))
-
-
-@pytest.mark.parametrize("typed", ["\n", "perhaps\n", ""])
-def test_who_does_not_answer_changes_nothing(terminal: Terminal, store: Store, typed: str, wording: Wording) -> None:
-    """Enter, another word, and the end of the input leave the effect as it is."""
-    before = _row(store, "app:pay:unknown")
-    assert terminal.run("ledger", "reconcile", "app:pay:unknown", typed=typed) == 1
-    assert terminal.lines[-1] == wording
     assert _row(store, "app:pay:unknown") == before
 
 
@@ -293,19 +244,12 @@ def test_the_effects_of_a_tool_are_forgotten_together(
     assert again.err == wording
 
 
-def test_a_tool_without_effects_is_said_to_have_none(handrail: Command, wording: Wording) -> None:
-    """A slip in the name is not a success."""
-    ran = handrail("ledger", "invalidate", "--tool", "pya", "--yes")
-    assert ran.code == 1
-    assert ran.err == wording
-
-
 def test_a_dry_run_removes_nothing(handrail: Command, store: Store, wording: Wording) -> None:
     """It shows what would go, and needs no --yes."""
     before = set(store.rows())
     ran = handrail("ledger", "invalidate", "--tool", "pay", "--dry-run")
     assert ran.code == 0
-    assert "\n".join(ran.out.splitlines()[-2:]) == wording
+    assert ran.out.splitlines()[-2:] == wording
     assert "session:pay:done" in ran.out
     told = json.loads(handrail("ledger", "invalidate", "--tool", "pay", "--dry-run", "--format", "json").out)
     assert (told["removed"], told["kept"], told["dry_run"], len(told["effects"])) == (0, 3, True, 3)
@@ -317,7 +261,6 @@ def test_a_dry_run_removes_nothing(handrail: Command, store: Store, wording: Wor
     [
         ("--yes",),
         ("k", "--tool", "pay", "--yes"),
-        ("--tool", "pay", "--partition", "s", "--yes"),
         ("session:pay:done",),
     ],
     ids=" ".join,
@@ -339,7 +282,6 @@ def test_a_person_is_asked_before_something_is_forgotten(
 ) -> None:
     """Only a clear yes removes."""
     assert terminal.run("ledger", "invalidate", "session:pay:done", typed=typed) == code
-    assert "Paid 7 EUR." in terminal.screen
     assert [line for line in terminal.lines if "session:pay:done?" in line] == wording
     assert (store.get(SESSION, "session:pay:done") is None) == (code == 0)
 
@@ -369,17 +311,6 @@ def test_expired_effects_are_pruned(handrail: Command, store: Store, wording: Wo
     assert handrail("ledger", "prune", "--yes").out == wording
     assert handrail("ledger", "prune", "--yes").out == wording
     assert len(list(store.rows())) == 6
-
-
-def test_pruning_dry_shows_what_would_go(handrail: Command, store: Store, wording: Wording) -> None:
-    """And removes nothing."""
-    assert "older" not in handrail("ledger", "prune", "--dry-run").out
-    for number in range(PAGE):
-        insert(store, effect(f"app:pay:old{number}", "failed", store.now(), expires_at=store.now() - HOUR))
-    ran = handrail("ledger", "prune", "--dry-run")
-    assert ran.out.splitlines()[PAGE + 1 :] == wording
-    assert "app:pay:old1" in ran.out
-    assert len(list(store.rows())) == 7 + PAGE
 
 
 def test_programs_are_told_how_many_were_pruned(handrail: Command) -> None:
