@@ -165,69 +165,59 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     assert refused.err == wording
 
 
-def test_a_fork_shares_the_past_up_to_a_call(handrail: Command, store: Store, wording: Wording) -> None:
-    """It has the tags of the other, and the other as its parent."""
-    record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_1", "call_2"))
-    ran = handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == wording
+CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("resp_1", "a/b", None))]
+ODD = [CallRef("resp_1", call_id) for call_id in ("a\0b", "\ud800", "x" * 100_000)]
+
+
+@pytest.mark.parametrize(
+    "at, entries",
+    [
+        (None, 10),
+        ("call_1", 4),
+        ("resp_1/call_1", 4),
+        ("resp_1/call_0", 5),
+        ("a%2Fb/call_0", 6),
+        ("/call_0", 7),
+        *((str(call), number) for number, call in enumerate(ODD, 8)),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_fork_shares_the_past_up_to_a_call(
+    handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
+) -> None:
+    """It has the tags of the other, and the other as its parent; without a name it gets a random one."""
+    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    words = () if at is None else ("--at", at)
+    ran = handrail("sessions", "fork", SESSION, *words, "--as", "branch")
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     fork = store.find("branch")
     assert fork is not None
-    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, 4)
-    assert [entry.number for entry in store.entries("branch")] == [1, 2, 3, 4]
-
-
-def test_a_fork_at_an_id_of_several_replies_names_them(handrail: Command, store: Store, wording: Wording) -> None:
-    """As `--at` takes them; a call for which no reply was stated has nothing before the slash."""
-    record(store, 3, CallRef("resp_1", "call_0"), CallRef("a/b", "call_0"), CallRef(None, "call_0"))
-    ran = handrail("sessions", "fork", SESSION, "--at", "call_0")
-    assert ran.code == 1
-    assert ran.err == wording
-    named = ["/call_0", "a%2Fb/call_0", "resp_1/call_0"]
-    assert ran.err.strip().split("--at: ")[1].split(", ") == named
-    for at, head in zip(named, (6, 5, 4), strict=True):
-        told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
-        assert told["entries"] == head
-
-
-@pytest.mark.parametrize("call_id", ["a\0b", "\ud800", "x" * 100_000], ids=["a NUL", "no Unicode", "long"])
-def test_a_fork_takes_an_id_that_no_store_can_look_up(
-    handrail: Command, store: Store, call_id: str, wording: Wording
-) -> None:
-    """It is stored under its digest; one that there is not is refused in few words."""
-    ref = CallRef("resp_1", call_id)
-    record(store, 3, ref.stored)
-    ran = handrail("sessions", "fork", SESSION, "--at", str(ref), "--format", "json")
-    assert json.loads(ran.out)["entries"] == 4
-    ran = handrail("sessions", "fork", SESSION, "--at", f"{ref}z")
-    assert ran.code == 1
-    assert ran.err == wording
-    assert len(ran.err) < 1_000
-
-
-def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, store: Store) -> None:
-    """The document for programs names it."""
-    told = json.loads(handrail("sessions", "fork", SESSION, "--format", "json").out)
-    assert (told["parent"], told["entries"]) == (SESSION, 3)
+    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, entries)
+    told = json.loads(handrail("sessions", "fork", SESSION, *words, "--format", "json").out)
+    assert (told["parent"], told["entries"]) == (SESSION, entries)
     assert store.find(told["session_id"]) is not None
 
 
-@pytest.mark.parametrize("at", ["call_9", "resp_9/call_1", "%ff"])
-def test_a_fork_at_a_call_that_is_not_there_is_refused(handrail: Command, at: str, wording: Wording) -> None:
-    """Nothing is written."""
-    ran = handrail("sessions", "fork", SESSION, "--at", at)
-    assert ran.code == 1
-    assert ran.err == wording
-    assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == 2
-
-
-def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store, wording: Wording) -> None:
-    """An id that is taken is refused."""
-    ran = handrail("sessions", "fork", SESSION, "--as", FORK)
-    assert ran.code == 1
-    assert ran.err == wording
-    row = store.find(FORK)
-    assert row is not None
-    assert row.head == 0
-    ran = handrail("sessions", "fork", SESSION, "--as", " ")
-    assert (ran.code, ran.err) == (2, wording)
+@pytest.mark.parametrize(
+    "words, code",
+    [
+        (("--at", "call_0"), 1),
+        (("--at", "call_9"), 1),
+        (("--at", "resp_9/call_1"), 1),
+        (("--at", "%ff"), 1),
+        (("--at", f"{ODD[-1]}z"), 1),
+        (("--as", FORK), 1),
+        (("--as", " "), 2),
+    ],
+    ids=lambda words: str(words)[:30],
+)
+def test_fork_that_is_not_clear_is_refused(
+    handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
+) -> None:
+    """A call that several replies have is named with them; nothing is written, and nothing overwritten."""
+    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    before = list(store.sessions())
+    ran = handrail("sessions", "fork", SESSION, *words)
+    assert (ran.code, ran.out, ran.err) == (code, "", wording)
+    assert len(ran.err) < 1_000
+    assert list(store.sessions()) == before

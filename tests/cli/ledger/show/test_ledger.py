@@ -15,21 +15,6 @@ from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.cli.desk import SESSION, Command, effect
 from tests.store.units import append, insert, replace
-from tests.wording import Wording
-
-
-def test_an_effect_is_shown_whole(handrail: Command, wording: Wording) -> None:
-    """Everything that the store keeps of it, message and value too."""
-    ran = handrail("ledger", "show", "session:pay:done")
-    assert (ran.code, ran.err) == (0, "")
-    told = dict(line.split(maxsplit=1) for line in ran.out.splitlines() if line[0] != " ")
-    assert (told["key"], told["partition"], told["tool"]) == ("session:pay:done", SESSION, "pay")
-    assert told["status"] == wording
-    assert told["message"] == "Paid 7 EUR."
-    assert '"receipt": 7' in ran.out
-    document = json.loads(handrail("ledger", "show", "session:pay:done", "--format", "json").out)
-    assert (document["message"], document["value"], document["state"]) == ("Paid 7 EUR.", {"receipt": 7}, "done")
-
 
 SAID = stored_type(ConversationPart)
 TALK = SAID.dump([ConversationPart((), speaker="agent", name="research")])
