@@ -131,4 +131,4 @@ def test_modules_of_posix_are_imported_in_one_place() -> None:
     """`handrail.posix`; and by the questions at a terminal."""
     pattern = re.compile(r"^\s*import (fcntl|grp|pwd|resource|termios)$", re.MULTILINE)
     importing = {source.module for source in python_sources("src") if pattern.search(source.text)}
-    assert importing == {"handrail.cli.agents.questions"}
+    assert importing == {"handrail.cli.agents.progress"}

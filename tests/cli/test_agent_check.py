@@ -26,12 +26,6 @@ def check(capsys: pytest.CaptureFixture[str], folder: Path) -> Check:
     return lambda *words: command("check", "desk.agent", *words)
 
 
-def write_caller(folder: Path, caller: str, other: str, tools: str) -> None:
-    """An agent that calls another one, each with these lines of its front matter, and their module."""
-    desk, other = (f"---\nname: {name}\n{front}\n---\nHello.\n" for name, front in (("desk", caller), ("other", other)))
-    write(folder, desk__agent=desk, other__agent=other, tools__py=tools)
-
-
 def test_the_tools_are_shown_with_what_is_known_of_them(check: Check, wording: Wording) -> None:
     """What they do to the world, whether rules let them run, and where they are from; no model is needed."""
     ran = check()
@@ -41,16 +35,6 @@ def test_the_tools_are_shown_with_what_is_known_of_them(check: Check, wording: W
         ["look", "read", "allow", "tool", "look", "(tools.py)", "-", "-"],
         ["note", "state", "ask", "tool", "note", "(tools.py)", "-", "-"],
     ]
-    assert ran.err == wording
-
-
-def test_rules_and_model_of_the_project_count(check: Check, folder: Path, wording: Wording) -> None:
-    """As they would for a run; the model is not looked for."""
-    settings = "[tool.handrail]\napproval = 'rules.yaml'\nmodel = 'groq:knows'\n"
-    write(folder, pyproject__toml=settings, rules__yaml="deny: [note]")
-    ran = check()
-    assert ran.code == 0
-    assert ran.out.splitlines()[2].split()[:3] == ["note", "state", "deny"]
     assert ran.err == wording
 
 
@@ -177,94 +161,6 @@ def test_rules_on_arguments_are_shown_for_each_tool(
     assert all(len(line) <= 80 for line in terminal.lines if "rules.yaml" in line)
 
 
-def test_rules_on_arguments_that_never_speak_are_not_shown(check: Check, folder: Path) -> None:
-    """A rule on the tool itself wins over those that stand below it."""
-    write(folder, rules__yaml="ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n")
-    assert len(check("--rules", "rules.yaml").out.splitlines()) == 3
-
-
-MISSPELT = """
-deny:
-  - noet
-  - {tool: note, arguments: {txet: x}}
-  - {tool: note, agent: dsk}
-"""
-
-
-@pytest.mark.parametrize("typed", [True, False])
-def test_rules_that_name_what_there_is_not_are_problems(
-    check: Check, folder: Path, wording: Wording, *, typed: bool
-) -> None:
-    """With file, line and column and the nearest name; those of the project, and those that are typed instead."""
-    write(folder, rules__yaml=MISSPELT, pyproject__toml="" if typed else "[tool.handrail]\napproval = 'rules.yaml'\n")
-    words = ["--rules", "rules.yaml"] if typed else []
-    ran = check(*words)
-    assert ran.code == 1
-    for place in ("rules.yaml:3:5", "rules.yaml:4:5", "rules.yaml:5:5"):
-        (line,) = [line for line in ran.err.splitlines() if place in line]
-        assert line.startswith("handrail: ")
-    assert ran.err == wording
-    told_json = json.loads(check(*words, "--format", "json").out)
-    assert {problem["kind"] for problem in told_json["problems"]} == {"ApprovalRulesError"}
-
-
-def test_warnings_are_no_problems(check: Check, folder: Path) -> None:
-    """The agent can run."""
-    write(folder, rules__yaml="deny: [{tool: refund, expect: unmatched}]\n", texts__json="{}")
-    agent = (folder / "desk.agent").read_text(encoding="utf-8")
-    write(folder, desk__agent=agent.replace("name:", "overrides: missing.json\nname:", 1))
-    ran = check("--rules", "rules.yaml")
-    assert ran.code == 0
-    assert ran.err.count("warning: ") == 1
-
-
-def test_the_tools_of_agents_that_can_be_called_are_known(check: Check, folder: Path, wording: Wording) -> None:
-    """Their factories are called, so a name that none of them has is a problem."""
-    made = (
-        "\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n\ndef bells(ctx):\n    return FunctionToolset([ring])\n"
-    )
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
-        other__agent="---\nname: other\ntoolsets: [bells]\n---\nHello.\n",
-        tools__py=f"from pydantic_ai.toolsets import FunctionToolset\n{made}\nTOOLSETS = [bells]\n",
-        rules__yaml="deny: [ring]",
-    )
-    assert check("--rules", "rules.yaml").code == 0
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntoolsets: [other]\n---\nHello.\n",
-        tools__py=f"from pydantic_ai.toolsets import FunctionToolset\n{made}\nTOOLSETS = [bells]\n",
-        rules__yaml="deny: [rnig]",
-    )
-    ran = check("--rules", "rules.yaml")
-    assert ran.code == 1
-    assert ran.err == wording
-
-
-def test_rules_about_what_is_missing_for_another_fault_are_not_at_fault(
-    check: Check, folder: Path, wording: Wording
-) -> None:
-    """A module that cannot be imported is told once, and not again for each rule about its tools."""
-    write(folder, tools__py="1 / 0", rules__yaml="deny: [note]")
-    ran = check("--rules", "rules.yaml")
-    assert ran.code == 1
-    assert "ZeroDivisionError" in ran.err
-    assert ran.err == wording
-    others = {"desk__agent": agent("desk", toolsets="[clerk]"), "clerk__agent": agent("clerk", tools="[note]")}
-    write(folder, tools__py="1 / 0", **others)
-    assert check("--rules", "rules.yaml").err == wording
-
-
-def test_a_file_of_rules_with_a_fault_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
-    """No tool is shown, because nothing is known of its approval."""
-    write(folder, rules__yaml="deny: note")
-    ran = check("--rules", "rules.yaml")
-    assert (ran.code, ran.out) == (1, "")
-    assert "rules.yaml" in ran.err
-    assert ran.err.splitlines()[-1] == wording
-
-
 def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder: Path) -> None:
     """One that does not say what its calls do, and one of a state tool that is made of all arguments."""
     tools = """
@@ -289,86 +185,6 @@ def test_keys_that_may_not_mean_what_they_say_are_hinted_at(check: Check, folder
     assert hints == ["silent", "auto", "fine"]  # the last because its calls run one by one
     told = json.loads(check("--format", "json").out)["tools"]
     assert {tool["name"]: len(tool["hints"]) for tool in told} == {"silent": 1, "auto": 1, "fine": 0}
-
-
-def test_every_problem_is_told_at_once(check: Check, folder: Path, wording: Wording) -> None:
-    """Of all files of the project: who mends them wants to mend them all."""
-    write(
-        folder,
-        desk__agent="---\nname: desk\ntools: [look, fly]\ntoolsets: [swim]\n---\nHello.\n",
-        other__agent="---\nname: other\ntoolz: []\n---\nHello.\n",
-        pyproject__toml="[tool.handrail]\nmodle = 'x'\n",
-    )
-    ran = check()
-    assert ran.code == 1
-    for told in ("fly", "swim", "toolz", "modle"):
-        assert told in ran.err
-    assert ran.err.splitlines()[-1] == wording
-    told = json.loads(check("--format", "json").out)
-    assert not told["ok"]
-    assert len(told["problems"]) >= 3
-    assert {"ResolutionError", "AgentFileError", "ProjectError"} <= {problem["kind"] for problem in told["problems"]}
-
-
-def test_names_that_are_taken_twice_are_told(check: Check, folder: Path, wording: Wording) -> None:
-    """With both origins, though nothing is run."""
-    tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef look() -> str:\n    'Looks.'\n    return ''\n\n"
-    tools += "TOOLS = [look]\nTOOLSETS = {'eyes': FunctionToolset([look])}\n"
-    write(folder, desk__agent="---\nname: desk\ntools: [look]\ntoolsets: [eyes]\n---\nHello.\n", tools__py=tools)
-    ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
-
-
-def test_agents_that_can_be_called_are_checked_too(check: Check, folder: Path, wording: Wording) -> None:
-    """A factory of theirs may fail; agents that call each other are checked once."""
-    tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
-    write_caller(folder, "toolsets: [other]", "toolsets: [desk, broken]", tools)
-    ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
-    assert ran.out.splitlines()[1].split()[0] == "other"
-
-
-def test_a_problem_is_told_once(check: Check, folder: Path, wording: Wording) -> None:
-    """Though the file is read as the agent, and as a part of the project."""
-    write(folder, desk__agent="Hello.\n")
-    ran = check()
-    assert ran.err.count("handrail: ") == 1
-    assert ran.err == wording
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param("model = 'nobody:knows'", id="model"),
-        pytest.param("model = 'script:play.yaml'", id="script"),
-        pytest.param("store = 'mysql://ada:secret@host/db'", id="store"),
-        pytest.param("store = 'desk.db'", id="store without a scheme"),
-    ],
-)
-def test_the_names_of_model_and_store_are_checked(check: Check, folder: Path, settings: str, wording: Wording) -> None:
-    """No provider is asked, and nothing is opened."""
-    write(folder, pyproject__toml=f"[tool.handrail]\n{settings}\n")
-    ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
-    assert "secret" not in ran.err
-
-
-def test_a_store_that_could_be_opened_is_not(check: Check, folder: Path) -> None:
-    """Looking at an agent makes no database."""
-    write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///desk.db'\n")
-    assert check().code == 0
-    assert not (folder / "desk.db").exists()
-
-
-def test_what_modules_and_factories_print_is_not_in_the_findings(check: Check, folder: Path, wording: Wording) -> None:
-    """Programs read standard output."""
-    write(folder, desk__agent=PRINTING_AGENT, tools__py=PRINTING)
-    ran = check("--format", "json")
-    assert json.loads(ran.out)["ok"]
-    assert ran.err == wording
 
 
 _BOX = """
@@ -419,22 +235,6 @@ def test_sandbox_that_is_not_installed_is_named(
     assert ran.err == wording
 
 
-@pytest.mark.parametrize("toolset", ["files", "shell", "planning"])
-def test_check_names_a_store_that_tools_can_reach(check: Check, folder: Path, wording: Wording, toolset: str) -> None:
-    """As a warning, for an agent with tools over the folder."""
-    write(
-        folder,
-        desk__agent=f"---\nname: desk\ntoolsets: [{toolset}]\n---\nHello.\n",
-        pyproject__toml="[tool.handrail]\nstore = 'sqlite:///data/desk.db'\n",
-    )
-    reached = check()
-    assert reached.code == 0
-    assert reached.err == wording
-    assert len(json.loads(check("--format", "json").out)["warnings"]) == (toolset != "planning")
-    write(folder, pyproject__toml="[tool.handrail]\nstore = 'sqlite:///../desk.db'\n")
-    assert not json.loads(check("--format", "json").out)["warnings"]
-
-
 UNBOUND = """
 from handrail import tool
 from handrail.prompt import Section
@@ -460,24 +260,146 @@ TOOLSETS = {"looks": Section(title="Looks", tools=[look])}
 """
 
 
-def test_every_resource_that_nothing_binds_is_a_problem(check: Check, folder: Path, wording: Wording) -> None:
-    """A run binds the files of its folder; also of agents that can be called."""
-    write_caller(folder, "tools: [note]\ntoolsets: [other]", "toolsets: [looks]", UNBOUND)
-    ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
+def settings(lines: str) -> str:
+    """The settings of a project."""
+    return f"[tool.handrail]\n{lines}\n"
 
 
-def test_broken_neighbours_are_warnings(check: Check, folder: Path, wording: Wording) -> None:
-    """Agent files and modules that the agent does not need; `handrail run` runs it, too."""
-    same = "---\nname: same\n---\nHello.\n"
-    write(folder, other__agent="nothing", first__agent=same, second__agent=same)
-    (folder / "tools").mkdir()
-    (folder / "tools" / "broken.py").write_text("1 / 0")
-    ran = check()
-    assert ran.code == 0
-    assert ran.err == wording
-    write(folder, desk__agent="---\nname: desk\ntools: [look]\ntoolsets: [other]\n---\nHello.\n")
-    ran = check()
-    assert ran.code == 1
-    assert ran.err == wording
+BELLS = """
+from pydantic_ai.toolsets import FunctionToolset
+
+def ring() -> str:
+    "Rings."
+    return ""
+
+def bells(ctx):
+    return FunctionToolset([ring])
+
+TOOLSETS = [bells]
+"""
+TWICE = """
+from pydantic_ai.toolsets import FunctionToolset
+
+def look() -> str:
+    "Looks."
+    return ""
+
+TOOLS = [look]
+TOOLSETS = {"eyes": FunctionToolset([look])}
+"""
+BROKEN = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
+MISSPELT = """
+deny:
+  - noet
+  - {tool: note, arguments: {txet: x}}
+  - {tool: note, agent: dsk}
+"""
+RINGS = {"desk__agent": agent("desk", toolsets="[bells]"), "tools__py": BELLS}
+CALLS = {"desk__agent": agent("desk", toolsets="[other]"), "other__agent": agent("other", toolsets="[bells]")}
+STORE_INSIDE = settings("store = 'sqlite:///data/desk.db'")
+
+FOLDERS: dict[str, tuple[int, dict[str, str]]] = {
+    "rules and model of the project": (
+        0,
+        {"pyproject__toml": settings("approval = 'rules.yaml'\nmodel = 'groq:knows'"), "rules__yaml": "deny: [note]"},
+    ),
+    "rules on arguments that never speak": (
+        0,
+        {"rules__yaml": "ask: [note]\nallow: [{tool: note, arguments: {text: a}}]\n"},
+    ),
+    "rules that name what there is not": (1, {"rules__yaml": MISSPELT}),
+    "rules of the project that name what there is not": (
+        1,
+        {"rules__yaml": MISSPELT, "pyproject__toml": settings("approval = 'rules.yaml'")},
+    ),
+    "a rule that may match nothing": (0, {"rules__yaml": "deny: [{tool: refund, expect: unmatched}]\n"}),
+    "a file of rules with a fault": (1, {"rules__yaml": "deny: note"}),
+    "a module that cannot be imported": (1, {"tools__py": "1 / 0", "rules__yaml": "deny: [note]"}),
+    "a module of an agent that is called": (
+        1,
+        {
+            "desk__agent": agent("desk", toolsets="[clerk]"),
+            "clerk__agent": agent("clerk", tools="[note]"),
+            "tools__py": "1 / 0",
+        },
+    ),
+    "the tools of a factory": (0, {**RINGS, "rules__yaml": "deny: [ring]"}),
+    "the tools of agents that are called": (0, {**CALLS, "tools__py": BELLS, "rules__yaml": "deny: [ring]"}),
+    "a name that no factory has": (1, {**RINGS, "rules__yaml": "deny: [rnig]"}),
+    "every problem at once": (
+        1,
+        {
+            "desk__agent": agent("desk", tools="[look, fly]", toolsets="[swim]"),
+            "other__agent": "---\nname: other\ntoolz: []\n---\nHello.\n",
+            "pyproject__toml": settings("modle = 'x'"),
+        },
+    ),
+    "names that are taken twice": (
+        1,
+        {"desk__agent": agent("desk", tools="[look]", toolsets="[eyes]"), "tools__py": TWICE},
+    ),
+    "a factory of an agent that is called": (
+        1,
+        {
+            "desk__agent": agent("desk", toolsets="[other]"),
+            "other__agent": agent("other", toolsets="[desk, broken]"),
+            "tools__py": BROKEN,
+        },
+    ),
+    "an agent file without front matter": (1, {"desk__agent": "Hello.\n"}),
+    "an unknown model": (1, {"pyproject__toml": settings("model = 'nobody:knows'")}),
+    "a script as the model of a project": (1, {"pyproject__toml": settings("model = 'script:play.yaml'")}),
+    "an unknown store": (1, {"pyproject__toml": settings("store = 'mysql://ada:secret@host/db'")}),
+    "a store without a scheme": (1, {"pyproject__toml": settings("store = 'desk.db'")}),
+    "resources that nothing binds": (
+        1,
+        {
+            "desk__agent": agent("desk", tools="[note]", toolsets="[other]"),
+            "other__agent": agent("other", toolsets="[looks]"),
+            "tools__py": UNBOUND,
+        },
+    ),
+    "broken neighbours": (
+        0,
+        {"other__agent": "nothing", "first__agent": agent("same"), "second__agent": agent("same")},
+    ),
+    "a broken agent that is called": (
+        1,
+        {"desk__agent": agent("desk", tools="[look]", toolsets="[other]"), "other__agent": "nothing"},
+    ),
+    "a store that file tools can reach": (
+        0,
+        {"desk__agent": agent("desk", toolsets="[files]"), "pyproject__toml": STORE_INSIDE},
+    ),
+    "a store that the shell can reach": (
+        0,
+        {"desk__agent": agent("desk", toolsets="[shell]"), "pyproject__toml": STORE_INSIDE},
+    ),
+    "a store that no tool reaches": (
+        0,
+        {"desk__agent": agent("desk", toolsets="[planning]"), "pyproject__toml": STORE_INSIDE},
+    ),
+    "a store beside the folder": (
+        0,
+        {
+            "desk__agent": agent("desk", toolsets="[files]"),
+            "pyproject__toml": settings("store = 'sqlite:///../desk.db'"),
+        },
+    ),
+    "modules and factories that print": (0, {"desk__agent": PRINTING_AGENT, "tools__py": PRINTING}),
+}
+"""Folders by what is in them: the exit code, and the files that are written beside those of the fixture."""
+
+
+@pytest.mark.parametrize("what", FOLDERS)
+def test_findings_of_a_folder(check: Check, folder: Path, wording: Wording, what: str) -> None:
+    """Every problem once, with file and place, as text and for programs; nothing is opened, and no password shown."""
+    code, files = FOLDERS[what]
+    write(folder, **files)
+    words = ("--rules", "rules.yaml") if "rules__yaml" in files and "pyproject__toml" not in files else ()
+    ran = check(*words)
+    assert (ran.code, ran.err) == (code, wording)
+    told = json.loads(check(*words, "--format", "json").out)
+    assert (told["ok"], bool(told["problems"])) == (code == 0, code == 1)
+    assert "secret" not in ran.err
+    assert not list(folder.rglob("*.db"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.cli.agents import commands
+from handrail.cli import agents
 from tests.cli.desk import Command
 from tests.wording import Wording
 
@@ -130,10 +130,11 @@ def test_a_name_that_no_agent_may_have_is_told(handrail: Command, place: Path, n
 
 @pytest.mark.parametrize("words", [("run", "x.agent", "hello"), ("check", "x.agent"), ("new", "x")])
 def test_without_the_extra_agents_say_what_to_install(
-    handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wording: Wording
+    handrail: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wording: Wording, place: Path
 ) -> None:
     """The commands over a store work all the same, and so does the help."""
-    monkeypatch.setattr(commands, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    (place / "x.agent").touch()
+    monkeypatch.setattr(agents, "find_spec", lambda _name: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
     ran = handrail(*words)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == wording

@@ -66,13 +66,6 @@ def test_a_script_must_be_played_to_its_end(run: Run, folder: Path) -> None:
     assert "script.yaml" in ran.err
 
 
-def test_a_run_that_the_script_does_not_expect_fails(run: Run, folder: Path) -> None:
-    """The line says what was expected."""
-    ran = run("hello", "--model", script(folder, {"text": "x", "expect": {"tools": ["fly"]}}))
-    assert (ran.code, ran.out) == (1, "")
-    assert "fly" in ran.err
-
-
 def test_for_programs_there_are_only_events(run: Run, folder: Path) -> None:
     """One a line, in the order in which they happened."""
     ran = run("note it", "--model", noting(folder, "milk"), "--format", "json", "--approve", "approve-all")
@@ -105,95 +98,6 @@ def test_without_a_terminal_what_needs_approval_is_denied(run: Run, folder: Path
     assert len(re.findall(r"^desk: note\(text=.*\) refused, ", ran.err, re.MULTILINE)) == 2
 
 
-@pytest.mark.parametrize(
-    "mode, line", [("approve-all", 'note(text="milk") ok'), ("deny-all", 'note(text="milk") refused')]
-)
-def test_a_mode_answers_every_question(run: Run, folder: Path, mode: str, line: str) -> None:
-    """Nobody is asked."""
-    assert line in run("note it", "--model", noting(folder, "milk"), "--approve", mode).err
-
-
-def test_rules_may_be_given(run: Run, folder: Path) -> None:
-    """Instead of those of the project."""
-    (folder / "rules.yaml").write_text("allow: [note]")
-    assert 'note(text="milk") ok' in run("note it", "--model", noting(folder, "milk"), "--rules", "rules.yaml").err
-
-
-@pytest.mark.parametrize("typed", [True, False])
-def test_rules_that_name_what_there_is_not_keep_a_run_from_beginning(
-    run: Run, folder: Path, wording: Wording, *, typed: bool
-) -> None:
-    """Those of the project and those that are typed: exit code 2, because nothing has run."""
-    (folder / "rules.yaml").write_text("deny: [noet, {tool: '*', agent: dsk}]")
-    if not typed:
-        (folder / "pyproject.toml").write_text("[tool.handrail]\napproval = 'rules.yaml'\n")
-    ran = run("note it", "--model", noting(folder, "milk"), *(("--rules", "rules.yaml") if typed else ()))
-    assert (ran.code, ran.out) == (2, "")
-    told = [line.partition(": ")[2] for line in ran.err.splitlines()]
-    assert len(told) == 2
-    assert told[0] == wording
-    assert told[1] == wording
-
-
-def test_a_rule_that_only_the_tools_of_a_run_show_to_be_wrong_ends_it_with_2(
-    run: Run, folder: Path, wording: Wording
-) -> None:
-    """The factory has been called by then, but no model was asked."""
-    tools = "from pydantic_ai.toolsets import FunctionToolset\n\n\ndef ring() -> str:\n    'Rings.'\n    return ''\n\n"
-    tools += "\ndef bells(ctx):\n    return FunctionToolset([ring])\n\nTOOLSETS = [bells]\n"
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [bells]\n---\nHello.\n", tools__py=tools)
-    (folder / "rules.yaml").write_text("deny: [rnig]")
-    ran = run("Go.", "--model", script(folder, HELLO), "--rules", "rules.yaml")
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
-
-
-@pytest.mark.parametrize(
-    "name, text, told",
-    [
-        ("desk__agent", "---\nname: desk\ntoolz: [x]\n---\nHello.\n", "desk.agent:3"),
-        ("desk__agent", "---\nname: desk\ntools: [fly]\n---\nHello.\n", "fly"),
-        ("desk__agent", "Hello.\n", "desk.agent"),
-        ("tools__py", "1 / 0\n", "tools.py"),
-        ("pyproject__toml", "[tool.handrail]\nmodle = 'x'\n", "modle"),
-        ("pyproject__toml", "[tool.handrail]\napproval = 'nowhere.yaml'\n", "nowhere.yaml"),
-    ],
-)
-def test_a_file_that_is_wrong_is_told(run: Run, folder: Path, name: str, text: str, told: str) -> None:
-    """Exit code 2: nothing has run."""
-    write(folder, **{name: text})
-    ran = run("hello", "--model", script(folder, HELLO))
-    assert (ran.code, ran.out) == (2, "")
-    assert told in ran.err
-    assert "Traceback" not in ran.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(("hello", "--model", "nobody:x"), id="unknown model"),
-        pytest.param(("hello",), id="no model"),
-        pytest.param(("hello", "--model", " "), id="empty model"),
-        pytest.param(("hello", "--model", "script:nowhere.yaml"), id="no script"),
-        pytest.param(("", "--model", "test"), id="no input"),
-        pytest.param(("hello", "-", "--model", "test"), id="two inputs"),
-        pytest.param(("--modl", "test", "hello"), id="unknown option"),
-        pytest.param(("hello", "--model", "test", "--session", "one"), id="session without a store"),
-        pytest.param(("hello", "--model", "test", "--approve", "later"), id="answer without a store"),
-        pytest.param(("hello", "--model", "test", "--max-depth", "0"), id="no depth"),
-        pytest.param(("hello", "--model", "test", "--root", "tools.py"), id="no folder"),
-        pytest.param(("hello", "--model", "test", "--approve", "maybe"), id="no choice"),
-        pytest.param(("hello", "world", "--model", "test"), id="a word too many"),
-    ],
-)
-def test_a_slip_on_the_command_line_is_told(run: Run, words: tuple[str, ...], wording: Wording) -> None:
-    """In one line with exit code 2, and where the help is."""
-    ran = run(*words)
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err == wording
-    assert len(ran.err.splitlines()) == 1
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_run_names_the_tool_that_is_waited_for(run: Run, folder: Path, wording: Wording) -> None:
     """And how it goes on."""
@@ -206,30 +110,6 @@ def test_an_interrupted_run_names_the_tool_that_is_waited_for(run: Run, folder: 
     ran = run("note it", "--model", noting(folder, "milk"), "--approve", "approve-all")
     assert ran.code == 130
     assert [line for line in ran.err.splitlines() if "nterrupted" in line] == wording
-
-
-def test_a_call_that_fails_is_told_and_the_run_goes_on(run: Run, folder: Path, wording: Wording) -> None:
-    """The model reads why."""
-    ran = run("note it", "--model", noting(folder, "boom"), "--approve", "approve-all")
-    assert (ran.code, ran.out) == (0, "Done.\n")
-    assert ran.err == wording
-
-
-def test_a_limit_ends_the_run(run: Run, folder: Path, wording: Wording) -> None:
-    """Exit code 1, in one line."""
-    ran = run("note it", "--model", noting(folder, "milk"), "--request-limit", "1", "--approve", "approve-all")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == wording
-
-
-def test_what_a_factory_raises_ends_in_one_line(run: Run, folder: Path, wording: Wording) -> None:
-    """With its type and the place: it is the program's own."""
-    tools = "def broken(ctx):\n    raise KeyError('no such shelf')\n\nTOOLSETS = [broken]\n"
-    write(folder, desk__agent="---\nname: desk\ntoolsets: [broken]\n---\nHello.\n", tools__py=tools)
-    ran = run("hello", "--model", script(folder, HELLO))
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == wording
-    assert "tools.py:2]" in ran.err
 
 
 def test_the_root_is_the_folder_to_work_on(run: Run, folder: Path) -> None:
@@ -317,3 +197,89 @@ def test_run_that_a_tool_ends_has_failed(run: Run, folder: Path, argument: str, 
     assert (ran.code, ran.out) == (code, "")
     key = ran.err.splitlines()[-1].split()[3]
     assert ran.err.replace(key, "KEY") == wording
+
+
+BELLS = """
+from pydantic_ai.toolsets import FunctionToolset
+
+def ring() -> str:
+    "Rings."
+    return ""
+
+def bells(ctx):
+    return FunctionToolset([ring])
+
+def broken(ctx):
+    raise KeyError("no such shelf")
+
+TOOLSETS = [bells, broken]
+"""
+WRONG = "deny: [noet, {tool: '*', agent: dsk}]"
+APPROVED, RULES = "--approve approve-all", "--rules rules.yaml"
+
+RUNS: dict[str, tuple[int, str, dict[str, str]]] = {
+    "approved": (0, APPROVED, {}),
+    "denied": (0, "--approve deny-all", {}),
+    "approved by rules": (0, RULES, {"rules__yaml": "allow: [note]"}),
+    "with a call that fails": (0, f"--model script:boom.yaml {APPROVED}", {}),
+    "beyond its limit": (1, f"--request-limit 1 {APPROVED}", {}),
+    "with a factory that raises": (1, "", {"desk__agent": agent("desk", toolsets="[broken]"), "tools__py": BELLS}),
+    "with a reply that is not expected": (1, "--model script:other.yaml", {}),
+    "under wrong rules": (2, RULES, {"rules__yaml": WRONG}),
+    "under wrong rules of the project": (
+        2,
+        "",
+        {"rules__yaml": WRONG, "pyproject__toml": "[tool.handrail]\napproval = 'rules.yaml'\n"},
+    ),
+    "under rules for a tool that no factory has": (
+        2,
+        RULES,
+        {
+            "desk__agent": agent("desk", toolsets="[bells]"),
+            "tools__py": BELLS,
+            "rules__yaml": "deny: [rnig]",
+        },
+    ),
+    "with an unknown key in the agent file": (2, "", {"desk__agent": "---\nname: desk\ntoolz: [x]\n---\nHello.\n"}),
+    "with an unknown tool": (2, "", {"desk__agent": agent("desk", tools="[fly]")}),
+    "without front matter": (2, "", {"desk__agent": "Hello.\n"}),
+    "with a module that raises": (2, "", {"tools__py": "1 / 0\n"}),
+    "with an unknown setting": (2, "", {"pyproject__toml": "[tool.handrail]\nmodle = 'x'\n"}),
+    "without its rules": (2, "", {"pyproject__toml": "[tool.handrail]\napproval = 'nowhere.yaml'\n"}),
+    "on an unknown model": (2, "--model nobody:x", {}),
+    "on an empty model": (2, "--model=", {}),
+    "on a script that is not there": (2, "--model script:nowhere.yaml", {}),
+    "with two inputs": (2, "-", {}),
+    "with an unknown option": (2, "--modl test", {}),
+    "of a session without a store": (2, "--session one", {}),
+    "answered later without a store": (2, "--approve later", {}),
+    "without depth": (2, "--max-depth 0", {}),
+    "in a file": (2, "--root tools.py", {}),
+    "with a choice that is not there": (2, "--approve maybe", {}),
+    "with a word too many": (2, "world", {}),
+}
+"""Runs: the exit code, the options, and the files that are written beside those of the fixture."""
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_what_comes_of_a_run(run: Run, folder: Path, wording: Wording, what: str) -> None:
+    """With 2 nothing has run; an error names its file and place, and is not a traceback."""
+    code, options, files = RUNS[what]
+    write(folder, **files)
+    script(folder, {"calls": [call("note", text="boom")]}, {"text": "Done."}, name="boom.yaml")
+    script(folder, {"text": "x", "expect": {"tools": ["fly"]}}, name="other.yaml")
+    words = options.split()
+    if not any(word.startswith("--model") for word in words):
+        words += ["--model", noting(folder, "milk")]
+    ran = run("note it", *words)
+    assert (ran.code, ran.out) == (code, "Done.\n" if code == 0 else "")
+    assert ran.err == wording
+    assert "Traceback" not in ran.err
+
+
+def test_without_a_model_or_with_an_empty_input_nothing_runs(run: Run, wording: Wording) -> None:
+    """In one line with exit code 2, and where the help is."""
+    for words in (("hello",), ("", "--model", "test")):
+        ran = run(*words)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+        assert ran.err == wording

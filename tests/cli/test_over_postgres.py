@@ -45,7 +45,7 @@ def test_effects_are_reconciled_forgotten_and_pruned(handrail: Command, wording:
     states = [json.loads(line)["state"] for line in handrail("ledger", "list", "--format", "json").out.splitlines()]
     assert states == ["running", "lapsed", "done", "failed", "unknown", "expired", "done"]
     assert handrail("ledger", "reconcile", "app:pay:unknown", "--happened", "--value", "7").code == 0
-    assert "status     done" in handrail("ledger", "show", "app:pay:unknown").out
+    assert "status          done" in handrail("ledger", "show", "app:pay:unknown").out
     assert handrail("ledger", "invalidate", "app:pay:unknown", "--yes").code == 0
     assert handrail("ledger", "prune", "--yes").out == wording
 

@@ -24,10 +24,9 @@ PAGE = "reference/limits.md"
 INTERNAL = {
     *("CHUNK", "CHUNK_BYTES", "START_BYTES", "ROWS_AT_ONCE", "EFFECTS_AT_ONCE", "ROWS_PER_PAGE"),
     *("MOST_TOGETHER", "MOST_ENTRIES", "MAX_CACHED", "MOST_RUNS"),
-    *("DONE", "FAILED", "USAGE", "READER_GONE", "INTERRUPTED", "WAITING", "TRY_AGAIN"),
     *("USER", "VERSION", "MOST_WRITTEN", "UNTIL_APPLIED", "TABLES_VERSION"),
 }
-"""Numbers that no program meets: how much is done at a time or remembered, exit codes, and what has to be one."""
+"""Numbers that no program meets: how much is done at a time or remembered, and what has to be one."""
 
 _NUMBER = re.compile(r"[\d_]+(\.\d+)?( (\*|<<|\+) [\d_]+)*|timedelta\(.*\)")
 

@@ -40,9 +40,9 @@ _WHEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NEEDED = {
     "python": ("handrail.adapters.tool_executor", "handrail.store.sqlite", "handrail.contrib.tools"),
     "approvals": (
-        "handrail.cli.approvals.show",
-        "handrail.cli.approvals.answer",
-        "handrail.cli.approvals.agent_questions",
+        "handrail.cli.approvals.commands",
+        "handrail.cli.approvals.commands",
+        "handrail.cli.approvals.commands",
         "handrail.store.sqlite",
     ),
     "ledger": ("handrail.cli.ledger.show", "handrail.store.sqlite"),

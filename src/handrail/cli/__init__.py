@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 
-from handrail.cli.output_streams import run_guarded
-from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once
+from handrail.cli.process_exit import FAILED, exit_code_of, interrupted_once, run_guarded
 
 __all__ = ["main"]
 

@@ -9,15 +9,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Literal
+from typing import Literal
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from handrail import __version__
-from handrail.cli.output_streams import OutputError
-from handrail.cli.process_exit import FAILED, USAGE
-from handrail.cli.screen import Debug, Screen, debugging, is_set, show_traceback, without_option
+from handrail.cli.process_exit import FAILED, USAGE, OutputError
+from handrail.cli.screen import Screen, debugging, is_set, show_traceback, without_option
 from handrail.errors import HandrailError
 
 _HELP = """Run agents in which every tool call is a transaction, inspect a store of sessions and effects, answer calls
@@ -28,25 +27,11 @@ environment variable HANDRAIL_DEBUG, shows tracebacks. Every command has a help:
 The documentation is printed by handrail docs; the page of the commands by handrail docs command-line.
 """
 
-EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line is
-wrong; 3 a run waits for approvals, or left an effect unknown; 75 a run has lost its session or store: try again; 129 or
-143 a run was ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C; 141 output pipe closed."""
+EXIT_CODES = """Exit codes: 0 done; 1 refused, failed, not found, or the store cannot be used; 2 the command line, or a
+file or model that it names, is invalid, and nothing has run; 3 a run waits for approvals, or left an effect unknown; 75
+a run has lost its session or store: try again; 129 or 143 a run was ended by SIGHUP or SIGTERM; 130 interrupted by
+Ctrl-C; 141 output pipe closed."""
 """The exit codes of all commands together."""
-
-_RUN_CODES = """Exit codes: 0 the agent has answered; 1 the run failed; 2 the command line, or a file or model that it
-names, is invalid, and nothing has run; 3 the run waits for approvals, or left an effect unknown; 75 the session was
-lost, or its store does not answer: try again; 129 or 143 ended by SIGHUP or SIGTERM; 130 interrupted by Ctrl-C."""
-_CHECK_CODES = (
-    """Exit codes: 0 the agent can run; 1 it cannot, and every problem was listed; 2 the command line is invalid."""
-)
-_NEW_CODES = (
-    """Exit codes: 0 the folder was made; 1 it already exists, or cannot be written; 2 the command line is invalid."""
-)
-
-# All words after AGENT_FILE are accepted, to report that INPUT needs quotes.
-_RUN_USAGE = "Usage: handrail run [OPTIONS] AGENT_FILE [INPUT]"
-_ANSWER_USAGE = """Usage: handrail approvals answer [OPTIONS] SESSION CALL yes|no
-       handrail approvals answer [OPTIONS] --all yes|no"""
 
 _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "run": ("Run an agent to its answer.", "handrail.cli.agents.commands:run_agent"),
@@ -61,7 +46,7 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "sessions": (
         "List, show, fork and delete the sessions of a store.",
         {
-            "list": "handrail.cli.sessions.show:list_sessions",
+            "list": "handrail.cli.sessions.listing:list_sessions",
             "show": "handrail.cli.sessions.show:show_session",
             "fork": "handrail.cli.sessions.show:fork_session",
             "delete": "handrail.cli.sessions.removal:delete_sessions",
@@ -71,9 +56,9 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     "approvals": (
         "List, show and answer the questions about calls that wait.",
         {
-            "list": "handrail.cli.approvals.show:list_questions",
-            "show": "handrail.cli.approvals.show:show_question",
-            "answer": "handrail.cli.approvals.answer:answer_question",
+            "list": "handrail.cli.approvals.commands:list_questions",
+            "show": "handrail.cli.approvals.commands:show_question",
+            "answer": "handrail.cli.approvals.commands:answer_question",
         },
     ),
     "ledger": (
@@ -91,30 +76,8 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
 """The commands by name, in the order of the help: the first sentence of the help of each, and where it is defined, or
 for a group where its commands are."""
 
-_SETTINGS: Mapping[str, Mapping[str, str]] = {
-    "run": {"help_epilogue": _RUN_CODES, "usage": _RUN_USAGE},
-    "check": {"help_epilogue": _CHECK_CODES},
-    "new": {"help_epilogue": _NEW_CODES},
-    "answer": {"usage": _ANSWER_USAGE},
-}
-"""More that the parser is given for some commands."""
-
+# The logger of the libraries: an error is reported once, by the exception.
 _SILENCE = logging.NullHandler()
-"""The logger of the libraries: an error is reported once, by the exception."""
-
-CompletionShell = Literal["bash", "zsh", "fish"]
-"""The shells with a completion script."""
-
-_COMPLETION_HELP = """Print the script with which a shell completes the commands and options of `handrail`.
-
-Install it once, and again after an upgrade:
-
-* bash: `handrail completion bash > ~/.local/share/bash-completion/completions/handrail`
-* zsh: `handrail completion zsh > ~/.zfunc/_handrail`, with `fpath+=~/.zfunc` before `compinit` in `~/.zshrc`
-* fish: `handrail completion fish > ~/.config/fish/completions/handrail.fish`
-
-Then start a new shell.
-"""
 
 
 def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
@@ -136,16 +99,28 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
         if isinstance(target, str):
             # The summary would replace the whole help of a command that is imported.
             listed = None if name in words else summary
-            app.command(target, name=name, help=listed, sort_key=place, **_SETTINGS.get(name, {}))
+            app.command(target, name=name, help=listed, sort_key=place)
             continue
         group = App(name=name, help=summary, sort_key=place)
         for position, (command, path) in enumerate(target.items()):
-            group.command(path, name=command, sort_key=position, **_SETTINGS.get(command, {}))
+            group.command(path, name=command, sort_key=position)
             if name in words and not any(each in words for each in target):
                 group.parse_commands((command,))  # which imports it, for the help of the group
         app.command(group)
-    _add_completion(app, sort_key=len(_COMMANDS))
+    app.command(completion, sort_key=len(_COMMANDS))
     return app
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
+    """Print the script with which a shell completes the commands and options of `handrail`.
+
+    Example: `handrail completion bash > ~/.local/share/bash-completion/completions/handrail`
+
+    Args:
+        shell: The shell: bash, zsh or fish.
+    """
+    # All commands with their helps, whatever the command line names.
+    Screen().raw(application().generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -184,17 +159,3 @@ def _check_text(argv: Sequence[str]) -> None:
         # `isprintable` is false for lone surrogates, and fast for the common case.
         if not word.isprintable() and any("\ud800" <= character <= "\udfff" for character in word):
             raise CycloptsError(msg=f"{word!a} is not UTF-8, so a store cannot hold it")
-
-
-def _add_completion(app: App, *, sort_key: int) -> None:
-    def completion(
-        shell: Annotated[CompletionShell, Parameter(metavar="SHELL", help="The shell: bash, zsh or fish.")],
-        /,
-        *,
-        debug: Debug = False,  # noqa: ARG001 - for the help; it is removed before parsing
-    ) -> int:
-        # All commands with their helps, whatever the command line names.
-        Screen().raw(application().generate_completion(prog_name="handrail", shell=shell).rstrip("\n"))
-        return 0
-
-    app.command(completion, name="completion", help=_COMPLETION_HELP, sort_key=sort_key)

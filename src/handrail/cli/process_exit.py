@@ -1,4 +1,6 @@
-"""The end of a command: exit codes, and signals. The first Ctrl-C stops the command in order, another ends the process.
+"""The end of a command: exit codes, signals, and streams that fail.
+
+The first Ctrl-C stops the command in order, another ends the process.
 
 The second one during a run is ignored, so that an impatient key press does not interrupt the orderly stop, and the
 third one ends the process: also when the run has ended, and the command waits for a function that it has called, which
@@ -7,49 +9,45 @@ cannot be stopped.
 SIGTERM and SIGHUP stop a run as Ctrl-C does, but no person is there to decide how long that may take: after some
 seconds the process ends. Other commands are ended by them at once.
 
+A standard stream may fail: its reader may be gone, its disk full, or the process was started without it. Errors of
+writing to one have a type of their own, so that they are not taken for errors of what a command does.
+
 A process that ends at once leaves nothing inconsistent: changes of unfinished calls are not committed, and the ledger
 records effects that may have happened as unknown.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, TypeVar, cast
+
+from handrail.redaction import redacted
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-DONE = 0
-"""Success."""
+T = TypeVar("T")
 
-FAILED = 1
-"""Refused, failed, or not found."""
+DONE, FAILED, USAGE, WAITING = 0, 1, 2, 3
+"""Success; refused, failed, or not found; the command line, or a file or name in it, is invalid, and nothing has run; a
+run waits for approvals, or has left an effect unknown."""
 
-USAGE = 2
-"""The command line, or a file or name in it, is invalid; nothing has run."""
-
-WAITING = 3
-"""A run waits for approvals, is stored and can be resumed; or it has ended, and an effect of it is unknown."""
-
-TRY_AGAIN = 75
-"""The session of a run was lost, or its store does not answer; `EX_TEMPFAIL` of `sysexits.h`."""
-
-READER_GONE = 141
-"""The output pipe is closed: 128 and the number of the signal."""
-
-INTERRUPTED = 130
-"""The exit code: 128 and the number of the signal, as in shells."""
+TRY_AGAIN, INTERRUPTED, READER_GONE = 75, 130, 141
+"""The session of a run was lost, or its store does not answer (`EX_TEMPFAIL` of `sysexits.h`); Ctrl-C, and the output
+pipe is closed: 128 and the number of the signal, as in shells."""
 
 _ENOUGH = 3
 _NEXT_ONES = ". A second Ctrl-C changes nothing; a third one ends the process at once."
+# How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill.
 _GRACE = timedelta(seconds=5)
-"""How long a run may take to stop after SIGTERM. Service managers wait 10 seconds and more before they kill."""
 
 _TERMINATING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGHUP") if name in signal.Signals.__members__)
 
@@ -190,3 +188,85 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     # `os._exit` runs no `finally` blocks and does not wait for threads; see the docstring of the module for why this is
     # safe.
     os._exit(128 + number)
+
+
+# ------------------------------------------------------------------------------------------------------------- streams
+
+
+class OutputError(OSError):
+    """A standard stream cannot be written, for example because the disk is full."""
+
+
+class ReaderGoneError(OutputError):
+    """The output pipe is closed."""
+
+
+class GuardedStream:
+    """A stream to which texts are written without secrets; it raises `OutputError` when it cannot be written.
+
+    All else is delegated to the stream.
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        return self._guarded(self._stream.write, redacted(text))
+
+    def flush(self) -> None:
+        """Write what is buffered.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        self._guarded(self._stream.flush)
+
+    @staticmethod
+    def _guarded(write: Callable[..., T], *text: str) -> T:
+        try:
+            return write(*text)
+        except OSError as error:
+            kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
+            raise kind(*error.args) from error
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def run_guarded(command: Callable[[], int]) -> int:
+    """Run a command that prints, and return its exit code; that of its output if it cannot be written."""
+    # Before any output, also before errors of the command line are printed.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a key may have characters that the terminal cannot encode
+    # A shell can start a process with `>&-`; without this check the work would be done, and its result lost.
+    if cast("IO[str] | None", sys.stdout) is None:
+        _complain("standard output is closed; nothing was done")
+        return FAILED
+    try:
+        code = command()
+        # What is still buffered may fail as well, and must not fail at the end of the interpreter, when the exit code
+        # is fixed.
+        GuardedStream(sys.stdout).flush()
+    except OutputError as error:
+        # What is still buffered is discarded: writing it at the end of the interpreter would fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        if isinstance(error, ReaderGoneError):
+            return READER_GONE
+        _complain(f"the output cannot be written: {error}")
+        return FAILED
+    return code
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError, AttributeError):  # standard error may be closed, too
+        sys.stderr.write(f"handrail: {text}\n")

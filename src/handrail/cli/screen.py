@@ -1,9 +1,7 @@
 r"""The output of commands: tables, notes and JSON on standard output, remarks and questions on standard error.
 
-rich lays out what a person reads on a terminal, in its width. A table leaves columns out if necessary, and reports
-which. In a pipe it is plain text, aligned, without colours, and nothing is cut: a very long cell stands out of its
-column, and does not widen it. An error is one line also on a terminal, which wraps it itself, so that a command in it
-can be copied.
+rich lays out tables and texts; on a terminal in its width, in a pipe as wide as they are, without colours. An error is
+one line also on a terminal, which wraps it itself, so that a command in it can be copied.
 
 Models write keys, messages and tags; none of them may move the cursor, or reverse the text direction. So what is
 printed for people has an escape such as `\x1b` for each control character. Secrets are masked in all that is printed.
@@ -27,69 +25,68 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from textwrap import indent as indented
-from typing import IO, Annotated, Any, Generic, TypeVar, cast
+from typing import IO, Any, Generic, Literal, TypeVar, cast
 
-from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from handrail.cli.output_streams import GuardedStream
+from handrail.cli.process_exit import GuardedStream
 
 T = TypeVar("T")
 
-NO_VALUE_CELL = "-"
-"""A table cell without a value."""
-
-DEBUG_VARIABLE = "HANDRAIL_DEBUG"
-"""The environment variable that turns tracebacks on, unless it is empty or negative."""
-
-DEBUG_OPTION = "--debug"
-"""The option that turns them on."""
-
-Debug = Annotated[
-    bool,
-    Parameter(
-        name=DEBUG_OPTION, help=f"Show the traceback of every error. {DEBUG_VARIABLE}=1 does so for all commands."
-    ),
-]
-"""The option as a parameter, for help and completion; `without_option` removes it before parsing."""
-
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-_PADDING = re.compile(r" +(?=\n)")
 _STEPS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _NO = frozenset({"", "0", "no", "off", "false"})
+# The width of a pipe: no line is wrapped or cut there.
 _UNBOUNDED = 1_000_000
-"""The width of a pipe: no line is wrapped or cut there."""
 
-_GAP, _LEAST_OF_CUT, _MOST_OF_VALUE = 2, 16, 60
-_WIDEST, _LEAST_OF_FOLDED, _MOST_OF_CELL = 100, 40, 400
+_GAP, _MOST_OF_VALUE, _MOST_OF_CELL = 2, 60, 120
 
 _DEBUGGING: ContextVar[bool] = ContextVar("handrail_debugging", default=False)
 
 
+# ---------------------------------------------------------------------------------------------------------- the screen
+
+
 @dataclass(frozen=True)
-class Column(Generic[T]):
-    """A column of a table.
+class Field(Generic[T]):
+    """Something that is known of an entity: a column of a table, a line where one is shown, and a member of its JSON.
 
     Attributes:
-        name: its heading.
-        text: makes its cell of a row.
-        right: whether it is right-aligned, as for numbers.
-        cut: whether its cells may be cut to the width of the terminal; else a long cell continues on the next line.
-        spare: the columns with the highest number are left out first if a terminal is too narrow; 0 is never left out.
+        name: what people call it; empty if only JSON has it.
+        value: its value, of JSON, a time or a duration.
+        text: what people read instead: a text, a number, or a value that is shown as JSON.
+        key: what JSON calls it; `None` for the name, and empty if JSON does not have it.
         styles: the styles of cells on a terminal, by their text.
     """
 
     name: str
-    text: Callable[[T], str]
-    right: bool = False
-    cut: bool = False
-    spare: int = 0
+    value: Callable[[T], Any]
+    text: Callable[[T], Any] | None = None
+    key: str | None = None
     styles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def shown(self, row: T, *, indent: int | None = None) -> str | int:
+        """What people read; empty for nothing."""
+        value = (self.text or self.value)(row)
+        if value is None or isinstance(value, str | int):
+            return "" if value is None else value
+        return format_when(value) if isinstance(value, datetime) else format_json(value, indent=indent)
+
+
+def fields_json(fields: Iterable[Field[T]], row: T) -> dict[str, Any]:
+    """What is known of an entity, for programs."""
+    return {each.name if each.key is None else each.key: each.value(row) for each in fields if each.key != ""}
+
+
+def fields_record(fields: Iterable[Field[T]], row: T) -> list[tuple[str, str]]:
+    """What people read of one entity: names and values, without those that are empty."""
+    shown = ((each.name, each.shown(row, indent=2)) for each in fields if each.name)
+    return [(name, f"{value:,}" if isinstance(value, int) else value) for name, value in shown if value != ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,48 +101,25 @@ class Screen:
 
     # ------------------------------------------------------------------------------------------------------ for people
 
-    def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, most: int | None = None) -> None:
-        """Print rows with a heading; at most so many of them, and how many more there are."""
-        page = rows if most is None else rows[:most]
-        # Cleaned before measuring, because an escape is longer than the character that it replaces.
-        cells = [[clean(column.text(row)) for column in columns] for row in page]
-        if self.out.is_terminal:
-            self._grid(columns, cells)
-        else:  # past rich, which pads every row to the longest cell
-            heading = [column.name for column in columns]
-            widths = [min(width, _WIDEST) for width in _widths(columns, cells)]
-            for row in (heading, *cells):
-                padded = [
-                    text.rjust(width) if column.right else text + " " * (width - cell_len(text))
-                    for column, text, width in zip(columns, row, widths, strict=True)
-                ]
-                self.raw((" " * _GAP).join(padded).rstrip(" "))
-        if len(rows) > len(page):
-            self.note(f"And {len(rows) - len(page):,} more.")
-
-    def _grid(self, columns: Sequence[Column[T]], cells: list[list[str]]) -> None:
-        """Print a table in the width of the terminal; a cell that may not be cut is folded at half of it, or at 40."""
-        widest = max(self.out.width // 2, _LEAST_OF_FOLDED)
-        cells = [[_cut(text, _MOST_OF_CELL) for text in row] for row in cells]
-        lengths = zip(columns, _widths(columns, cells), strict=True)
-        widths = [length if column.cut else min(length, widest) for column, length in lengths]
-        places = _fit(columns, widths, self.out.width)
-        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
-        for place in places:
-            column = columns[place]
-            table.add_column(
-                Text(column.name),
-                justify="right" if column.right else "left",
-                overflow="ellipsis" if column.cut else "fold",
-                no_wrap=column.cut,
-                width=widths[place] if column.cut else None,
-                max_width=widths[place],
-            )
-        for row in cells:
-            table.add_row(*(Text(row[place], columns[place].styles.get(row[place], "")) for place in places))
-        _print(self.out, table)
-        if missing := [column.name for place, column in enumerate(columns) if place not in places]:
-            self.note(f"Left out at this width: {', '.join(missing)}. A wider terminal shows them, and --format json.")
+    def table(self, fields: Sequence[Field[T]], rows: Sequence[T], *, most: int | None = None) -> None:
+        """Print rows with a heading, if there are any; at most so many of them, and how many more there are."""
+        longest = _MOST_OF_CELL if self.out.is_terminal else _UNBOUNDED
+        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False)
+        lines: list[list[Text]] = []
+        for place, column in enumerate(each for each in fields if each.name):
+            cells = [column.shown(row) for row in rows[:most]]
+            texts = [f"{cell:,}" if isinstance(cell, int) else _cut(clean(cell or "-"), longest) for cell in cells]
+            # The first one names the row, so that it is only folded at half of the width.
+            width = min(max(map(cell_len, (column.name, *texts))), self.out.width // 2) if place == 0 else None
+            justify: Literal["left", "right"] = "right" if any(isinstance(cell, int) for cell in cells) else "left"
+            table.add_column(Text(column.name), justify=justify, overflow="fold", width=width)
+            lines.append([Text(text, column.styles.get(text, "")) for text in texts])
+        for line in zip(*lines, strict=True):
+            table.add_row(*line)
+        if rows:
+            _print(self.out, table)
+        if most is not None and len(rows) > most:
+            self.note(f"And {len(rows) - most:,} more.")
 
     def record(self, fields: Iterable[tuple[str, str]], *, aside: bool = False) -> None:
         """Print names and values, a pair a line; with `aside` on standard error, before a question."""
@@ -188,7 +162,7 @@ class Screen:
 
     def fault(self, text: str) -> None:
         """Print in one line why a command failed."""
-        self.err.print(Text(clean(f"handrail: {' '.join(text.split())}")), soft_wrap=True)
+        self.problem(" ".join(text.split()))
 
     def problem(self, text: str) -> None:
         """Print an error as `fault` does, but on several lines: it may contain a list."""
@@ -210,10 +184,10 @@ class Screen:
         self.out.file.write(text + end)
 
     def json(self, document: Mapping[str, Any], *, lines: bool = False) -> None:
-        """Print one JSON document, indented, or on one line."""
+        """Print one JSON document, indented, or on one line; times in ISO 8601, and durations in seconds."""
         # If the stream is not UTF-8, ASCII can represent any JSON.
         ascii_only = (self.out.encoding or "").lower().replace("-", "") != "utf8"
-        text = json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2)
+        text = json.dumps(document, ensure_ascii=ascii_only, indent=None if lines else 2, default=_time_json)
         # What is left of control characters stands in strings, but for the ends of lines.
         self.raw(_CONTROLS.sub(lambda each: each[0] if each[0] == "\n" else f"\\u{ord(each[0]):04x}", text))
 
@@ -226,18 +200,13 @@ class Screen:
         streams = cast("tuple[IO[str] | None, ...]", (sys.stdin, sys.stderr))  # None if the process has none
         return all(stream is not None and stream.isatty() for stream in streams)
 
-    def ask(self, question: str) -> str | None:
-        """What the person types, stripped; `None` at the end of the input."""
-        self.prompt(question)
-        line = sys.stdin.readline()
-        if not line:
-            self.end_prompt()
-            return None
-        return line.strip()
-
     def confirm(self, question: str) -> bool:
         """Whether the person says yes."""
-        return (self.ask(f"{question} [y = yes, Enter = no]") or "").lower() in {"y", "yes"}
+        self.prompt(f"{question} [y = yes, Enter = no]")
+        typed = sys.stdin.readline()
+        if not typed:
+            self.end_prompt()
+        return typed.strip().lower() in {"y", "yes"}
 
     def prompt(self, question: str) -> None:
         """Print a question; the answer is typed after it."""
@@ -246,6 +215,10 @@ class Screen:
     def end_prompt(self) -> None:
         """End the line of a question without an answer."""
         self.err.print()
+
+
+def _time_json(value: datetime | timedelta) -> str | float:
+    return value.isoformat() if isinstance(value, datetime) else value.total_seconds()
 
 
 def _console(stream: IO[str] | None) -> Console:
@@ -258,32 +231,11 @@ def _console(stream: IO[str] | None) -> Console:
     return console
 
 
-def _widths(columns: Sequence[Column[Any]], cells: list[list[str]]) -> list[int]:
-    """The width of each column, in cells of a terminal."""
-    return [max(map(cell_len, (column.name, *(row[at] for row in cells)))) for at, column in enumerate(columns)]
-
-
-def _fit(columns: Sequence[Column[Any]], widths: list[int], room: int) -> list[int]:
-    """The places of the columns that fit on a terminal; the widths of those that may be cut become what is left."""
-    least = [min(width, _LEAST_OF_CUT) if column.cut else width for column, width in zip(columns, widths, strict=True)]
-    places = list(range(len(columns)))
-    while sum(least[place] + _GAP for place in places) - _GAP > room:
-        spare = max(places, key=lambda place: columns[place].spare)
-        if not columns[spare].spare:
-            break
-        places.remove(spare)
-    rest = max(room + _GAP - sum(least[place] + _GAP for place in places), 0)
-    for place in (place for place in places if columns[place].cut):
-        widths[place] = min(widths[place], least[place] + rest)
-        rest -= widths[place] - least[place]
-    return places
-
-
 def _print(console: Console, shown: RenderableType) -> None:
     """Print something without the blanks at the ends of lines, to which rich pads them."""
     with console.capture() as captured:
         console.print(shown)
-    console.file.write(_PADDING.sub("", captured.get()))
+    console.file.write("\n".join(line.rstrip(" ") for line in captured.get().split("\n")))
 
 
 def clean(text: str) -> str:
@@ -317,14 +269,14 @@ def format_call(tool: str, arguments: Mapping[str, Any]) -> str:
     return clean(f"{tool}({', '.join(written)})")
 
 
-def format_time(time: datetime) -> str:
-    """A time in UTC, to the second."""
-    return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "seconds")
+def format_json(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON, for people; what is text already, such as arguments that were cut, stays as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent, default=repr)
 
 
 def format_when(time: datetime | None) -> str:
-    """A moment as a value; empty if there is none."""
-    return "" if time is None else f"{format_time(time)} UTC"
+    """A moment in UTC, to the second; empty if there is none."""
+    return "" if time is None else f"{time.astimezone(UTC).replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"
 
 
 def format_duration(duration: timedelta) -> str:
@@ -344,12 +296,12 @@ def without_option(argv: Sequence[str]) -> list[str]:
     """
     # After `--` the word is an argument, as in `handrail new -- --debug`.
     options = list(takewhile(lambda word: word != "--", argv))
-    return [*(word for word in options if word != DEBUG_OPTION), *argv[len(options) :]]
+    return [*(word for word in options if word != "--debug"), *argv[len(options) :]]
 
 
 def is_set(environment: Mapping[str, str]) -> bool:
-    """Whether the environment turns tracebacks on."""
-    return environment.get(DEBUG_VARIABLE, "").strip().lower() not in _NO
+    """Whether the environment turns tracebacks on: `HANDRAIL_DEBUG` is neither empty nor negative."""
+    return environment.get("HANDRAIL_DEBUG", "").strip().lower() not in _NO
 
 
 @contextmanager

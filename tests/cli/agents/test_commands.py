@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from handrail.cli.agents.commands import imports_unsearched
+from handrail.cli.agents import imports_unsearched
 
 
 def test_the_collector_rests_while_a_command_imports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -27,7 +26,7 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.agents.progress import CANNOT_ASK, JsonProgress, TextProgress
+from handrail.cli.agents.progress import JsonProgress, TextProgress
 from handrail.cli.screen import Screen
 from handrail.limits import TokenUsage
 from handrail.runtime import EffectAwaited
@@ -154,17 +153,6 @@ def test_calls_of_one_reply_are_told_apart(width: int | None, wording: Wording) 
     assert lines == wording
 
 
-def test_calls_that_look_alike_are_numbered() -> None:
-    """Because they are the same, or because what differs is cut; those of another reply are not compared with."""
-    call = 'desk: move_file(path="a.txt", new_path="b.txt", replace=false)'
-    assert lines_of(*moves(("a.txt", "b.txt"), ("a.txt", "b.txt")))[1:3] == [f"{call} #2", f"{call} ok, 0.2 s"]
-    long = [("x" * 70 + name, "b.txt") for name in "ab"]
-    first, second = lines_of(*moves(*long))[2:]
-    assert ("#" in first, "#2 failed" in second) == (False, True)
-    again = CallStarted(DESK, "c9", "move_file", {"path": "a.txt", "new_path": "b.txt", "replace": False}, "r2")
-    assert lines_of(*moves(("a.txt", "b.txt")), again)[-1] == call
-
-
 @pytest.mark.parametrize(
     "verdict, by",
     [
@@ -212,21 +200,6 @@ def test_events_are_told_in_a_line(event: RunEvent, wording: Wording) -> None:
     assert told(event, terminal=False).err == [wording]
 
 
-def recorded_at_noon(screen: Screen) -> JsonProgress:
-    """Events for programs, all at noon."""
-    return JsonProgress(screen, clock=FakeClock(NOON))
-
-
-@pytest.mark.parametrize("teller", [TextProgress, recorded_at_noon])
-def test_that_there_is_nobody_to_ask_is_said_once(teller: Callable[[Screen], TextProgress | JsonProgress]) -> None:
-    """However many calls are denied for it."""
-    streams = Streams(terminal=False)
-    tell = teller(streams.screen)
-    for _ in range(3):
-        tell(QuestionDecided(call_of(), Decision("deny", "d", by="nobody")))
-    assert streams.err == [CANNOT_ASK]
-
-
 def test_for_programs_each_event_is_a_line_of_json() -> None:
     """With the name of the event, the time, and all its fields."""
     streams = Streams(terminal=False)
@@ -256,7 +229,7 @@ def test_for_programs_each_event_is_a_line_of_json() -> None:
         "path": ["desk"],
         "call_id": "c",
         "tool": "look",
-        "arguments": {"n": "nan", "s": "\n\x1b"},
+        "arguments": {"n": "NaN", "s": "\n\x1b"},
         "reply": None,
     }
     usage = {"input": 1200, "output": 34, "cached": 0}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.cli.agents.questions import TerminalAsker, argument_lines, question_fields, shown_value
+from handrail.cli.agents.progress import TerminalAsker, argument_lines, question_fields
 from handrail.cli.screen import Screen
 from tests.cli.dialogue import ENDS_INPUT, INTERRUPTS, Dialogue
 from tests.wording import Wording
@@ -141,7 +141,7 @@ def test_ctrl_c_ends_the_waiting_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_values_are_shown_as_json_without_what_a_terminal_obeys(value: object, shown: str) -> None:
     """A value cannot look like another one, nor move the cursor."""
-    assert shown_value(value) == shown
+    assert argument_lines({"x": value}) == [f"x = {shown}"]
 
 
 def test_a_name_of_an_argument_cannot_forge_a_line(wording: Wording) -> None:

@@ -107,7 +107,7 @@ def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Server]:
 def test_server_that_does_not_stream_is_asked_without(
     run: Callable[..., Ran], server: Server, wording: Wording, streaming: Literal["refused", "whole", "broken off"]
 ) -> None:
-    """Without --no-stream the run fails with a hint to it."""
+    """Without --no-stream the run fails."""
     server.streaming = streaming
     ran = run("hello", *MODEL)
     assert ran.code == 1

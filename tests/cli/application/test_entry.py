@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -49,6 +51,20 @@ def test_every_command_explains_itself(handrail: Command, words: Sequence[str], 
     has_store = words == ("run",) or len(words) == 2
     assert any(line.startswith("│ --store ") for line in ran.out.splitlines()) == has_store
     assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words and words not in GROUPS], ids=" ".join)
+def test_every_command_has_an_example(
+    handrail: Command, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The help shows a command line that can be typed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "desk.agent").touch()
+    text = " ".join(handrail(*words, "--help").out.split())
+    example = re.split(r" ╭| [|>] ", text.partition("Example: ")[2])[0]
+    name, *argv = shlex.split(example)
+    assert (name, tuple(argv[: len(words)])) == ("handrail", words)
+    application.application().parse_args(argv, exit_on_error=False, print_error=False)
 
 
 def test_the_help_of_all_commands_is_that_of_each() -> None:
@@ -195,7 +211,7 @@ def test_without_the_driver_the_command_says_what_to_install() -> None:
     "words, needless",
     [
         (["--help"], ["pydantic", "asyncio", "handrail.cli.agents", "handrail.cli.sessions", "handrail.cli.ledger"]),
-        (["check", "--help"], ["pydantic_ai", "sqlite3", "handrail.agents", "handrail.cli.ledger"]),
+        (["check", "--help"], ["pydantic_ai", "handrail.agents", "handrail.cli.ledger"]),
         (["ledger", "--help"], ["psycopg", "pydantic_ai", "handrail.cli.agents.run"]),
     ],
     ids=str,

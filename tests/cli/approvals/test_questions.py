@@ -14,8 +14,8 @@ from handrail.cli.approvals import questions
 from handrail.cli.approvals.questions import (
     QuestionFilter,
     StoredQuestion,
-    answered_loop,
     find_question,
+    session_items,
     stored_questions,
 )
 from handrail.errors import CallPostponed, SessionError, SessionNotFoundError
@@ -102,7 +102,7 @@ def answer(store: MemoryStore, question: StoredQuestion) -> None:
         append_to_logs(
             store,
             lock,
-            answered_loop(question.record, RecordedAnswer(given=GivenAnswer(approved=True, at=store.now()), digest="")),
+            session_items(question, RecordedAnswer(given=GivenAnswer(approved=True, at=store.now()), digest="")),
         )
 
 

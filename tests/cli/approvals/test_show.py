@@ -14,7 +14,7 @@ from handrail.agents import Answer
 from handrail.session import Session
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies
-from tests.cli.approvals.loops import Loop, pay_call
+from tests.cli.approvals.loops import Loop
 from tests.cli.desk import Command, Terminal
 from tests.store.units import append
 from tests.wording import Wording
@@ -39,16 +39,6 @@ def waiting(desk: Desk) -> Desk:
     return desk
 
 
-def test_nothing_open_is_a_remark(handrail: Command, waiting: Desk, wording: Wording) -> None:
-    """Programs read nothing."""
-    ran = handrail("approvals", "list", "--tool", "pay")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.replace(handrail.url, "URL") == wording
-    assert handrail("approvals", "list", "--tool", "pay", "--format", "json").out == ""
-    handrail("approvals", "answer", "s", "d1", "no")
-    assert handrail("approvals", "list").out.replace(handrail.url, "URL") == wording
-
-
 def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, wording: Wording) -> None:
     """Arguments are cut with an ellipsis, and never within a figure; `show` has them whole."""
     loop.waits()
@@ -60,37 +50,6 @@ def test_screens_fit_80_columns(terminal: Terminal, waiting: Desk, loop: Loop, w
     shown = "".join(line.strip() + " " for line in terminal.lines)
     assert shown.count("12,500.00 EUR") == 4
     assert max(len(line) for line in terminal.lines if "sqlite" not in line) <= 80
-
-
-def test_questions_are_filtered(handrail: Command, waiting: Desk, loop: Loop) -> None:
-    """By session, agent, tool and age; all options that are given must fit."""
-    loop.waits(agent="cashier")
-
-    def found(*words: str) -> list[str]:
-        ran = handrail("approvals", "list", "--format", "json", *words)
-        assert (ran.code, ran.err) == (0, "")
-        return [json.loads(line)["session_id"] for line in ran.out.splitlines()]
-
-    assert found() == ["s", "loop"]
-    assert found("--session", "loop") == ["loop"]
-    assert found("--agent", "desk") == ["s"]
-    assert found("--agent", "cashier") == ["loop"]
-    assert found("--agent", "nobody") == []
-    assert found("--tool", "pay") == found("--tool", "pay", "--agent", "cashier") == ["loop"]
-    assert found("--older-than", "1h") == []
-    assert found("--limit", "1") == ["s"]
-    assert handrail("approvals", "list", "--session", "nobody").code == 1
-    assert handrail("approvals", "list", "--older-than", "0s").code == 2
-
-
-def test_table_says_that_there_are_more(handrail: Command, loop: Loop, wording: Wording) -> None:
-    """The oldest first."""
-    loop.calls = [pay_call(f"A-{number}", f"c{number}") for number in range(3)]
-    loop.waits()
-    ran = handrail("approvals", "list", "--limit", "2")
-    *table, note = ran.out.splitlines()
-    assert [line.split()[1] for line in table] == ["call", "c0", "c1"]
-    assert note == wording
 
 
 def test_calls_of_one_id_are_named_with_their_replies(handrail: Command, url: str, wording: Wording) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from operator import itemgetter
 
 import pytest
@@ -12,18 +13,19 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from handrail.cli.screen import Column, Screen, clean_lines
+from handrail.cli.screen import Field, Screen, clean_lines, fields_json, fields_record
 from tests.wording import Wording
 
-Row = tuple[str, str, str, str]
+Row = tuple[str, int, str, str]
 
-COLUMNS: tuple[Column[Row], ...] = (
-    Column("name", itemgetter(0)),
-    Column("size", itemgetter(1), right=True, spare=1),
-    Column("state", itemgetter(2), spare=2, styles={"bad": "red"}),
-    Column("text", itemgetter(3), cut=True),
+FIELDS: tuple[Field[Row], ...] = (
+    Field("name", itemgetter(0)),
+    Field("size", itemgetter(1)),
+    Field("", itemgetter(2), key="hidden"),
+    Field("state", itemgetter(2), styles={"bad": "red"}),
+    Field("text", itemgetter(3)),
 )
-ROWS = [("ada", "7", "good", "short"), ("grace", "1,200", "bad", "a text that is longer than what is left of the line")]
+ROWS: list[Row] = [("ada", 7, "good", "short"), ("grace", 1200, "bad", "a text that is longer than what is left")]
 
 
 class Output:
@@ -51,53 +53,47 @@ class Output:
         return [line.rstrip() for line in self.written.getvalue().splitlines()]
 
 
-def test_the_text_is_cut_to_what_the_terminal_has_left(wording: Wording) -> None:
-    """Only the column that may be cut is cut, and shows it."""
-    output = Output(width=45)
-    output.screen.table(COLUMNS, ROWS)
-    assert output.lines[2] == wording
-    output.screen.table(COLUMNS, ROWS, most=1)
-    assert output.lines[-1] == wording
-
-
-def test_columns_are_left_out_where_the_terminal_is_narrow_and_that_is_said(wording: Wording) -> None:
-    """The highest spare goes first; what is needed stays."""
-    output = Output(width=32)
-    output.screen.table(COLUMNS, ROWS)
-    assert output.lines[0].split() == ["name", "size", "text"]
-    assert "\n".join(output.lines[len(ROWS) + 1 :]) == wording
-    assert output.beside.getvalue() == ""
-    narrower = Output(width=25)
-    narrower.screen.table(COLUMNS, ROWS)
-    assert narrower.lines[0].split() == ["name", "text"]
-
-
 def test_cells_are_coloured_on_a_terminal_only() -> None:
     """The style of a state is looked up by its text."""
     output = Output(width=120, colours=True)
-    output.screen.table(COLUMNS, ROWS)
+    output.screen.table(FIELDS, ROWS)
     assert "\x1b[31mbad" in output.written.getvalue()
     piped = Output(width=120, terminal=False)
-    piped.screen.table(COLUMNS, ROWS)
+    piped.screen.table(FIELDS, ROWS)
     assert "\x1b" not in piped.written.getvalue()
 
 
 def test_a_table_in_a_pipe_is_never_cut() -> None:
     """Whoever reads the pipe gets all columns and all text, whatever the width."""
     output = Output(width=20, terminal=False)
-    output.screen.table(COLUMNS, ROWS)
+    output.screen.table(FIELDS, ROWS)
     assert output.lines == [
         "name    size  state  text",
         "ada        7  good   short",
-        "grace  1,200  bad    a text that is longer than what is left of the line",
+        "grace  1,200  bad    a text that is longer than what is left",
     ]
 
 
-@given(st.lists(st.tuples(st.text(), st.text(), st.text(), st.text()), max_size=5), st.integers(20, 100))
-def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[tuple[str, str, str, str]], width: int) -> None:
+def test_a_field_has_a_value_for_programs_and_a_text_for_people() -> None:
+    """What is empty is left out for people; what has no name is for programs alone."""
+    noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    fields: tuple[Field[object], ...] = (
+        Field("at", lambda _: noon, key="made_at"),
+        Field("data", lambda _: {"a": 1}),
+        Field("text", lambda _: None, lambda _: "said", key=""),
+        Field("nothing", lambda _: None),
+        Field("", lambda _: 2000, key="count"),
+    )
+    assert fields_json(fields, None) == {"made_at": noon, "data": {"a": 1}, "nothing": None, "count": 2000}
+    shown = [("at", "2026-01-05 12:00:00 UTC"), ("data", '{\n  "a": 1\n}'), ("text", "said")]
+    assert fields_record(fields, None) == shown
+
+
+@given(st.lists(st.tuples(st.text(), st.integers(), st.text(), st.text()), max_size=5), st.integers(40, 100))
+def test_no_line_of_a_table_is_wider_than_the_terminal(rows: list[Row], width: int) -> None:
     """Nothing in a cell moves the columns: not its width, not its characters."""
     output = Output(width=width)
-    output.screen.table(COLUMNS, rows)
+    output.screen.table(FIELDS, rows)
     assert all(cell_len(line) <= width for line in output.written.getvalue().split("\n"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from handrail.cli.sessions.conversation import item_json
+from handrail.cli.sessions.show import item_json
 from handrail.runtime import ToolCall
 from handrail.session.conversation import Conversation, ConversationPart
 from handrail.transcript import MessageBlock, TranscriptItem, TranscriptMessage
 from tests.cli.desk import Command, Terminal
-from tests.cli.sessions.transcript_items import CLERK, CONTROLS, EVERYTHING, HOSTILE, LOOP, called, printed, said
+from tests.cli.sessions.transcript_items import (
+    CLERK,
+    CONTROLS,
+    EVENING,
+    EVERYTHING,
+    HOSTILE,
+    LOOP,
+    called,
+    printed,
+    said,
+)
 from tests.transcript.desks import Desk, desk, order
 from tests.wording import Wording
 
@@ -61,9 +70,7 @@ def test_the_last_messages_alone(handrail: Command) -> None:
     assert [item.get("tool") or item["role"] for item in items] == ["assistant", "fail", "user", "assistant"]
 
 
-@pytest.mark.parametrize(
-    "words, count", [(["--speaker", "loop"], 6), (["--speaker", "agent"], 1), (["--agent", "clerk"], 1)]
-)
+@pytest.mark.parametrize("words, count", [([], 7), (["--agent", "clerk"], 1)])
 def test_one_conversation_alone(words: list[str], count: int, handrail: Command) -> None:
     """Of a speaker, or of an agent or prompt."""
     ran = handrail("sessions", "show", "desk", *words, "--format", "json")
@@ -77,8 +84,6 @@ def test_no_conversation_is_said(handrail: Command, held: Desk, wording: Wording
     for form in ("table", "json"):
         ran = handrail("sessions", "show", "desk", "--agent", "nobody", "--format", form)
         assert (ran.code, ran.out, ran.err) == (1, "", wording)
-    ran = handrail("sessions", "show", "desk", "--speaker", "prompt")
-    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     with held.session.child(session_id="empty"):
         ran = handrail("sessions", "show", "empty")
     assert (ran.code, ran.out, ran.err) == (0, wording, "")
@@ -128,8 +133,6 @@ def test_effect_is_never_said_to_be_rolled_back(held: Desk, handrail: Command) -
     [
         ["--entries", "--last", "3", "--follow"],
         ["--type", "x", "--agent", "clerk"],
-        ["--limit", "3", "--speaker", "loop"],
-        ["--speaker", "loop", "--agent", "clerk"],
         ["--last", "0"],
     ],
     ids=" ".join,
@@ -167,29 +170,10 @@ def test_a_run_is_followed(held: Desk, handrail: Command, monkeypatch: pytest.Mo
         held.session.conversation.append({"role": "user", "content": "One more."})
         held.session.close()
 
-    monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", passed)
+    monkeypatch.setattr("handrail.cli.sessions.show.sleep", passed)
     ran = handrail("sessions", "show", "desk", "--follow", "--last", "1")
     assert ran.code == 0
     assert [line.strip() for line in ran.out.splitlines() if line.startswith("  ")] == ["Done.", "One more."]
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_while_it_waits_shows_the_open_calls(
-    held: Desk, handrail: Command, monkeypatch: pytest.MonkeyPatch, wording: Wording
-) -> None:
-    """Once, and of the conversation that is shown."""
-    held.request(("pay", order("A-3")))
-    held.flush()
-
-    def interrupt(_seconds: float) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr("handrail.cli.sessions.conversation.sleep", interrupt)
-    words = ("sessions", "show", "desk", "--follow", "--last", "1")
-    assert handrail(*words).out.splitlines()[1:] == [wording]
-    assert handrail(*words, "--agent", "clerk").out.splitlines()[1:] == ["  Hello."]
-    assert handrail(*words).code == 130
-    assert json.loads(handrail(*words, "--format", "json").out.splitlines()[-1])["outcome"] == "open"
 
 
 # ------------------------------------------------------------------------------------------------------- text and JSON
@@ -252,8 +236,8 @@ def test_a_call_has_all_that_is_known_of_it() -> None:
         "replayed": False,
         "content": "A-17 is paid",
         "seconds": 0.2,
-        "at": "2026-01-05T20:00:00+00:00",
-        "wait": {"since": "2026-01-05T20:00:00+00:00", "seconds": 10800.0, "by": "anna", "approved": True},
+        "at": EVENING,
+        "wait": {"since": EVENING, "seconds": timedelta(hours=3), "by": "anna", "approved": True},
         "owner": "",
         "effect_key": None,
         "child_session": None,
@@ -267,6 +251,6 @@ def test_a_call_has_all_that_is_known_of_it() -> None:
         "speaker": "loop",
         "name": "",
         "role": "user",
-        "at": "2026-01-05T20:00:00+00:00",
+        "at": EVENING,
         "blocks": [{"kind": "text", "text": "Hi."}],
     }

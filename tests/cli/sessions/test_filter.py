@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
-import pytest
-
-from handrail.cli.sessions.filter import last_used
+from handrail.cli.sessions.listing import last_used
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.conversation import Conversation
@@ -18,7 +16,6 @@ from handrail.store.protocol import ClaimOwner
 from handrail.testing import FakeClock
 from tests.cli.desk import FORK, SESSION, Command, effect
 from tests.store.units import append, insert
-from tests.wording import Wording
 
 DAY = timedelta(days=1)
 NOW = timedelta(0)
@@ -58,14 +55,6 @@ def test_sessions_are_filtered_by_agent(handrail: Command, store: Store) -> None
     assert listed(handrail, "--agent", "day") == []
 
 
-def test_sessions_are_filtered_by_tag_with_or_without_a_value(handrail: Command) -> None:
-    """All that are given must fit."""
-    assert listed(handrail, "--tag", "desk") == [SESSION]
-    assert listed(handrail, "--tag", "desk=berlin", "--tag", "customer") == [SESSION]
-    assert listed(handrail, "--tag", "desk=") == []
-    assert listed(handrail, "--tag", "colour") == []
-
-
 def test_sessions_are_filtered_by_state(handrail: Command, store: Store) -> None:
     """Any of those that are given: a process holds it, it has open calls, or none of that."""
     with Session.open(store, "waits") as session:
@@ -103,26 +92,3 @@ def test_age_counts_from_the_last_use_that_is_recorded(handrail: Command, store:
     assert sorted(listed(handrail, "--older-than", "30d")) == ["odd", "unused"]
     assert sorted(listed(handrail, "--older-than", "1d", "--newer-than", "30d")) == ["called", "said", "talked"]
     assert listed(handrail, "--newer-than", "30m") == [FORK]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--older-than", "0s"),
-        ("--newer-than", "-2h"),
-        ("--state", "asleep"),
-        ("--older-than", "30d", "--newer-than", "2h"),
-        ("--tag", "shift=late", "--tag", "shift=early"),
-    ],
-)
-def test_wrong_filter_is_reported(handrail: Command, words: tuple[str, ...], wording: Wording) -> None:
-    """And not taken for one that nothing fits; of two that contradict each other both are named."""
-    ran = handrail("sessions", "list", *words)
-    assert (ran.code, ran.err) == (2, wording)
-
-
-def test_nothing_that_fits_is_said(handrail: Command, wording: Wording) -> None:
-    """To people; for programs the output is empty."""
-    ran = handrail("sessions", "list", "--agent", "nobody")
-    assert (ran.code, ran.out, ran.err) == (0, wording, "")
-    assert handrail("sessions", "list", "--agent", "nobody", "--format", "json").out == ""

@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from handrail import store as stores
-from handrail.cli.options import PAGE
 from handrail.events import Dispatcher
 from handrail.prompt import ToolResult
 from handrail.runtime import ToolCall, ToolInvoked
 from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import note_postponed
-from handrail.session.persistence.protocol import SessionEntry, SessionRow
+from handrail.session.persistence.protocol import SessionEntry
 from handrail.store import Store
 from tests.architecture.sources import ROOT
 from tests.cli.agent_folders import call, script, write
-from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, Terminal, record
+from tests.cli.desk import ENTRY, FORK, SESSION, Command, Ran, record
 from tests.store.units import append
 from tests.wording import Wording
 
@@ -44,42 +43,6 @@ TOOLS = [note]
 """A tool that can fail, so that the run goes on, and that can end the run in the middle of a reply."""
 
 
-def test_sessions_are_listed_newest_first(handrail: Command, wording: Wording) -> None:
-    """Id, entries, creation, parent and tags stand beside each other."""
-    ran = handrail("sessions", "list")
-    heading, newer, older, count = ran.out.splitlines()
-    assert (ran.code, ran.err, count) == (0, "", wording)
-    assert heading.split() == ["session", "state", "entries", "created", "(UTC)", "parent", "tags"]
-    assert newer.split()[0] == FORK
-    assert newer.split()[-2:] == [SESSION, "-"]
-    assert older.split()[:3] == [SESSION, "open", "3"]
-    assert older.endswith("-                                 customer=ada desk=berlin")
-
-
-def test_a_tag_needs_a_name(handrail: Command, wording: Wording) -> None:
-    """A slip is not an empty list."""
-    ran = handrail("sessions", "list", "--tag", "=berlin")
-    assert ran.code == 2
-    assert ran.err == wording
-
-
-def test_a_limit_keeps_the_newest_and_says_that_there_are_more(handrail: Command, wording: Wording) -> None:
-    """Nothing is left out in silence, and nothing is written to standard error: no mail of cron for a list."""
-    ran = handrail("sessions", "list", "--limit", "1")
-    assert (len(ran.out.splitlines()), ran.err) == (3, "")
-    assert ran.out.splitlines()[-1] == wording
-    assert handrail("sessions", "list", "--limit", "2").out.splitlines()[-1] == wording
-    assert len(handrail("sessions", "list", "--limit", "1", "--format", "json").out.splitlines()) == 1
-
-
-def test_a_store_without_sessions_says_so(handrail: Command, tmp_path: Path, wording: Wording) -> None:
-    """An empty table would look like a fault."""
-    url = f"sqlite:///{tmp_path / 'empty.db'}"
-    stores.open(url).close()
-    ran = handrail("sessions", "list", "--store", url)
-    assert (ran.code, ran.out, ran.err) == (0, wording, "")
-
-
 def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None:
     """Its row, and a table: number, call, role, type, change, items."""
     ran = handrail("sessions", "show", SESSION, "--entries")
@@ -89,9 +52,9 @@ def test_a_session_is_shown_with_its_entries_in_order(handrail: Command) -> None
     assert "tags     customer=ada desk=berlin" in told
     assert [line.split(maxsplit=4) for line in table.splitlines()] == [
         ["no.", "call", "role", "type", "change      items"],
-        ["1", "-", "state", "desk.plan", '+1 at 0     [{"title":"Buy milk"}]'],
-        ["2", "resp_1/call_1", "event", "desk.asked", '-           [{"amount":7}]'],
-        ["3", "resp_1/call_2", "state", "desk.plan", 'v2  -1 +2 at 0  [{"title":"Buy milk"},{"title":"Zürich"}]'],
+        ["1", "-", "state", "desk.plan", '+1 at 0     [{"title": "Buy milk"}]'],
+        ["2", "resp_1/call_1", "event", "desk.asked", '-           [{"amount": 7}]'],
+        ["3", "resp_1/call_2", "state", "desk.plan", '-1 +2 at 0  [{"title": "Buy milk"}, {"title": "Zürich"}]'],
     ]
     assert calls.splitlines()[0].split() == ["open", "call", "tool", "state", "waits", "for"]
 
@@ -202,109 +165,59 @@ def test_items_that_are_no_json_are_shown_to_people_as_they_are(
     assert refused.err == wording
 
 
-@pytest.mark.parametrize("words", [("show",), ("fork",)])
-def test_a_session_that_is_not_there_is_said_to_be_not_there(
-    handrail: Command, words: tuple[str, ...], wording: Wording
+CALLS = [CallRef("resp_1", "call_1"), *(CallRef(reply, "call_0") for reply in ("resp_1", "a/b", None))]
+ODD = [CallRef("resp_1", call_id) for call_id in ("a\0b", "\ud800", "x" * 100_000)]
+
+
+@pytest.mark.parametrize(
+    "at, entries",
+    [
+        (None, 10),
+        ("call_1", 4),
+        ("resp_1/call_1", 4),
+        ("resp_1/call_0", 5),
+        ("a%2Fb/call_0", 6),
+        ("/call_0", 7),
+        *((str(call), number) for number, call in enumerate(ODD, 8)),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_fork_shares_the_past_up_to_a_call(
+    handrail: Command, store: Store, at: str | None, entries: int, wording: Wording
 ) -> None:
-    """The error names the store, the session and where to look."""
-    ran = handrail("sessions", *words, "nobody")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == wording
-
-
-def test_a_fork_shares_the_past_up_to_a_call(handrail: Command, store: Store, wording: Wording) -> None:
-    """It has the tags of the other, and the other as its parent."""
-    record(store, 3, CallRef("resp_1", "call_1"), CallRef("resp_1", "call_2"))
-    ran = handrail("sessions", "fork", SESSION, "--at", "call_1", "--as", "branch")
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out == wording
+    """It has the tags of the other, and the other as its parent; without a name it gets a random one."""
+    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    words = () if at is None else ("--at", at)
+    ran = handrail("sessions", "fork", SESSION, *words, "--as", "branch")
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
     fork = store.find("branch")
     assert fork is not None
-    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, 4)
-    assert [entry.number for entry in store.entries("branch")] == [1, 2, 3, 4]
-
-
-def test_a_fork_at_an_id_of_several_replies_names_them(handrail: Command, store: Store, wording: Wording) -> None:
-    """As `--at` takes them; a call for which no reply was stated has nothing before the slash."""
-    record(store, 3, CallRef("resp_1", "call_0"), CallRef("a/b", "call_0"), CallRef(None, "call_0"))
-    ran = handrail("sessions", "fork", SESSION, "--at", "call_0")
-    assert ran.code == 1
-    assert ran.err == wording
-    named = ["/call_0", "a%2Fb/call_0", "resp_1/call_0"]
-    assert ran.err.strip().split("--at: ")[1].split(", ") == named
-    for at, head in zip(named, (6, 5, 4), strict=True):
-        told = json.loads(handrail("sessions", "fork", SESSION, "--at", at, "--format", "json").out)
-        assert told["entries"] == head
-
-
-@pytest.mark.parametrize("call_id", ["a\0b", "\ud800", "x" * 100_000], ids=["a NUL", "no Unicode", "long"])
-def test_a_fork_takes_an_id_that_no_store_can_look_up(
-    handrail: Command, store: Store, call_id: str, wording: Wording
-) -> None:
-    """It is stored under its digest; one that there is not is refused in few words."""
-    ref = CallRef("resp_1", call_id)
-    record(store, 3, ref.stored)
-    ran = handrail("sessions", "fork", SESSION, "--at", str(ref), "--format", "json")
-    assert json.loads(ran.out)["entries"] == 4
-    ran = handrail("sessions", "fork", SESSION, "--at", f"{ref}z")
-    assert ran.code == 1
-    assert ran.err == wording
-    assert len(ran.err) < 1_000
-
-
-def test_a_fork_without_a_call_shares_all_and_gets_an_id(handrail: Command, store: Store) -> None:
-    """The document for programs names it."""
-    told = json.loads(handrail("sessions", "fork", SESSION, "--format", "json").out)
-    assert (told["parent"], told["entries"]) == (SESSION, 3)
+    assert (fork.parent, dict(fork.tags), fork.head) == (SESSION, {"desk": "berlin", "customer": "ada"}, entries)
+    told = json.loads(handrail("sessions", "fork", SESSION, *words, "--format", "json").out)
+    assert (told["parent"], told["entries"]) == (SESSION, entries)
     assert store.find(told["session_id"]) is not None
 
 
-@pytest.mark.parametrize("at", ["call_9", "resp_9/call_1", "%ff"])
-def test_a_fork_at_a_call_that_is_not_there_is_refused(handrail: Command, at: str, wording: Wording) -> None:
-    """Nothing is written."""
-    ran = handrail("sessions", "fork", SESSION, "--at", at)
-    assert ran.code == 1
-    assert ran.err == wording
-    assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == 2
-
-
-def test_a_fork_does_not_overwrite_a_session(handrail: Command, store: Store, wording: Wording) -> None:
-    """An id that is taken is refused."""
-    ran = handrail("sessions", "fork", SESSION, "--as", FORK)
-    assert ran.code == 1
-    assert ran.err == wording
-    row = store.find(FORK)
-    assert row is not None
-    assert row.head == 0
-    ran = handrail("sessions", "fork", SESSION, "--as", " ")
-    assert (ran.code, ran.err) == (2, wording)
-
-
-def test_a_table_of_sessions_fits_a_narrow_terminal(terminal: Terminal, wording: Wording) -> None:
-    """The id stays whole; what does not fit is named."""
-    assert terminal.run("sessions", "list", width=60) == 0
-    assert [line.split() for line in terminal.lines[:3]] == [
-        ["session", "state", "entries"],
-        [FORK, "ended", "0"],
-        [SESSION, "open", "3"],
-    ]
-    assert terminal.lines[3:] == wording
-
-
-def test_entries_are_cut_to_the_width_of_a_terminal(terminal: Terminal, store: Store) -> None:
-    """One line an entry, however long its items are."""
-    hold = store.acquire(FORK, wait=timedelta(0))
-    append(store, hold, 0, [SessionEntry(1, "", "", "log", "desk.note", 1, 0, 0, 1, b'["' + b"x" * 1000 + b'"]')], None)
-    store.release(hold)
-    assert terminal.run("sessions", "show", FORK, "--entries", width=80) == 0
-    assert terminal.lines[-1].endswith("x…")
-    assert max(len(line) for line in terminal.lines) <= 80
-
-
-def test_a_table_is_a_page_and_json_is_everything(handrail: Command, store: Store) -> None:
-    """A person reads a page, a program reads all; both may say otherwise."""
-    now = store.now()
-    for number in range(PAGE):
-        store.create(SessionRow(f"s{number}", {}, None, now))
-    assert len(handrail("sessions", "list").out.splitlines()) == PAGE + 2
-    assert len(handrail("sessions", "list", "--format", "json").out.splitlines()) == PAGE + 2
+@pytest.mark.parametrize(
+    "words, code",
+    [
+        (("--at", "call_0"), 1),
+        (("--at", "call_9"), 1),
+        (("--at", "resp_9/call_1"), 1),
+        (("--at", "%ff"), 1),
+        (("--at", f"{ODD[-1]}z"), 1),
+        (("--as", FORK), 1),
+        (("--as", " "), 2),
+    ],
+    ids=lambda words: str(words)[:30],
+)
+def test_fork_that_is_not_clear_is_refused(
+    handrail: Command, store: Store, words: tuple[str, ...], code: int, wording: Wording
+) -> None:
+    """A call that several replies have is named with them; nothing is written, and nothing overwritten."""
+    record(store, 3, *CALLS, *(call.stored for call in ODD))
+    before = list(store.sessions())
+    ran = handrail("sessions", "fork", SESSION, *words)
+    assert (ran.code, ran.out, ran.err) == (code, "", wording)
+    assert len(ran.err) < 1_000
+    assert list(store.sessions()) == before

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from handrail.cli.screen import Screen
-from handrail.cli.sessions.conversation import print_conversation
+from handrail.cli.sessions.show import print_conversation
 from handrail.session.calls import CallRef
 from handrail.transcript import (
     ApprovalWait,

@@ -26,11 +26,11 @@ from handrail.agents.run.inspection import Inspection, taint_remarks
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing
-from handrail.agents.unmatched_rules import Listings, Unmatched, unmatched_rules
+from handrail.agents.unmatched_rules import Listings, unmatched_rules
 from handrail.cli.agents.progress import format_problem, once, print_problems, problems_of
 from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
-from handrail.cli.screen import Column, Screen
+from handrail.cli.screen import Field, Screen, fields_json
 from handrail.errors import (
     AgentError,
     ApprovalRulesError,
@@ -46,22 +46,39 @@ from handrail.waiting import run_on_new_loop
 
 _VERDICTS = {"deny": "red", "ask": "yellow", "allow": "green"}
 
-_COLUMNS: tuple[Column[ToolReport], ...] = (
-    Column("tool", lambda tool: tool.name),
-    Column("effect", lambda tool: tool.effect, styles={"external": "bold yellow", "state": "yellow"}),
-    Column("approval", lambda tool: tool.approval.verdict, styles=_VERDICTS),
-    Column("from", lambda tool: tool.source, spare=1),
-    Column("section", lambda tool: tool.section or "-", spare=3),
-    Column("policies", lambda tool: ", ".join(tool.policies) or "-", spare=2),
+_TOOL: tuple[Field[ToolReport], ...] = (
+    Field("tool", lambda tool: tool.name, key="name"),
+    Field("", lambda tool: tool.description, key="description"),
+    Field("effect", lambda tool: tool.effect, styles={"external": "bold yellow", "state": "yellow"}),
+    Field(
+        "approval",
+        lambda tool: {"verdict": tool.approval.verdict, "reason": tool.approval.reason},
+        lambda tool: tool.approval.verdict,
+        styles=_VERDICTS,
+    ),
+    Field("from", lambda tool: tool.source, key="source"),
+    Field("section", lambda tool: tool.section),
+    Field("policies", lambda tool: list(tool.policies), lambda tool: ", ".join(tool.policies)),
+    Field(
+        "",
+        lambda tool: [
+            {"verdict": verdict, "arguments": dict(rule.arguments), "rule": rule.source}
+            for verdict, rule in tool.on_arguments
+        ],
+        key="on_arguments",
+    ),
+    Field("", lambda tool: list(tool.hints), key="hints"),
+    Field("", lambda tool: tool.untrusted, key="untrusted"),
+    Field("", lambda tool: dict(tool.parameters), key="parameters"),
 )
 
-_RULE_COLUMNS: tuple[Column[tuple[str, str, Rule]], ...] = (
-    Column("tool", lambda row: row[0]),
-    Column("says", lambda row: row[1], styles=_VERDICTS),
-    Column(
+_RULE: tuple[Field[tuple[str, str, Rule]], ...] = (
+    Field("tool", lambda row: row[0]),
+    Field("says", lambda row: row[1], styles=_VERDICTS),
+    Field(
         "where its arguments are", lambda row: ", ".join(f"{name}: {glob}" for name, glob in row[2].arguments.items())
     ),
-    Column("rule", lambda row: row[2].source or "-", spare=1),
+    Field("rule", lambda row: row[2].source),
 )
 
 _OVER_FILES = frozenset({"files", "shell", "sandbox", "python"})
@@ -75,8 +92,8 @@ _BINDING = (
     "in a program, with RunOptions(resources={...})"
 )
 
+# A usual estimate for English text; a tokenizer is another one for each model.
 _CHARACTERS_OF_TOKEN = 4
-"""A usual estimate for English text; a tokenizer is another one for each model."""
 
 
 @dataclass(slots=True)
@@ -117,12 +134,11 @@ def check_command(agent_file: Path, rules: Path | None, *, as_json: bool) -> int
     if as_json:
         screen.json(findings_json(agent_file, findings))
         return FAILED if findings.problems else DONE
-    if findings.tools:
-        screen.table(_COLUMNS, findings.tools)
+    screen.table(_TOOL, findings.tools)
     on_arguments = [(tool.name, verdict, rule) for tool in findings.tools for verdict, rule in tool.on_arguments]
     if on_arguments:
         screen.say("")
-        screen.table(_RULE_COLUMNS, on_arguments)
+        screen.table(_RULE, on_arguments)
     for remark in (
         *(f"warning: {warning}" for warning in findings.warnings),
         *(f"taint: {taint}" for taint in findings.taint),
@@ -177,7 +193,9 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         return findings
     if findings.file is not None:
         findings.model = chosen_model(None, findings.file.model, project.config.model, os.environ)
-    _note_settings(findings, project)
+    store = chosen_store(None, project.config.store, folder, os.environ)
+    _note_names(findings, findings.model)
+    _note_names(findings, None, store)
     resolved: dict[str, ResolvedAgent] = {}
     for file in () if findings.file is None else reached_agents(project, findings.file):
         with suppress(ResolutionError):  # which is among the problems
@@ -190,27 +208,14 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         except ApprovalRulesError as error:
             findings.note(error)
             return findings
-        store = chosen_store(None, project.config.store, folder, os.environ)
         made = run_on_new_loop(_make_tools(findings, project, resolved, findings.file.name, held))
         if lies_in(store, Path.cwd()) and any(tool.section in _OVER_FILES for tool in findings.tools):
             findings.warnings.append(_STORE_INSIDE)
         if is_sound:  # else missing names are reported already, and rules that use them are not at fault
-            _check_rules(findings, unmatched_rules(held, project, findings.file, made))
+            unmatched = unmatched_rules(held, project, findings.file, made)
+            findings.note(*(each.error() for each in unmatched if each.certain))
+            findings.warnings += [str(each) for each in unmatched if not each.certain]
     return findings
-
-
-def _check_rules(findings: Findings, unmatched: Sequence[Unmatched]) -> None:
-    findings.note(*(each.error() for each in unmatched if each.certain))
-    findings.warnings += [str(each) for each in unmatched if not each.certain]
-
-
-def _note_settings(findings: Findings, project: Project) -> None:
-    """Check only the names of model and store, without a request to a provider or opening a store."""
-    _note_model(findings, findings.model)
-    try:
-        check_url(chosen_store(None, project.config.store, project.folder, os.environ))
-    except StoreError as error:
-        findings.note(AgentError(f"store: {error}"))
 
 
 async def _make_tools(
@@ -223,7 +228,7 @@ async def _make_tools(
         agent = LoadedAgent(project, resolved[called])
         if called != name:
             model = agent.file.model
-            _note_model(findings, None if model is None else NamedModel(model, f"for agent {called}"))
+            _note_names(findings, None if model is None else NamedModel(model, f"for agent {called}"))
         try:
             inspection = await _inspect(agent, rules)
         except (AgentError, DocumentError) as error:
@@ -260,10 +265,12 @@ async def _inspect(agent: LoadedAgent, rules: ApprovalRules) -> Inspection:
         raise AgentError(f"the tools of {agent.name} cannot be made: {problem}") from error
 
 
-def _note_model(findings: Findings, named: NamedModel | None) -> None:
+def _note_names(findings: Findings, model: NamedModel | None, store: str | None = None) -> None:
+    """Check only the names, without a request to a provider or opening a store."""
     try:
-        check_name(named)
-    except CycloptsError as error:
+        check_name(model)
+        check_url(store)
+    except (CycloptsError, StoreError) as error:
         findings.note(AgentError(str(error)))
 
 
@@ -278,25 +285,6 @@ def findings_json(agent_file: Path, findings: Findings) -> dict[str, Any]:
         "problems": [{"kind": type(problem).__name__, "message": str(problem)} for problem in findings.problems],
         "warnings": list(findings.warnings),
         "taint": list(findings.taint),
-        "tools": [_tool_json(tool) for tool in findings.tools],
+        "tools": [fields_json(_TOOL, tool) for tool in findings.tools],
         "estimated_tokens_saved": findings.closed_characters // _CHARACTERS_OF_TOKEN,
-    }
-
-
-def _tool_json(tool: ToolReport) -> dict[str, Any]:
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "effect": tool.effect,
-        "approval": {"verdict": tool.approval.verdict, "reason": tool.approval.reason},
-        "on_arguments": [
-            {"verdict": verdict, "arguments": dict(rule.arguments), "rule": rule.source}
-            for verdict, rule in tool.on_arguments
-        ],
-        "source": tool.source,
-        "section": tool.section,
-        "policies": list(tool.policies),
-        "hints": list(tool.hints),
-        "untrusted": tool.untrusted,
-        "parameters": dict(tool.parameters),
     }

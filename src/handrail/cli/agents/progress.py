@@ -1,20 +1,30 @@
-"""Reports the progress of a run: for a person as lines and streaming text, for a program as one JSON object a line.
+"""What a person or a program sees of a run while it runs, and what a person is asked.
 
+A person sees lines and streaming text, a program one JSON object a line.
 Standard output carries only the answer. On a terminal, that is the text of the agent that was started, as the model
 writes it; in a pipe it is the final answer, when it is complete; for a program it is the events. Which agent calls
 which tool is reported on standard error, and so are the problems with an agent or its run.
+
+A person on a terminal is asked whether a call may run. Everything shown was written by a model or an untrusted tool, so
+control characters are escaped, and each argument is JSON on a line of its own, so that no value can look like something
+else. The answer is read on the event loop, so that Ctrl-C ends the waiting at once.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
+import asyncio
+import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO
 
+from pydantic_core import to_jsonable_python
+
+from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.exports.modules import error_location
 from handrail.agents.run.events import (
     CallEnded,
@@ -29,11 +39,18 @@ from handrail.agents.run.events import (
     RunWarned,
     TextDelta,
 )
-from handrail.cli.screen import Screen, format_call, format_time, show_traceback
+from handrail.cli.screen import Screen, clean, format_call, format_when, show_traceback
 from handrail.clock import Clock
 from handrail.errors import AgentError, HandrailError
-from handrail.serde.formatting import count_noun, shorten
+from handrail.serde.formatting import count_noun, json_line, shorten
 
+if sys.platform != "win32":  # pragma: no branch - there, what was typed ahead is read as well
+    import termios
+
+MOST_SHOWN = 300
+"""How many characters of an argument are shown, unless the person requests all of it."""
+
+_CHUNK = 4096
 _MOST_OF_CONTENT = 200
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
@@ -47,45 +64,43 @@ CANNOT_ASK = (
 class TextProgress:
     """Reports a run to a person. One for each run; it remembers which text has been printed.
 
-    A call has a line when it starts and one when it ends, with its arguments cut. Equal calls of a reply are numbered.
+    A call has a line when it starts and one when it ends, with its arguments cut.
     """
 
-    __slots__ = ("_has_explained", "_labels", "_screen", "_spoken", "_streams", "_texts")
+    __slots__ = ("_labels", "_screen", "_spoken", "_streams", "_texts")
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._streams = screen.out.is_terminal
-        # Of the last reply of each agent: when it has another one, the calls of the one before have ended.
-        self._labels: dict[tuple[str, ...], tuple[str | None, dict[str, str]]] = {}
+        self._labels: dict[tuple[tuple[str, ...], str], str] = {}
         self._texts: dict[tuple[str, ...], str] = {}
         self._spoken = ""
-        self._has_explained = False
 
     def __call__(self, event: RunEvent) -> None:
         """Report an event."""
         match event:
             case RunStarted():
-                begun = "resumed" if event.resumed else "started"
-                self._remark(f"{_path(event.path)}: {begun} on {event.model}")
+                self._remark(event.path, f"{'resumed' if event.resumed else 'started'} on {event.model}")
             case RunWarned():
-                self._remark(f"{_path(event.path)}: warning: {event.message}")
+                self._remark(event.path, f"warning: {event.message}")
             case TextDelta():
                 self._text(event)
             case CallStarted():
-                self._shown_so_far(event.path)
-                self._remark(f"{_path(event.path)}: {self._started(event)}")
-            case CallWaits() | CallOutput():
-                self._goes_on(event)
+                self._text_before_call(event.path)
+                label = self._labels[event.path, event.call_id] = format_call(event.tool, event.arguments)
+                self._remark(event.path, label)
+            case CallWaits():
+                self._call(event.path, event.call_id, event.tool, f"waits{_wait(event)}")
+            case CallOutput():
+                self._output(event)
             case CallEnded():
                 self._call(event.path, event.call_id, event.tool, f"{_outcome(event)}{_details(event)}")
-            case QuestionAsked():
-                self._end_line()  # the approver prints the question
-            case QuestionDecided():
-                self._decided(event)
+            case QuestionAsked() | QuestionDecided():
+                self._asked(event)
             case RunEnded():  # pragma: no branch - these are all
                 self._texts.pop(event.path, None)
-                self._labels.pop(event.path, None)
-                self._remark(f"{_path(event.path)}: {event.status}, {_usage(event)}")
+                usage = f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"
+                self._remark(event.path, f"{event.status}, {usage}")
 
     def answer(self, output: str) -> None:
         """Print the final answer, unless its text has been streamed."""
@@ -107,55 +122,41 @@ class TextProgress:
         else:
             self._texts[event.path] = self._texts.get(event.path, "") + event.text
 
-    def _shown_so_far(self, path: tuple[str, ...]) -> None:
+    def _text_before_call(self, path: tuple[str, ...]) -> None:
         """Print an agent's text before a call, which is not part of its answer."""
         if said := self._texts.pop(path, "").strip():
-            self._remark(f"{_path(path)}: {said}")
+            self._remark(path, said)
         if len(path) == 1:
             self._end_line()
             # What was said before a call is not part of the answer, so `answer` does not compare with it.
             self._spoken = ""
 
-    def _started(self, event: CallStarted) -> str:
-        """The label of a call that starts."""
-        reply, labels = self._labels.get(event.path, (None, {}))
-        if reply != event.reply or not labels:
-            _, labels = self._labels[event.path] = (event.reply, {})
-        label = format_call(event.tool, event.arguments)
-        number = 1 + sum(other.partition(" #")[0] == label for other in labels.values())
-        labels[event.call_id] = f"{label} #{number}" if number > 1 else label
-        return labels[event.call_id]
-
     def _call(self, path: tuple[str, ...], call_id: str, tool: str, outcome: str) -> None:
         """Report on a call in a line; nothing is known of the arguments of one that never started."""
-        _, labels = self._labels.get(path, (None, dict[str, str]()))
-        self._remark(f"{_path(path)}: {labels.get(call_id, f'{tool}(…)')} {outcome}")
+        self._remark(path, f"{self._labels.get((path, call_id), f'{tool}(…)')} {outcome}")
 
-    def _goes_on(self, event: CallWaits | CallOutput) -> None:
-        """Print what a call does before it ends: of a program each line, the last of which may not be complete."""
-        if isinstance(event, CallWaits):
-            self._call(event.path, event.call_id, event.tool, f"waits{_wait(event)}")
-        elif not event.text:
+    def _output(self, event: CallOutput) -> None:
+        """Print what a program writes, each line, the last of which may not be complete."""
+        if not event.text:
             quiet = f"has written nothing for {event.quiet_seconds:.0f} s, and still runs"
             self._call(event.path, event.call_id, event.tool, quiet)
-        else:
-            for line in event.text.splitlines():
-                self._remark(f"{_path(event.path)}: {event.tool} | {line}")
+        for line in event.text.splitlines():
+            self._remark(event.path, f"{event.tool} | {line}")
 
-    def _decided(self, event: QuestionDecided) -> None:
+    def _asked(self, event: QuestionAsked | QuestionDecided) -> None:
+        self._end_line()
+        if isinstance(event, QuestionAsked):  # the approver prints the question
+            return
         call, decision = event.call, event.decision
-        if decision.by == "nobody" and not self._has_explained:
-            self._has_explained = True
-            self._remark(CANNOT_ASK)
-        elif decision.verdict == "later":
+        if decision.verdict == "later":
             self._call(call.path, call.call_id, call.tool, "waits for approval")
         elif decision.by == "remembered":
             verdict = "denied" if decision.verdict == "deny" else "allowed"
             self._call(call.path, call.call_id, call.tool, f"{verdict}, as answered before")
 
-    def _remark(self, text: str) -> None:
+    def _remark(self, path: tuple[str, ...], text: str) -> None:
         self._end_line()
-        self._screen.remark(text)
+        self._screen.remark(f"{'/'.join(path)}: {text}")
 
     def _end_line(self) -> None:
         if self._spoken and not self._spoken.endswith("\n"):
@@ -166,19 +167,15 @@ class TextProgress:
 class JsonProgress:
     """Prints every event as one line of JSON on standard output."""
 
-    __slots__ = ("_clock", "_has_explained", "_screen")
+    __slots__ = ("_clock", "_screen")
 
     def __init__(self, screen: Screen, *, clock: Clock) -> None:
         self._screen = screen
         self._clock = clock
-        self._has_explained = False
 
     def __call__(self, event: RunEvent) -> None:
         """Print an event."""
         self._screen.json(event_json(event, at=self._clock.now().isoformat()), lines=True)
-        if isinstance(event, QuestionDecided) and event.decision.by == "nobody" and not self._has_explained:
-            self._has_explained = True
-            self._screen.remark(CANNOT_ASK)
 
     def answer(self, output: str) -> None:
         """Print nothing: the last event has the answer."""
@@ -187,31 +184,15 @@ class JsonProgress:
 def event_json(event: RunEvent, *, at: str) -> dict[str, Any]:
     """An event, for programs: `event` is the name of its class with underscores, `at` when it was reported."""
     name = _CAMEL.sub("_", type(event).__name__).lower()
-    return {"event": name, "at": at, **_jsonable(event)}
-
-
-def _jsonable(value: object) -> Any:  # noqa: ANN401 - any value of JSON
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in cast("Sequence[object]", value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # not a JSON number
-    return value if isinstance(value, str | int | float | None) else str(value)
-
-
-def _path(path: tuple[str, ...]) -> str:
-    return "/".join(path)
+    # NaN and the infinities are not numbers of JSON.
+    values = json.loads(json.dumps(to_jsonable_python(event, fallback=str)), parse_constant=str)
+    return {"event": name, "at": at, **values}
 
 
 def _wait(event: CallWaits) -> str:
-    until = format_time(datetime.fromisoformat(event.until))
-    return (
-        f" for {event.owner or 'another call'}, which has claimed {event.key}; at most until {until} UTC, unless "
-        "the lease is renewed"
-    )
+    until = format_when(datetime.fromisoformat(event.until))
+    holder = f"{event.owner or 'another call'}, which has claimed {event.key}"
+    return f" for {holder}; at most until {until}, unless the lease is renewed"
 
 
 def _outcome(event: CallEnded) -> str:
@@ -233,10 +214,6 @@ def _details(event: CallEnded) -> str:
     return f": {shorten(content, _MOST_OF_CONTENT)}{f' [{event.raised_at}]' if event.raised_at else ''}"
 
 
-def _usage(event: RunEnded) -> str:
-    return f"{count_noun(event.usage.input, 'token')} in, {event.usage.output:,} out"
-
-
 # ------------------------------------------------------------------------------------------------------------ problems
 
 
@@ -254,10 +231,9 @@ def once(problems: Iterable[HandrailError]) -> list[HandrailError]:
 
 
 def print_problems(screen: Screen, problems: Iterable[HandrailError]) -> None:
-    """Print problems; if tracebacks are shown, those of all problems come first."""
-    for problem in (problems := list(problems)):
-        show_traceback(screen, problem)
+    """Print problems, each below its traceback if these are shown."""
     for problem in problems:
+        show_traceback(screen, problem)
         screen.problem(str(problem))
 
 
@@ -271,3 +247,126 @@ def format_problem(error: BaseException, folder: Path) -> str:
     notes = "; ".join(getattr(error, "__notes__", ()))
     place = error_location(error, folder)
     return f"{type(error).__name__}: {error}{f' ({notes})' if notes else ''}{f' [{place}]' if place else ''}"
+
+
+# ----------------------------------------------------------------------------------------------------------- questions
+
+
+_CHOICES = "y = yes, n = no, a = always with these arguments, r = always this tool, {}w = show the whole arguments"
+
+
+class TerminalAsker:
+    """Asks on standard error, and reads the answer from the terminal; one question at a time."""
+
+    __slots__ = ("_can_wait", "_screen")
+
+    def __init__(self, screen: Screen, *, can_wait: bool) -> None:
+        """Ask on `screen`; with `can_wait`, a question may be left open."""
+        self._screen = screen
+        self._can_wait = can_wait
+
+    async def __call__(self, call: GatedCall) -> Answer:
+        """Ask about a call until there is an answer; the end of the input counts as no."""
+        # On standard error: standard output is for the answer of the agent.
+        self._screen.record(question_fields(call), aside=True)
+        while True:
+            typed = await self._typed(f"May it run? [{_CHOICES.format('l = later, ' if self._can_wait else '')}]")
+            # An end of the input is not an approval.
+            if typed is None:
+                return Answer("no", reason="the input ended before the question was answered")
+            match typed.lower():
+                case "y" | "yes":
+                    return Answer("yes")
+                case "a" | "always":
+                    return Answer("yes", remember="arguments")
+                case "r":
+                    return Answer("yes", remember="rule")
+                case "n" | "no":
+                    return Answer("no", reason=await self._typed("Why, for the model to read? [Enter = unsaid]") or "")
+                case "l" | "later" if self._can_wait:
+                    return Answer("later")
+                case "w":
+                    self._screen.record(question_fields(call, whole=True), aside=True)
+                case _:
+                    pass  # another key is not an answer: ask again
+
+    async def _typed(self, prompt: str) -> str | None:
+        # Directly before the prompt, so that only what is typed after it counts.
+        forget_typed(sys.stdin)
+        self._screen.prompt(prompt)
+        typed = None
+        try:
+            typed = await read_typed_text(sys.stdin)
+        finally:
+            # Also if Ctrl-C cancels the task: the next message starts on its own line.
+            if typed is None:
+                self._screen.end_prompt()
+        return typed
+
+
+def question_fields(call: GatedCall, *, whole: bool = False) -> list[tuple[str, str]]:
+    """What a person must know about a call to decide; `whole` for its arguments uncut."""
+    fields = [
+        ("approve?", f"{'/'.join(call.path)} wants to call {clean(call.tool)}"),
+        ("effect", call.effect),
+        ("origin", clean(call.origin)),
+        ("asked by", "\n".join(clean(question) for question in call.asks)),
+        ("arguments", "\n".join(argument_lines(call.arguments, call.reached, whole=whole)) or "none"),
+    ]
+    return [(name, value) for name, value in fields if value]
+
+
+def argument_lines(
+    arguments: Mapping[str, Any], reached: Mapping[str, str] | None = None, *, whole: bool = False
+) -> list[str]:
+    """Each argument on a line: `path = "notes.md"`; a long one is cut, and its length is added.
+
+    A path that leads through a link is shown with its target: `path = "l" -> "secret.txt"`.
+    """
+    led = {name: f" -> {_value(path, whole=whole)}" for name, path in (reached or {}).items()}
+    return [f"{clean(name)} = {_value(value, whole=whole)}{led.get(name, '')}" for name, value in arguments.items()]
+
+
+def _value(value: object, *, whole: bool) -> str:
+    """A value as JSON, in one line without control characters; a long one is cut, and its length is added."""
+    text = clean(json_line(value))
+    return (
+        text if whole or len(text) <= MOST_SHOWN else f"{shorten(text, MOST_SHOWN)} ({len(text):,} characters in all)"
+    )
+
+
+def forget_typed(stream: TextIO) -> None:
+    """Discard what was typed so far: it must not answer a question that was not shown yet."""
+    if sys.platform != "win32":  # pragma: no branch
+        termios.tcflush(stream.fileno(), termios.TCIFLUSH)
+
+
+async def read_typed_text(stream: TextIO) -> str | None:
+    """The next line that is typed, stripped; `None` at the end of the input.
+
+    No thread is left that would block on the keyboard after the run.
+    """
+    descriptor = stream.fileno()
+    line = b""
+    while not line.endswith(b"\n"):
+        await _readable(descriptor)
+        # A terminal in canonical mode returns at most one line for each read, so nothing of a later answer is taken.
+        chunk = os.read(descriptor, _CHUNK)
+        if not chunk and not line:
+            return None
+        # The input ended in the middle of a line, which counts as typed.
+        if not chunk:
+            break
+        line += chunk
+    return line.decode(errors="replace").strip()
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        # Also when the task is cancelled: a reader that stays registered would call a loop that is closed.
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)

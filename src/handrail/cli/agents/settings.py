@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +20,10 @@ from handrail import testing
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
 from handrail.agents.run.run_command import SCRIPT_PREFIX
-from handrail.cli.agents.options import RunChoices
-from handrail.cli.paths import EXAMPLES
-from handrail.errors import SessionLockedError, StoreError, UnknownModelError
-from handrail.serde.formatting import did_you_mean
+from handrail.cli.agents import RunChoices
+from handrail.cli.options import EXAMPLES, SQLITE
+from handrail.errors import StoreError, UnknownModelError
 from handrail.session import Session
-from handrail.store import Store
 from handrail.store.urls import harmless_text
 
 MODEL_OPTION, FALLBACK_OPTION = "--model", "--fallback-model"
@@ -34,8 +31,6 @@ MODEL_OPTION, FALLBACK_OPTION = "--model", "--fallback-model"
 
 _SECRET = re.compile(r"(KEY|TOKEN)$")
 _KEY = re.compile(r"^Set the `(\w+)` environment variable")
-_EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
-_OUR_EXTRAS = ("openai", "anthropic")
 _SCRIPTED_BY = (MODEL_OPTION, FALLBACK_OPTION, MODEL_VARIABLE)
 
 
@@ -84,12 +79,13 @@ def opened_model(named: NamedModel | None) -> Model:
             f"pyproject.toml, or set {MODEL_VARIABLE}; a name is such as openai:gpt-5.2"
         )
     check_name(named)
-    if named.name.startswith(SCRIPT_PREFIX):
-        return _scripted(named)
     try:
+        if named.name.startswith(SCRIPT_PREFIX):
+            return testing.ScriptedModel.from_file(Path(named.name.removeprefix(SCRIPT_PREFIX)))
         return infer_model(named.name)
-    except (UserError, ImportError, ValueError) as error:
-        raise _cannot(named, _why(error)) from error
+    except (UserError, ImportError, ValueError, OSError) as error:
+        key = _KEY.match(str(error))
+        raise _cannot(named, f"the environment variable {key[1]} is not set" if key else str(error)) from error
 
 
 def unset_empty_keys() -> None:
@@ -122,7 +118,7 @@ def check_name(named: NamedModel | None) -> None:
         raise CycloptsError(msg=str(error)) from error
 
 
-def check_played(model: Model | None) -> None:
+def check_played(model: object) -> None:
     """Check that a model that plays a script has played it to its end.
 
     Raises:
@@ -132,29 +128,8 @@ def check_played(model: Model | None) -> None:
         model.assert_finished()
 
 
-def _scripted(named: NamedModel) -> Model:
-    path = Path(named.name.removeprefix(SCRIPT_PREFIX))
-    try:
-        return testing.ScriptedModel.from_file(path)
-    except OSError as error:
-        raise CycloptsError(
-            msg=f"the script {path} ({named.source}) cannot be read: {error.strerror or error}."
-            f"{did_you_mean(path, suffix='.yaml') if isinstance(error, FileNotFoundError) else ''}"
-        ) from error
-
-
 def _cannot(named: NamedModel, reason: str) -> CycloptsError:
     return CycloptsError(msg=f"the model {named.name} ({named.source}) cannot be used: {reason}")
-
-
-def _why(error: Exception) -> str:
-    key = _KEY.match(str(error))
-    if key:
-        return f"the environment variable {key[1]} is not set"
-    missing = _EXTRA.search(str(error))
-    if missing and missing[1] in _OUR_EXTRAS:
-        return f'it needs a package that is not installed here: pip install "handrail[{missing[1]}]"'
-    return str(error)
 
 
 # ----------------------------------------------------------------------------------------------------------- the store
@@ -162,7 +137,6 @@ def _why(error: Exception) -> str:
 STORE_VARIABLE = "HANDRAIL_STORE"
 """The environment variable that names the store by default."""
 
-_SQLITE = "sqlite:///"
 _SERVERS = ("postgresql://", "postgres://")
 _WAIT = timedelta(seconds=1)  # a run holds its session for much longer, or ends at once
 
@@ -179,16 +153,16 @@ def chosen_store(typed: str | None, project: str | None, folder: Path, environme
 
 def within(folder: Path, url: str) -> str:
     """The URL of a store, with the path of a SQLite database resolved from `folder`."""
-    if not url.startswith(_SQLITE):
+    if not url.startswith(SQLITE):
         return url
     # The path is unquoted first, because a URL may contain `%20`, and quoting it again would change it.
-    return f"{_SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(_SQLITE))))}"
+    return f"{SQLITE}{quote(str(folder.resolve() / unquote(url.removeprefix(SQLITE))))}"
 
 
 def lies_in(url: str | None, folder: Path) -> bool:
     """Whether a URL, as `chosen_store` returns it, names a SQLite database in a folder."""
-    path = unquote((url or "").removeprefix(_SQLITE).partition("?")[0])
-    return url is not None and url.startswith(_SQLITE) and Path(path).resolve().is_relative_to(folder.resolve())
+    path = unquote((url or "").removeprefix(SQLITE).partition("?")[0])
+    return url is not None and url.startswith(SQLITE) and Path(path).resolve().is_relative_to(folder.resolve())
 
 
 def check_stored(url: str | None, choices: RunChoices) -> None:
@@ -208,7 +182,7 @@ def check_url(url: str | None) -> None:
     Raises:
         StoreError: it has not.
     """
-    if url is None or url.startswith(_SERVERS) or (url.startswith(_SQLITE) and url != _SQLITE):
+    if url is None or url.startswith(_SERVERS) or (url.startswith(SQLITE) and url != SQLITE):
         return
     shown = harmless_text(url)
     raise StoreError(f"{shown!r} is not a store URL; write {EXAMPLES}", store=shown)
@@ -226,18 +200,5 @@ def opened_session(url: str | None, session_id: str) -> Generator[Session | None
         yield None
         return
     # The store is closed after the session, which writes to it until its end.
-    with stores.open(url) as store, _held(store, session_id) as session:
+    with stores.open(url) as store, Session.open(store, session_id, wait=_WAIT) as session:
         yield session
-
-
-def _held(store: Store, session_id: str) -> Session:
-    try:
-        return Session.open(store, session_id, wait=_WAIT)
-    except SessionLockedError as error:
-        # The fork has another id, so it does not need the lock of the session.
-        fork = shlex.join(["handrail", "sessions", "fork", session_id, "--store", store.url])
-        raise SessionLockedError(
-            f"session {session_id} is in use by another run. Wait until that has ended, or continue with a fork of it: "
-            f"{fork}",
-            session_id=session_id,
-        ) from error

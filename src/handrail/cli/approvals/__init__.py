@@ -1,7 +1,5 @@
 """`handrail approvals`.
 
-- `questions`: the questions of a store, those that a command means, and their answers.
-- `agent_questions`: the questions of agents; needs the extra `agents`.
-- `show`: `list`, `show`.
-- `answer`: `answer`.
+- `questions`: the questions of a store, of agents and of programs, those that a command means, and their answers.
+- `commands`: `list`, `show`, `answer`.
 """

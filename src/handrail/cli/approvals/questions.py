@@ -13,23 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
-from types import ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
 from handrail.cli.ledger.show import agent_of_session
 from handrail.cli.options import MORE_THAN_ZERO
-from handrail.cli.sessions.show import find_session
+from handrail.cli.sessions.listing import find_session, is_named_by, name_call
 from handrail.errors import SessionError, StoreCorruptError, UnknownTypeError
 from handrail.runtime import ToolInvoked
 from handrail.runtime.ledger.records import read_arguments
 from handrail.serde.formatting import shorten
 from handrail.serde.secrets import mask_places
-from handrail.session.calls import CallRef, storable_id
+from handrail.session.calls import CallRef
 from handrail.session.open_calls import (
     GivenAnswer,
     PostponedCall,
@@ -42,6 +40,10 @@ from handrail.session.open_calls import (
 from handrail.session.persistence.loading import known_items, recorded_item
 from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.store import Store
+
+if TYPE_CHECKING:
+    from handrail.agents.approval.records import ApprovalRecord
+    from handrail.agents.run.run_command import RunCommand
 
 _RECORDS_OF_AGENTS = "handrail.approval"
 _LONGEST_SHOWN = 200
@@ -104,13 +106,6 @@ class StoredQuestion:
         return bool(self.digest)
 
     @property
-    def because(self) -> str:
-        """Why it is asked, in one line."""
-        # The reason of an agent's question names what its policies ask.
-        parts = (self.reason,) if self.path and self.reason else self.asks
-        return "; ".join(parts)
-
-    @property
     def unstored(self) -> str:
         """The places of secrets among the arguments, which are not stored; empty for most calls."""
         return ", ".join(mask_places(self.arguments))
@@ -121,7 +116,7 @@ class StoredQuestion:
         return mine == others
 
 
-def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
+def _loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[StoredQuestion]:
     """The questions of a program's own loop, open and answered, and its calls that wait for something else."""
     own: list[PostponedCall] = own_items(items, session_id)
     for item in last_postponed(own).values():
@@ -134,8 +129,7 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
             first_asked=item.at,
             record=item,
         )
-        question = item.question
-        if question is None:
+        if (question := item.question) is None:
             yield asked
             continue
         shown = read_arguments(question.arguments.encode())
@@ -152,51 +146,71 @@ def loop_questions(items: Sequence[PostponedCall], session_id: str) -> Iterator[
         )
 
 
-def with_row(question: StoredQuestion, row: AnswerRow, last_attempt: datetime | None, *, store: str) -> StoredQuestion:
-    """A question with the row of an answer to its call.
+def _agent_questions(
+    records: Sequence[ApprovalRecord], session_id: str, commands: Sequence[RunCommand]
+) -> Iterator[StoredQuestion]:
+    """The questions of the agents of a session and of those below it, open and answered by a person.
 
     Args:
-        question: the question.
-        row: the row.
-        last_attempt: as of `RecordedAnswer`.
-        store: names the store.
-
-    Raises:
-        StoreCorruptError: the answer cannot be read.
+        records: the records of the session.
+        session_id: the session.
+        commands: how its runs were typed; empty for those of a program.
     """
-    found = replace(question, row=row)
-    if question.answer is not None or not question.is_recorded:
-        return found
-    recorded = answer_in(row, store=store)
-    if not recorded.is_about(question.digest, question.asks, last_attempt, first_asked=question.first_asked):
-        return found
-    given = recorded.given
-    said = replace(given, reason=answer_in_words(given.approved, given.reason))
-    return replace(found, answer=said, recorded=recorded)
+    from handrail.agents.approval.records import first_asked, last_records  # noqa: PLC0415 - needs the extra
+    from handrail.agents.run.run_command import RunCommand  # noqa: PLC0415 - as above
 
-
-def answered_loop(item: PostponedCall, answer: RecordedAnswer) -> tuple[PostponedCall]:
-    """What a session gets of an answer to a question of a program's own loop."""
-    return (item.answered(answer.given, answer.last_attempt),)
-
-
-def check_answerable(question: StoredQuestion, answer: GivenAnswer) -> None:
-    """Refuse an answer that holds for later calls where no gate would look for it.
-
-    Raises:
-        SessionError: the question is that of a program's own loop.
-    """
-    if isinstance(question.record, PostponedCall) and answer.remember != "nothing":
-        raise SessionError(
-            f"call {question.call} of session {question.call_session} belongs to a program's own loop, where an answer "
-            "holds for one call; leave out --remember"
+    asked = {(each.session_id, each.call.ref): each for each in records if each.verdict == "later"}
+    for record in last_records(records, session_id):
+        call = record.call
+        question = asked.get((record.session_id, call.ref))
+        if question is None or (record.verdict != "later" and record.by != "person"):
+            continue  # no person was asked, or a rule has decided since
+        given = GivenAnswer(
+            approved=record.verdict == "allow", reason=record.reason, by=record.answered_by, at=record.at
         )
+        yield StoredQuestion(
+            session_id=session_id,
+            call_session=call.session_id,
+            call=call.ref,
+            path=call.path,
+            tool=call.tool,
+            effect=call.effect,
+            origin=call.origin,
+            description=question.description,
+            asked_at=cast("datetime", question.at),  # `record_decision` says it of a question in a store
+            first_asked=first_asked(records, call),
+            reason=question.reason,
+            asks=question.asks,
+            arguments=dict(call.arguments),
+            # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
+            reached=dict(call.reached or {}),
+            digest=call.digest,
+            # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
+            command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
+            answer=None if record.verdict == "later" else given,
+            record=record,
+        )
+
+
+def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[object, ...]:
+    """What a session gets of an answer: as its loop, or the gate of a run, records it."""
+    record: Any = question.record
+    given = answer.given
+    if isinstance(record, PostponedCall):
+        return (record.answered(given, answer.last_attempt),)
+    from handrail.agents.approval.decisions import Answer, decision_of  # noqa: PLC0415 - the question needs the extra
+    from handrail.agents.approval.records import grant_record, record_of  # noqa: PLC0415 - as above
+
+    verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
+    decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
+    decided = record_of(record.call, decision, at=given.at)
+    return (decided,) if grant is None else (grant_record(grant), decided)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionFilter:
-    """Which open questions are meant: those that all options fit.
+    """Which open questions are meant; filters are combined with AND.
 
     Attributes:
         session: Only those of this session, and of the sessions below it.
@@ -234,10 +248,6 @@ class QuestionFilter:
             and (self.agent is None or self.agent in agents_asking(store, question))
             and (self.older_than is None or question.asked_at <= now - self.older_than)
         )
-
-
-ANY_QUESTION = QuestionFilter()
-"""The defaults."""
 
 
 def agents_asking(store: Store, question: StoredQuestion) -> tuple[str, ...]:
@@ -292,14 +302,16 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
         SessionNotFoundError: the session does not exist.
         SessionError: there is no such question, or several.
     """
-    row = find_session(store, session_id)
-    of_session = stored_questions(store, session_id)
-    matches = [each for each in of_session if is_named_by(each.call, call)]
+    find_session(store, session_id)
+    matches = [each for each in stored_questions(store, session_id) if is_named_by(each.call, call)]
     if len(matches) == 1:
         return matches[0]
     name = shorten(call, _LONGEST_SHOWN)
     if not matches:
-        raise SessionError(_why_not_found(store, row, of_session, call))
+        raise SessionError(
+            f"session {session_id} has no question about a call {name}; handrail approvals list shows what is open, "
+            f"and handrail sessions show {session_id} the record of a call"
+        )
     names = ", ".join(f"{each.call_session} {name_call(each.call)}" for each in islice(matches, _MOST_NAMED))
     raise SessionError(
         f"{len(matches)} questions of session {session_id} are about a call {name}; name one by session and call: "
@@ -307,24 +319,11 @@ def find_question(store: Store, session_id: str, call: str) -> StoredQuestion:
     )
 
 
-def name_call(call: CallRef) -> str:
-    """The name of a call that no other call has: `REPLY/CALL`, and `/CALL` for one without a reply."""
-    return str(call) if call.reply is not None else f"/{call}"
-
-
 def shorten_call(question: StoredQuestion, among: Sequence[StoredQuestion]) -> str:
     """The shortest name of its call that the commands take: its id, unless another question has a call of that id."""
     call_id = question.call.call_id
     same = [each for each in among if (each.session_id, each.call.call_id) == (question.session_id, call_id)]
     return str(CallRef(None, call_id)) if call_id and len(same) <= 1 else name_call(question.call)
-
-
-def is_named_by(call: CallRef, text: str) -> bool:
-    """Whether a call is meant by a text, in one of the forms that `find_question` takes."""
-    parsed = CallRef.parse(text)
-    if parsed.reply is None:
-        return call.call_id in {text, parsed.call_id, storable_id(text)}
-    return call == CallRef(parsed.reply or None, parsed.call_id).stored or call.call_id == text
 
 
 def _is_related(row_id: str, session_id: str) -> bool:
@@ -348,15 +347,21 @@ def _waits_for_calls(store: Store, waiting: StoredQuestion, asked: Sequence[Stor
 
 def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
     # Only where a session has them: what they need takes a second to be imported.
-    agents = _for_agents(row) if _has_records_of_agents(store, row) else None
-    kinds: tuple[type[Any], ...] = (
-        (PostponedCall,) if agents is None else (PostponedCall, agents.RECORD, agents.COMMAND)
-    )
-    items = known_items(store, row, lambda kind: kind in kinds)
-    yield from loop_questions(items.get(PostponedCall, ()), row.session_id)
-    if agents is not None:
-        commands = items.get(agents.COMMAND, ())
-        yield from agents.agent_questions(items.get(agents.RECORD, ()), row.session_id, commands)
+    if not any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS)):
+        items = known_items(store, row, lambda kind: kind is PostponedCall)
+        yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
+        return
+    if any(find_spec(name) is None for name in ("pydantic_ai", "ruamel")):
+        raise ImportError(
+            f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
+            'pip install "handrail[agents]"'
+        )
+    from handrail.agents.approval.records import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.agents.run.run_command import RunCommand  # noqa: PLC0415 - as above
+
+    items = known_items(store, row, lambda kind: kind in {PostponedCall, ApprovalRecord, RunCommand})
+    yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)
+    yield from _agent_questions(items.get(ApprovalRecord, ()), row.session_id, items.get(RunCommand, ()))
 
 
 def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
@@ -369,31 +374,23 @@ def last_attempt(store: Store, question: StoredQuestion) -> datetime | None:
 
 
 def _with_rows(store: Store, questions: Iterable[StoredQuestion]) -> Iterator[StoredQuestion]:
-    """The questions with the answers that are rows of the store."""
+    """The questions with the answers that are rows of the store.
+
+    Raises:
+        StoreCorruptError: an answer cannot be read.
+    """
     rows: dict[str, dict[CallRef, AnswerRow]] = {}
     for each in questions:
         if each.call_session not in rows:
             rows[each.call_session] = {row.call: row for row in store.answers(each.call_session)}
-        row = rows[each.call_session].get(each.call.stored)
-        yield each if row is None else with_row(each, row, last_attempt(store, each), store=store.url)
-
-
-def _has_records_of_agents(store: Store, row: SessionRow) -> bool:
-    return any(store.entries(row.session_id, until=row.head, type_name=_RECORDS_OF_AGENTS))
-
-
-def _for_agents(row: SessionRow) -> ModuleType:
-    """The module for questions of agents.
-
-    Raises:
-        ImportError: the extra is not installed.
-    """
-    if any(find_spec(name) is None for name in ("pydantic_ai", "ruamel")):
-        raise ImportError(
-            f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
-            'pip install "handrail[agents]"'
-        )
-    return import_module("handrail.cli.approvals.agent_questions")
+        question = replace(each, row=rows[each.call_session].get(each.call.stored))
+        if question.row is not None and question.answer is None and question.is_recorded:
+            recorded = answer_in(question.row, store=store.url)
+            last, given = last_attempt(store, question), recorded.given
+            if recorded.is_about(question.digest, question.asks, last, first_asked=question.first_asked):
+                said = replace(given, reason=answer_in_words(given.approved, given.reason))
+                question = replace(question, answer=said, recorded=recorded)
+        yield question
 
 
 def _is_settled(store: Store, question: StoredQuestion) -> bool:
@@ -401,17 +398,3 @@ def _is_settled(store: Store, question: StoredQuestion) -> bool:
     number = store.record_of_call(question.call_session, question.call.outermost.stored)
     record = None if number is None else recorded_item(store, question.call_session, number)
     return record is not None and record.session_id == question.call_session and bool(record.final)
-
-
-def _why_not_found(store: Store, row: SessionRow, questions: Iterable[StoredQuestion], call: str) -> str:
-    session_id, shown = row.session_id, shorten(call, _LONGEST_SHOWN)
-    if any(is_named_by(ref, call) for ref, _ in store.recorded_calls(session_id, limit=row.head)):
-        return (
-            f"call {shown} of session {session_id} has been carried out or refused, so there is nothing to answer; "
-            f"handrail sessions show {session_id} shows its record"
-        )
-    names = ", ".join(name_call(each.call) for each in islice(questions, _MOST_NAMED))
-    there = (
-        f"its questions are about {names}" if names else "it has none; handrail approvals list shows those of others"
-    )
-    return f"session {session_id} has no question about a call {shown}; {there}"

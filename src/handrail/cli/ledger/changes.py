@@ -1,33 +1,47 @@
 """`handrail ledger reconcile|invalidate|prune`: a person's decisions about effects.
 
-`reconcile` and `invalidate` act on the rows that they have shown: one that was changed since stays as it is.
-
-What a person has found out of an effect comes from the command line, or from questions on a terminal.
+`reconcile` and `invalidate` act on the rows that they have read: one that was changed since stays as it is. A person,
+or the reconcilers of an agent or a program, find out whether an effect has happened.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Annotated, Literal
 
 from cyclopts import CycloptsError, Parameter
 
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.cli.agents import imports_unsearched, need_extra
 from handrail.cli.ledger.show import EFFECT, Partition, ShownEffect, find_effect, newest, with_agents
-from handrail.cli.options import AS_SET, MORE_THAN_ZERO, PAGE, DryRun, StoreOptions, Yes, check_can_ask
+from handrail.cli.options import MORE_THAN_ZERO, PAGE, DryRun, StoreOptions, Yes, check_can_ask
+from handrail.cli.process_exit import DONE, FAILED
 from handrail.cli.screen import Screen
-from handrail.errors import LedgerError
+from handrail.errors import LedgerError, SessionError
 from handrail.prompt.effect import DAY
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger import effects
 from handrail.runtime.ledger.effects import AppliedByHand, EffectResult, Finding, NotApplied, is_correctable
 from handrail.serde.formatting import count_noun, format_size
+from handrail.session import Session
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import change_effect
+from handrail.waiting import run_on_new_loop
 
 _CHANGED = "has been changed concurrently, so it was left unchanged; look at it again"
+
+
+def _check_json(_type: object, text: str | None) -> None:
+    # Python reads `NaN` and `Infinity` by default, which are not JSON; their values cannot be written as JSON.
+    if text is not None:
+        json.dumps(json.loads(text), allow_nan=False)
 
 
 @Parameter(name="*")
@@ -36,21 +50,21 @@ class EffectFinding:
     """A person's finding about an effect.
 
     Attributes:
-        happened: Whether the effect has happened. On a terminal you are asked.
+        happened: Whether the effect has happened.
         applied: Instead: it is done, and what its tool would write for it has been written by hand. The tool's `apply`
             does not run any more, and its call is no longer open.
         message: If it has: the message for a model that asks for it again.
-        value: If it has: the value of the result, as the tool would return it. Unless given, a result that is recorded
-            keeps its value; of any other it counts as lost.
+        value: If it has: the value of the result, as the tool would return it; a text is quoted. Unless given, a result
+            that is recorded keeps its value; of any other it counts as lost.
         ttl: If it has: how long until the same call may run again, such as 36h or 30d, or `never`. A day unless given.
             The call of an effect without a declared key (`call:...`) never runs again.
         why: If it has not: how that is known. With --applied: who has applied it, and how. For people.
     """
 
     happened: Annotated[bool | None, Parameter(negative="--not-happened")] = None
-    applied: Annotated[bool, Parameter(negative="")] = False
+    applied: bool = False
     message: Annotated[str | None, Parameter(metavar="TEXT")] = None
-    value: Annotated[str | None, Parameter(metavar="JSON")] = None
+    value: Annotated[str | None, Parameter(metavar="JSON", validator=_check_json)] = None
     ttl: Annotated[timedelta | Literal["never"], MORE_THAN_ZERO, Parameter(show_choices=False)] = DAY
     why: Annotated[str | None, Parameter(metavar="TEXT")] = None
 
@@ -58,24 +72,13 @@ class EffectFinding:
         """Check that the options are consistent.
 
         Raises:
-            CycloptsError: they are not, or the value is not JSON.
+            CycloptsError: they are not.
         """
-        if self.applied and self.happened is not None:
-            raise CycloptsError(msg="--applied is for an effect that is recorded as done; give it alone, with --why")
-        if self.why is not None and self.happened:
-            # `happened` may still be `None` here: then `--why` answers the second question.
-            raise CycloptsError(msg="--why goes with --not-happened or --applied; --happened takes --message")
-        for name, given in (("--message", self.message), ("--value", self.value)):
-            if given is not None and (self.applied or self.happened is False):
-                other = "--applied" if self.applied else "--not-happened"
-                raise CycloptsError(msg=f"{name} goes with --happened; {other} takes --why")
-        if self.value is not None and (wrong := _fault_of_json(self.value)):
-            raise CycloptsError(msg=f"--value is not JSON ({wrong}); text needs quotes of its own: --value '\"text\"'")
-
-    @property
-    def lasting(self) -> timedelta | None:
-        """The time to live, in the form of the ledger."""
-        return None if self.ttl == "never" else self.ttl
+        if self.applied == (self.happened is not None):
+            raise CycloptsError(msg="has it happened? Give one of --happened, --not-happened and --applied")
+        if (self.why if self.happened else self.message or self.value) is not None:
+            msg = "--message and --value go with --happened; --why goes with --not-happened and --applied"
+            raise CycloptsError(msg=msg)
 
     def of(self, row: EffectRow) -> Finding:
         """The finding, in the form of the ledger."""
@@ -85,63 +88,20 @@ class EffectFinding:
             return NotApplied(self.why or "a person has found that it did not happen")
         # ASCII: a lone surrogate is valid JSON, but not valid UTF-8.
         value = None if self.value is None else json.dumps(json.loads(self.value), separators=(",", ":")).encode()
-        message = _default_message(row) if self.message is None else self.message
+        kept = row.message if is_correctable(row) else f"{row.tool} has been carried out; a person has confirmed it."
         # Only the row of a result that is corrected has a value.
-        return EffectResult(message, row.value if value is None else value, row.exclude_value_from_context)
-
-    def asked(self, screen: Screen, row: EffectRow) -> EffectFinding | None:
-        """The finding with the person's answers; `None` without a decision."""
-        answer = (screen.ask("Has it happened? [y = yes, n = no, Enter = leave it as it is]") or "").lower()
-        if answer in {"n", "no"}:
-            why = self.why or screen.ask("How is that known? (for later readers)")
-            return replace(self, happened=False, why=why)
-        if answer not in {"y", "yes"}:
-            return None
-        message = self.message or screen.ask(
-            f'The message for a model that asks again? [Enter = "{_default_message(row)}"]'
-        )
-        value = self.value
-        while value is None or _fault_of_json(value):
-            enter = "as it is recorded" if is_correctable(row) else "unknown"
-            value = screen.ask(f"The value of its result, as JSON? [Enter = {enter}]")
-            if not value:
-                break
-        return replace(self, happened=True, message=message or None, value=value or None)
-
-
-NOT_GIVEN = EffectFinding()
-"""The defaults."""
-
-
-def _default_message(row: EffectRow) -> str:
-    if is_correctable(row):
-        return row.message
-    return f"{row.tool} has been carried out; a person has confirmed it."
-
-
-def _fault_of_json(text: str) -> str:
-    """Why a text is not JSON; empty if it is."""
-    # `json.loads` accepts `NaN` and `Infinity` by default, which are not JSON.
-    try:
-        json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _no_constant(name: str) -> Any:  # noqa: ANN401 - the signature that `json` requires
-    raise ValueError(f"{name} is not a number of JSON")
+        return EffectResult(self.message or kept, value or row.value, row.exclude_value_from_context)
 
 
 def reconcile_effect(  # noqa: PLR0913 - the options of the command
-    key: Annotated[str | None, Parameter(metavar="KEY")] = None,
+    key: str | None = None,
     /,
     *,
     partition: Partition = None,
     ask: Annotated[str | None, Parameter(metavar="NAME")] = None,
-    every: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    finding: EffectFinding = NOT_GIVEN,
-    options: StoreOptions = AS_SET,
+    every: Annotated[bool, Parameter(name="--all")] = False,
+    finding: EffectFinding = EffectFinding(),
+    options: StoreOptions = StoreOptions(),
 ) -> int:
     """Record the outcome of an effect that was started and has no recorded end.
 
@@ -152,6 +112,8 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
 
     With --ask the tools find out themselves, and what has happened is applied to its session.
 
+    Example: `handrail ledger reconcile session:refund:cfb3066e1951 --happened --message "A-2 is refunded"`
+
     Args:
         key: The key of the effect, or give --all with --ask.
         partition: Whose key is meant.
@@ -161,52 +123,99 @@ def reconcile_effect(  # noqa: PLR0913 - the options of the command
         finding: What a person has found out.
         options: The store and the output format.
     """
-    finding.check()
     if every if key is not None else not (every and ask):
         raise CycloptsError(msg="give either the KEY of one effect, or --all with --ask NAME")
-    if ask is not None:
-        if finding != NOT_GIVEN:
-            raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
-        from handrail.cli.ledger.asking import ask_reconcilers  # noqa: PLC0415 - it loads what agents need
-
-        return ask_reconcilers(ask, key, partition, options)
-    return _record_finding(key or "", partition, finding, options)
+    if ask is None:
+        finding.check()
+        return _record_finding(key or "", partition, finding, options)
+    if finding != EffectFinding():
+        raise CycloptsError(msg="--ask is answered by the tools; leave out what a person has found")
+    with redirect_stdout(sys.stderr):
+        settle = _named_settler(ask)
+    return _ask_reconcilers(settle, key, partition, options)
 
 
 def _record_finding(key: str, partition: str | None, finding: EffectFinding, options: StoreOptions) -> int:
-    screen = Screen()
-    # Asked on a terminal only, and before the store is opened.
-    is_decided = finding.applied or finding.happened is not None
-    if not is_decided and not screen.can_ask:
-        raise CycloptsError(msg="has it happened? Give --happened or --not-happened; it is asked only on a terminal")
     with options.open(writing=True) as store:
         row = find_effect(store, key, partition)
-        looked = finding.of(row) if is_decided else EffectResult("", None)
-        effects.resolved_row(row, looked, now=store.now(), ttl=DAY)  # raises if its outcome is known
-        if not is_decided:
-            screen.record(EFFECT.shown(*with_agents(store, [row])), aside=True)
-            answered = finding.asked(screen, row)
-            if answered is None:
-                screen.remark("Nothing was changed.")
-                return 1
-            finding = answered
-        # Compares the row that was shown with the one in the store, so that a decision never applies to another state.
-        if not EffectLedger(store).resolve(row, finding.of(row), ttl=finding.lasting):
+        # Compares the row that was read with the one in the store, so that a decision never applies to another state.
+        ttl = None if finding.ttl == "never" else finding.ttl
+        if not EffectLedger(store).resolve(row, finding.of(row), ttl=ttl):
             raise LedgerError(f"the effect {key} {_CHANGED}", key=key, status=row.status)
-        # Read again for the output; the row may have been removed since, and then the shown one is printed.
+        # Read again for the output; the row may have been removed since, and then the one that was read is printed.
         (standing,) = with_agents(store, [store.get(row.partition, key) or row])
-    message = standing.row.message
     if options.as_json:
-        screen.json(EFFECT.json(standing))
+        Screen().json(EFFECT.json(standing))
     elif finding.applied:
-        screen.say(f"Recorded that the result of {key} has been applied by hand.")
-    elif finding.happened and is_correctable(row):
-        screen.say(f"Corrected the result of {key}, which is not applied yet: {message}")
+        Screen().say(f"Recorded that the result of {key} has been applied by hand.")
     elif finding.happened:
-        screen.say(f"Recorded that {key} has happened: {message}")
+        Screen().say(f"Recorded that {key} has happened: {standing.row.message}")
     else:
-        screen.say(f"Recorded that {key} has not happened, so the same call may run again.")
-    return 0
+        Screen().say(f"Recorded that {key} has not happened, so the same call may run again.")
+    return DONE
+
+
+# ---------------------------------------------------------------------------------------------------------- the tools
+
+
+def _ask_reconcilers(
+    settle: Callable[[Session], object], key: str | None, partition: str | None, options: StoreOptions
+) -> int:
+    """Ask about all unknown effects, or those of the session of `key`; returns the exit code."""
+    screen = Screen()
+    with options.open(writing=True) as store:
+        now = store.now()
+        unknown = (row for row in store.rows() if row.status == "unknown" or effects.lease_expired(row, now))
+        rows = newest(unknown, None) if key is None else [find_effect(store, key, partition)]
+        for session_id in dict.fromkeys(row.owner.session_id for row in rows):
+            try:
+                with Session.open(store, session_id, create=False) as session, redirect_stdout(sys.stderr):
+                    settle(session)
+            except SessionError as error:  # it is open elsewhere, or only in memory
+                screen.remark(f"session {session_id}: its tools are not asked: {error}")
+        standing = [store.get(row.partition, row.key) or row for row in rows]
+    for row in standing:
+        if options.as_json:
+            screen.json(EFFECT.json(ShownEffect(row, now)), lines=True)
+        else:
+            unknown_yet = "is still unknown. Find out, and record it with handrail ledger reconcile"
+            screen.say(f"{row.key} {_SETTLED.get(row.status, unknown_yet)}.")
+    return DONE if all(row.status in _SETTLED for row in standing) else FAILED
+
+
+_SETTLED = {"done": "has happened", "failed": "has not happened, so the same call may run again"}
+
+
+def _named_settler(name: str) -> Callable[[Session], object]:
+    """What settles the open calls of a session: an agent, or a function of a program.
+
+    Raises:
+        CycloptsError: `name` is neither an agent file nor `module:function`.
+        HandrailError: the agent or the program cannot be used.
+    """
+    if name.endswith(".agent"):
+        need_extra()
+        with imports_unsearched():
+            from handrail.agents import RunOptions, load_agent  # noqa: PLC0415 - needs the extra, which is there
+        agent = load_agent(name)
+        return lambda session: run_on_new_loop(agent.settle_open_async(RunOptions(session=session)))
+    sys.path.insert(0, str(Path.cwd()))
+    wanted = f"--ask {name}: name an agent file, or MODULE:FUNCTION, which takes a Session and returns its ToolExecutor"
+    try:
+        executor_of = resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CycloptsError(msg=f"{wanted}: {error}") from error
+
+    def settle(session: Session) -> None:
+        executor = executor_of(session) if callable(executor_of) else None
+        if not isinstance(executor, ToolExecutor):
+            raise CycloptsError(msg=wanted)
+        executor.settle_open()
+
+    return settle
+
+
+# ------------------------------------------------------------------------------------------------------------- removal
 
 
 @Parameter(name="*")
@@ -226,18 +235,20 @@ class Removal:
 
 
 def invalidate_effects(
-    key: Annotated[str | None, Parameter(metavar="KEY")] = None,
+    key: str | None = None,
     /,
     *,
     tool: Annotated[str | None, Parameter(metavar="NAME")] = None,
     partition: Partition = None,
     removal: Removal = Removal(),
-    options: StoreOptions = AS_SET,
+    options: StoreOptions = StoreOptions(),
 ) -> int:
     """Forget effects, so that the same calls run again.
 
     What is running or unknown stays, because it could happen twice, and so does what is done and not applied, because
     its result would be lost as well: see `reconcile`, or give --force.
+
+    Example: `handrail ledger invalidate --tool refund --dry-run`
 
     Args:
         key: The key of the effect, or give --tool.
@@ -248,105 +259,74 @@ def invalidate_effects(
     """
     if (key is None) == (tool is None):
         raise CycloptsError(msg="give either the KEY of one effect, or --tool NAME for all of a tool")
-    if tool is not None and partition is not None:
-        raise CycloptsError(msg="--partition goes with KEY, not with --tool")
     screen = Screen()
-    check_can_ask(screen, "forgets what has been done", yes=removal.yes, dry_run=removal.dry_run)
+    check_can_ask(screen, "forgets what has been done", yes=removal.yes or removal.dry_run)
     # A dry run opens the store for reading, so it cannot change anything by mistake.
     with options.open(writing=not removal.dry_run) as store:
-        if tool is None:
-            rows = [find_effect(store, key or "", partition)]
+        if key is not None:
+            rows = [find_effect(store, key, partition)]
         else:
             rows = newest((row for row in store.rows() if row.tool == tool), None)
         going = with_agents(store, (row for row in rows if removal.force or effects.removable(row)))
-        if not going:
-            raise _nothing_removable(store, rows, key or "", tool)
-        if not (removal.yes or removal.dry_run):
-            if len(going) == 1:
-                screen.record(EFFECT.shown(going[0]), aside=True)
-            if not screen.confirm(f"Forget {_named(going)}? The same call runs again then."):
-                screen.remark("Nothing was changed.")
-                return 1
+        _check_removable(store, rows, going, key or f"of the tool {tool}")
+        if not (removal.yes or options.as_json):
+            EFFECT.table(screen, going, most=PAGE)
+        named = _named(going)
+        if not (removal.yes or removal.dry_run or screen.confirm(f"Forget {named}? The same call runs again then.")):
+            screen.remark("Nothing was changed.")
+            return FAILED
         # Each row is removed only if it is still the one that was shown.
         removed = [] if removal.dry_run else [each for each in going if change_effect(store, each.row, None)]
-    return _report(screen, options, going, removed, stayed=len(rows) - len(going), dry_run=removal.dry_run)
+    stayed, missed = len(rows) - len(going), 0 if removal.dry_run else len(going) - len(removed)
+    if options.as_json:
+        counts = {"removed": len(removed), "kept": stayed, "changed": missed, "dry_run": removal.dry_run}
+        screen.json({**counts, "effects": [EFFECT.json(each) for each in (going if removal.dry_run else removed)]})
+        return FAILED if missed else DONE
+    if removed or removal.dry_run:
+        screen.say(
+            f"Would forget {named}." if removal.dry_run else f"Forgot {_named(removed)}; the same call runs again."
+        )
+    if stayed:
+        screen.note(f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied.")
+    if missed:
+        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
+    return FAILED if missed else DONE
 
 
-def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = AS_SET) -> int:
+def _check_removable(store: Store, rows: Sequence[EffectRow], going: Sequence[ShownEffect], what: str) -> None:
+    if not going:
+        states = " and ".join(sorted({each.state for each in with_agents(store, rows)}))
+        why = (
+            f"the effect {what} is {states}. Forgotten, it could happen twice, or its result would be lost: wait for "
+            "its end, or record it with handrail ledger reconcile; --force removes it anyway"
+        )
+        text = why if rows else f"{store.url} has no effect {what}; handrail ledger list shows all"
+        raise LedgerError(text, key=what, status=rows[0].status if rows else "absent")
+
+
+def _named(effects: Sequence[ShownEffect]) -> str:
+    return effects[0].row.key if len(effects) == 1 else count_noun(len(effects), "effect")
+
+
+def prune_effects(*, yes: Yes = False, dry_run: DryRun = False, options: StoreOptions = StoreOptions()) -> int:
     """Remove the effects that have expired. They count as absent already; this only frees space.
 
     They are removed in many short transactions, so that others can write in between.
+
+    Example: `handrail ledger prune --dry-run`
     """
     screen = Screen()
-    check_can_ask(screen, "removes expired effects", yes=yes, dry_run=dry_run)
+    check_can_ask(screen, "removes expired effects", yes=yes or dry_run)
     with options.open(writing=not dry_run) as store:
-        now = store.now()
-        expired = store.expired(now)
-        if dry_run and expired.rows and not options.as_json:
-            rows = newest((row for row in store.rows() if effects.key_expired(row, now)), PAGE)
-            screen.table(EFFECT.columns, with_agents(store, rows))
-            if expired.rows > PAGE:
-                screen.note(f"And {count_noun(expired.rows - PAGE, 'older effect')}.")
+        expired = store.expired(store.now())
         words = f"{count_noun(expired.rows, 'expired effect')} ({format_size(expired.bytes)})"
         if expired.rows and not (yes or dry_run) and not screen.confirm(f"Remove {words}?"):
             screen.remark("Nothing was removed.")
-            return 1
+            return FAILED
         removed = 0 if dry_run else EffectLedger(store).prune_expired()
     if options.as_json:
         would_remove = expired.rows if dry_run else 0
         screen.json({"removed": removed, "would_remove": would_remove, "bytes": expired.bytes, "dry_run": dry_run})
     else:
         screen.say(f"Would remove {words}." if dry_run else f"Removed {count_noun(removed, 'expired effect')}.")
-    return 0
-
-
-def _nothing_removable(store: Store, rows: Sequence[EffectRow], key: str, tool: str | None) -> LedgerError:
-    if not rows:
-        text = f"{store.url} has no effect of a tool {tool}; handrail ledger list shows all"
-    elif tool is None and rows[0].is_kept_until_applied:
-        text = (
-            f"the effect {key} is done, and its result is not applied: forgotten, it would happen twice and its result "
-            "would be lost, so nothing was removed. The next run of its session applies it; handrail ledger reconcile "
-            "--applied records that a person has; --force removes it anyway"
-        )
-    else:
-        one = f"the effect {key} is {ShownEffect(rows[0], store.now()).state}"
-        what = one if tool is None else f"all effects of {tool} are running, unknown or not applied"
-        text = (
-            f"{what}: forgotten, it could happen twice, so nothing was removed. Wait for its end, or record it with "
-            "handrail ledger reconcile; --force removes it anyway"
-        )
-    return LedgerError(text, key=key, status=rows[0].status if rows else "absent")
-
-
-def _report(  # noqa: PLR0913 - the parts of one command
-    screen: Screen,
-    options: StoreOptions,
-    going: Sequence[ShownEffect],
-    removed: Sequence[ShownEffect],
-    *,
-    stayed: int,
-    dry_run: bool,
-) -> int:
-    missed = 0 if dry_run else len(going) - len(removed)
-    if options.as_json:
-        counts = {"removed": len(removed), "kept": stayed, "changed": missed, "dry_run": dry_run}
-        screen.json({**counts, "effects": [EFFECT.json(each) for each in (going if dry_run else removed)]})
-    elif dry_run:
-        screen.table(EFFECT.columns, going)
-        screen.say(f"Would forget {_named(going)}.")
-    elif removed:
-        screen.say(f"Forgot {_named(removed)}; the same call runs again.")
-    if stayed and not options.as_json:
-        screen.note(
-            f"{count_noun(stayed, 'effect')} stayed, being running, unknown or not applied: forgotten, they could "
-            "happen twice."
-        )
-    if missed:
-        screen.fault(f"{count_noun(missed, 'effect')} {_CHANGED}")
-    return 1 if missed else 0
-
-
-def _named(effects: Sequence[ShownEffect]) -> str:
-    row = effects[0].row
-    return row.key if len(effects) == 1 else f"{count_noun(len(effects), 'effect')} of {row.tool}"
+    return DONE

@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import Parameter
 
-from handrail.cli.entities import Entity
-from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions
-from handrail.cli.screen import NO_VALUE_CELL, Column, format_duration, format_time, format_when
+from handrail.cli.options import PAGE, Entity, Limit, StoreOptions
+from handrail.cli.screen import Field, format_duration, format_json
 from handrail.errors import LedgerError
 from handrail.process_identity import process_in_words
 from handrail.prompt import BinaryPart
 from handrail.prompt.content_parts import ContentPart
 from handrail.runtime.ledger.effects import key_expired, lacks_value, lease_expired
-from handrail.runtime.ledger.records import read_arguments, split_parts
+from handrail.runtime.ledger.records import RecordedArguments, read_arguments, split_parts
 from handrail.session.conversation import ConversationPart
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionRow
@@ -39,11 +38,8 @@ CONVERSATION: Final = stored_type(ConversationPart)
 
 _STYLES = {"running": "yellow", "lapsed": "bold yellow", "failed": "red", "unknown": "bold red", "done": "green"}
 _NOT_RECORDED = "not recorded"
+# The tag of a session that names its agent, if a program has set it.
 _TAG: Final = "agent"
-"""The tag of a session that names its agent, if a program has set it."""
-
-Key = Annotated[str, Parameter(metavar="KEY", help="The key of the effect, as `ledger list` shows it.")]
-"""Which effect."""
 
 Partition = Annotated[
     str | None,
@@ -90,124 +86,88 @@ class ShownEffect(NamedTuple):
         lasts = format_duration(row.expires_at - now)
         return f"expired {lasts} ago" if key_expired(row, now) else f"expires in {lasts}"
 
-    def arguments(self, *, indent: int | None = None) -> tuple[str, str]:
-        """The arguments as text, and what the model wrote if that differs; in one line, or indented."""
-        if self.row.arguments is None:
-            return _NOT_RECORDED, ""
+    @property
+    def recorded(self) -> RecordedArguments:
+        """The arguments, and what the model wrote if that differs; text if something else has written them."""
         try:
-            recorded = read_arguments(self.row.arguments)
+            return read_arguments(self.row.arguments)
         except ValueError:
-            return f"not JSON: {self.row.arguments.decode(errors='replace')}", ""
-        written = "" if recorded.written is None else format_json(recorded.written, indent=indent)
-        return format_json(recorded.arguments, indent=indent), written
+            return RecordedArguments(f"cannot be read: {(self.row.arguments or b'').decode(errors='replace')}")
 
     @property
-    def line(self) -> str:
-        """Both in one line."""
-        arguments, written = self.arguments()
-        return f"{arguments} (the model wrote {written})" if written else arguments
-
-    def result(self) -> tuple[bytes, tuple[ContentPart, ...]]:
-        """The recorded value, and the parts of the result; what cannot be read is the value as it is recorded."""
-        recorded = self.row.value or b""
+    def result(self) -> tuple[Any, tuple[ContentPart, ...]]:
+        """The recorded value, and the parts of the result; a value that cannot be read is text."""
+        recorded = self.row.value or b"null"
         try:
             value, parts = split_parts(recorded)
+            return json.loads(value or b"null"), parts
         except ValueError:
-            return recorded, ()
-        return value or b"", parts
+            return f"cannot be read: {recorded.decode(errors='replace')}", ()
 
     @property
     def value(self) -> str:
         """The value of a done effect, indented; empty for others, and for a result of files."""
-        if self.row.status != "done":
+        value, parts = self.result
+        if self.row.status != "done" or (value is None and parts):
             return ""
-        if self.row.value is None:
-            return f"{NO_VALUE_CELL} (it is not recorded)"
-        recorded, parts = self.result()
-        try:
-            value = json.loads(recorded)
-        except ValueError:
-            return f"not JSON: {recorded.decode(errors='replace')}"
-        return "" if value is None and parts else json.dumps(value, ensure_ascii=False, indent=2)
+        return "- (it is not recorded)" if self.row.value is None else format_json(value, indent=2)
 
 
-def format_json(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON; arguments that were cut are text already."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=indent)
+def _part_json(part: ContentPart) -> dict[str, Any]:
+    """A part of a result, with its size and without its bytes."""
+    if isinstance(part, BinaryPart):
+        return {"media_type": part.media_type, "size": len(part.data)}
+    return {"text": part.text}
 
 
-def effect_json(effect: ShownEffect) -> dict[str, Any]:
-    """All that is known about an effect, for programs.
+def _owner_json(effect: ShownEffect) -> dict[str, Any]:
+    owner = effect.row.owner
+    return {**owner._asdict(), "in_words": owner.in_words}
 
-    `owner` is the call that claimed the effect last, and its process. A value that is not JSON is given as text in
-    `value_text`, and `value` is null then. If `value_unavailable` is true, `value` is null, or has the mask in place of
-    secrets. `arguments` is null if they were not recorded, and a string if they were cut; `written` is what the model
-    wrote, and null if that is the arguments. `parts` are the files of the result, with their sizes and without their
-    bytes, and texts between.
-    """
-    row = effect.row
-    values = {
-        name: value.isoformat() if isinstance(value, datetime) else value for name, value in row._asdict().items()
-    }
-    values |= {"state": effect.state, "value_unavailable": row.status == "done" and lacks_value(row)}
-    values["owner"] = {**row.owner._asdict(), "in_words": row.owner.in_words}
-    values |= {"agent": effect.agent or None, "value": None, "arguments": None, "written": None}
-    recorded, parts = effect.result()
-    values["parts"] = [
-        {"media_type": part.media_type, "size": len(part.data)} if isinstance(part, BinaryPart) else {"text": part.text}
-        for part in parts
-    ]
-    for name, text in (("value", recorded), ("arguments", row.arguments)):
-        if text:
-            try:
-                values |= {"value": json.loads(text)} if name == "value" else read_arguments(text)._asdict()
-            except ValueError:
-                values[f"{name}_text"] = text.decode(errors="replace")
-    return values
+
+def _arguments(effect: ShownEffect) -> Any:  # noqa: ANN401 - any value of JSON
+    return _NOT_RECORDED if effect.row.arguments is None else effect.recorded.arguments
 
 
 EFFECT: Entity[ShownEffect] = Entity(
-    "effect",
+    "effects",
+    ("key", "tool", "status", "lease / expiry", "arguments"),
     (
-        Column("key", lambda each: each.row.key),
-        Column("partition", lambda each: each.row.partition or NO_VALUE_CELL, spare=4),
-        Column("tool", lambda each: each.row.tool),
-        Column("status", lambda each: each.state, styles=_STYLES),
-        Column("fence", lambda each: str(each.row.fence), right=True, spare=7),
-        Column("lease / expiry", lambda each: each.term),
-        Column("owner", lambda each: str(each.row.owner), spare=6),
-        Column("agent", lambda each: each.agent or NO_VALUE_CELL, spare=3),
-        Column("created (UTC)", lambda each: format_time(each.row.created_at), spare=5),
-        Column("arguments", lambda each: each.line, cut=True, spare=1),
+        Field("key", lambda each: each.row.key),
+        Field("partition", lambda each: each.row.partition),
+        Field("tool", lambda each: each.row.tool),
+        Field("status", lambda each: each.state, key="state", styles=_STYLES),
+        Field("", lambda each: each.row.status, key="status"),
+        Field("lease / expiry", lambda each: each.term, key=""),
+        Field("note", lambda each: each.row.note),
+        Field("session", lambda each: each.row.owner.session_id, key=""),
+        Field("agent", lambda each: each.agent or None),
+        Field("owner", _owner_json, lambda each: str(each.row.owner)),
+        Field("process", lambda each: process_in_words(each.row.owner.process), key=""),
+        Field("created", lambda each: each.row.created_at, key="created_at"),
+        Field("arguments", lambda each: each.recorded.arguments, _arguments),
+        Field("model wrote", lambda each: each.recorded.written, key="written"),
+        Field("hash", lambda each: each.row.params_hash, key="params_hash"),
+        Field("fence", lambda each: each.row.fence),
+        Field("effect", lambda each: each.row.effect_id, key="effect_id"),
+        Field("lease until", lambda each: each.row.lease_until, key="lease_until"),
+        Field("completed", lambda each: each.row.completed_at, key="completed_at"),
+        Field("applied", lambda each: each.row.applied_at, key="applied_at"),
+        Field("", lambda each: each.row.expires_at, key="expires_at"),
+        Field("message", lambda each: each.row.message),
+        Field("value", lambda each: each.result[0], lambda each: each.value),
+        # Then the value is null, or has the mask in place of secrets.
+        Field("", lambda each: each.row.status == "done" and lacks_value(each.row), key="value_unavailable"),
+        Field("", lambda each: each.row.exclude_value_from_context, key="exclude_value_from_context"),
+        Field(
+            "parts",
+            lambda each: list(map(_part_json, each.result[1])),
+            lambda each: "\n".join(map(str, each.result[1])),
+        ),
     ),
-    effect_json,
-    (
-        ("key", lambda each: each.row.key),
-        ("partition", lambda each: each.row.partition or f"{NO_VALUE_CELL} (shared by all sessions)"),
-        ("tool", lambda each: each.row.tool),
-        ("status", lambda each: f"{each.state} ({each.term})"),
-        ("note", lambda each: each.row.note),
-        ("session", lambda each: each.row.owner.session_id),
-        ("agent", lambda each: each.agent),
-        ("owner", lambda each: str(each.row.owner)),
-        ("process", lambda each: process_in_words(each.row.owner.process)),
-        ("created", lambda each: format_when(each.row.created_at)),
-        ("arguments", lambda each: each.arguments(indent=2)[0]),
-        ("model wrote", lambda each: each.arguments(indent=2)[1]),
-        ("hash", lambda each: each.row.params_hash),
-        ("fence", lambda each: str(each.row.fence)),
-        ("effect", lambda each: each.row.effect_id),
-        ("lease until", lambda each: format_when(each.row.lease_until)),
-        ("completed", lambda each: format_when(each.row.completed_at)),
-        ("applied", lambda each: format_when(each.row.applied_at)),
-        ("expires", lambda each: "" if each.row.is_kept_until_applied else format_when(each.row.expires_at)),
-        ("message", lambda each: each.row.message),
-        ("value", lambda each: each.value),
-        ("parts", lambda each: "\n".join(map(str, each.result()[1]))),
-    ),
-    is_counted=False,
 )
-"""An effect."""
+"""An effect. `owner` is the call that claimed it last, and its process; `arguments` is null if they were not recorded,
+and a string if they were cut; `written` is what the model wrote, and null if that is the arguments."""
 
 
 def with_agents(store: Store, rows: Iterable[EffectRow]) -> list[ShownEffect]:
@@ -246,7 +206,7 @@ def agent_of_session(store: Store, session: SessionRow) -> str:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectFilter:
-    """Which effects to list.
+    """Which effects to list; filters are combined with AND.
 
     Attributes:
         status: Only those in this state. May be repeated. `lapsed` is running with an expired lease, `expired` is done
@@ -259,17 +219,7 @@ class EffectFilter:
     status: Annotated[tuple[EffectState, ...], Parameter(metavar="STATE")] = ()
     tool: Annotated[str | None, Parameter(metavar="NAME")] = None
     session: Annotated[str | None, Parameter(metavar="SESSION")] = None
-
-    unapplied: Annotated[bool, Parameter(negative="")] = False
-
-    def check(self) -> None:
-        """Check the options, before the store is opened.
-
-        Raises:
-            CycloptsError: no effect can fit both of two of them.
-        """
-        if self.unapplied and self.status and "done" not in self.status:
-            raise CycloptsError(msg="--unapplied and --status contradict each other: what is not applied is done")
+    unapplied: bool = False
 
     def fits(self, store: Store, row: EffectRow, now: datetime) -> bool:
         """Whether a row matches."""
@@ -294,34 +244,35 @@ def list_effects(
     *,
     wanted: EffectFilter = EffectFilter(),
     limit: Limit = None,
-    options: StoreOptions = AS_SET,
-) -> int:
-    """List the effects, the newest first."""
-    wanted.check()
+    options: StoreOptions = StoreOptions(),
+) -> None:
+    """List the effects, the newest first.
+
+    Example: `handrail ledger list --status unknown --status lapsed`
+    """
     with options.open() as store:
         now = store.now()
         rows = (row for row in (proved(store, each, now) for each in store.rows()) if wanted.fits(store, row, now))
         size = None if limit is None and options.as_json else (limit or PAGE)
         # One more than is shown, to know whether there are more.
         effects = with_agents(store, newest(rows, None if size is None else size + 1))
-        none = f"No effect{'s' if wanted == EffectFilter() else ' matches'} in {store.url}."
-        EFFECT.print_list(effects, limit, options, none=none)
-    return 0
+        EFFECT.print_list(effects, limit, options)
 
 
-def show_effect(
-    key: Key,
-    /,
-    *,
-    partition: Partition = None,
-    options: StoreOptions = AS_SET,
-) -> int:
-    """Show all that is known about one effect."""
+def show_effect(key: str, /, *, partition: Partition = None, options: StoreOptions = StoreOptions()) -> None:
+    """Show all that is known about one effect.
+
+    Example: `handrail ledger show session:refund:cfb3066e1951`
+
+    Args:
+        key: The key of the effect, as `ledger list` shows it.
+        partition: Whose key is meant.
+        options: The store and the output format.
+    """
     with options.open() as store:
         # The time is read after the row, so that a state is never computed with a time from before it was written.
         (effect,) = with_agents(store, [find_effect(store, key, partition)])
     EFFECT.print_one(effect, options)
-    return 0
 
 
 def newest(rows: Iterable[EffectRow], limit: int | None) -> list[EffectRow]:

@@ -1,7 +1,6 @@
 """`handrail sessions`.
 
-- `show`: `list`, `show`, `fork`.
-- `conversation`: the conversation that `show` prints.
-- `filter`: which sessions are meant, by agent, tags, state and age.
+- `listing`: `list`, and which sessions a command means.
+- `show`: `show`, `fork`.
 - `removal`: `delete`, `prune`.
 """

@@ -12,24 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.options import AS_SET, PAGE, DryRun, StoreOptions, Yes, check_can_ask
-from handrail.cli.screen import Column, Screen, format_time
-from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, last_used
-from handrail.cli.sessions.show import find_session
+from handrail.cli.options import PAGE, DryRun, StoreOptions, Yes, check_can_ask
+from handrail.cli.screen import Field, Screen
+from handrail.cli.sessions.listing import SessionFilter, find_session, know_conversations, last_used
 from handrail.errors import SessionLockedError, SessionNotFoundError, StoreCorruptError, UnknownTypeError
 from handrail.serde.formatting import count_noun, format_size
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.loading import held_session
-from handrail.session.persistence.protocol import SessionLock, SessionRow, SessionSize
+from handrail.session.persistence.protocol import SessionRow, SessionSize
 from handrail.store import Store
 
 _HELD = "a process has it open"
 _CHANGED = "it was used meanwhile"
-_NOTHING = timedelta(0)
 
 
 @Parameter(name="*")
@@ -72,34 +70,32 @@ class _Plan(NamedTuple):
 
     @property
     def words(self) -> str:
-        count, size = sum(1 + len(tree.children) for tree in self.going), self.size
-        return (
-            f"{count_noun(count, 'session')} with {count_noun(size.entries, 'entry', 'entries')}, "
-            f"{count_noun(size.calls, 'call')} and {count_noun(size.effects, 'effect')} ({format_size(size.bytes)})"
-        )
+        sessions = count_noun(sum(1 + len(tree.children) for tree in self.going), "session")
+        return f"{sessions} with {count_noun(self.size.effects, 'effect')} ({format_size(self.size.bytes)})"
 
 
-_GOING_COLUMNS: tuple[Column[_Tree], ...] = (
-    Column("session", lambda tree: tree.row.session_id),
-    Column("last used (UTC)", lambda tree: format_time(tree.used_at), spare=1),
-    Column("children", lambda tree: f"{len(tree.children):,}", right=True, spare=4),
-    Column("entries", lambda tree: f"{tree.size.entries:,}", right=True, spare=2),
-    Column("calls", lambda tree: f"{tree.size.calls:,}", right=True),
-    Column("effects", lambda tree: f"{tree.size.effects:,}", right=True),
-    Column("size", lambda tree: format_size(tree.size.bytes), right=True, spare=3),
+_GOING: tuple[Field[_Tree], ...] = (
+    Field("session", lambda tree: tree.row.session_id),
+    Field("last used", lambda tree: tree.used_at),
+    Field("children", lambda tree: len(tree.children)),
+    Field("calls", lambda tree: tree.size.calls),
+    Field("effects", lambda tree: tree.size.effects),
+    Field("size", lambda tree: format_size(tree.size.bytes)),
 )
-_KEPT_COLUMNS: tuple[Column[tuple[str, str]], ...] = (Column("kept", itemgetter(0)), Column("because", itemgetter(1)))
+_KEPT: tuple[Field[tuple[str, str]], ...] = (Field("kept", itemgetter(0)), Field("because", itemgetter(1)))
 
 
 def delete_sessions(
-    *sessions: Annotated[str, Parameter(metavar="SESSION", help="Their ids, as `sessions list` shows them.")],
+    *sessions: str,
     removal: SessionRemoval = SessionRemoval(),
-    options: StoreOptions = AS_SET,
+    options: StoreOptions = StoreOptions(),
 ) -> int:
     """Delete sessions: entries, records of calls, child sessions, and the effects that belong to them alone.
 
     Effects whose keys sessions share stay until they expire. A session that a process has open is kept, and so is one
     with open calls unless --with-open-calls is given.
+
+    Example: `handrail sessions delete night-desk what-if --dry-run`
 
     Args:
         *sessions: Their ids, as `sessions list` shows them.
@@ -109,7 +105,7 @@ def delete_sessions(
     if not sessions:
         raise CycloptsError(msg="which sessions? Give their ids, or see sessions prune")
     screen = Screen()
-    check_can_ask(screen, "deletes sessions", yes=removal.yes, dry_run=removal.dry_run)
+    check_can_ask(screen, "deletes sessions", yes=removal.yes or removal.dry_run)
     with options.open(writing=not removal.dry_run) as store:
         unfinished = set(store.unfinished_deletions())
         rows = [find_session(store, name) for name in dict.fromkeys(sessions) if name not in unfinished]
@@ -118,20 +114,21 @@ def delete_sessions(
 
 def prune_sessions(
     *,
-    wanted: SessionFilter = ANY_SESSION,
+    wanted: SessionFilter = SessionFilter(),
     removal: SessionRemoval = SessionRemoval(),
-    options: StoreOptions = AS_SET,
+    options: StoreOptions = StoreOptions(),
 ) -> int:
     """Delete the sessions that were not used for some time, as `sessions delete` does. Needs --older-than.
 
     Child sessions go with their parent, and are not looked at on their own. Sessions that a process has open, or with
     open calls, are kept.
+
+    Example: `handrail sessions prune --older-than 30d --state ended --dry-run`
     """
-    wanted.check()
     if wanted.older_than is None:
         raise CycloptsError(msg="how old must they be? Give --older-than, such as 30d")
     screen = Screen()
-    check_can_ask(screen, "deletes sessions", yes=removal.yes, dry_run=removal.dry_run)
+    check_can_ask(screen, "deletes sessions", yes=removal.yes or removal.dry_run)
     with options.open(writing=not removal.dry_run) as store:
         rows = [row for row in wanted.select(store) if not _is_child(row) or store.find(row.parent or "") is None]
         return _remove(screen, store, _planned(store, rows, removal), removal, options, named=False)
@@ -215,10 +212,9 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     options: StoreOptions,
     named: bool,  # noqa: FBT001
 ) -> int:
-    if plan.going and not options.as_json:
-        screen.table(_GOING_COLUMNS, plan.going, most=PAGE)
-    if plan.kept and not options.as_json:
-        screen.table(_KEPT_COLUMNS, list(plan.kept.items()), most=PAGE)
+    if not options.as_json:
+        screen.table(_GOING, plan.going, most=PAGE)
+        screen.table(_KEPT, list(plan.kept.items()), most=PAGE)
     needs_yes = plan.going and not (removal.yes or removal.dry_run)
     if needs_yes and not screen.confirm(f"Delete {plan.words}? This cannot be undone."):
         screen.remark("Nothing was deleted.")
@@ -227,7 +223,7 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     if not removal.dry_run:
         for session_id in plan.unfinished:
             store.finish_deletion(session_id)
-        reasons = [(tree, _delete(store, tree, removal)) for tree in plan.going]
+        reasons = [(tree, _delete(store, tree.row, tree.children, removal)) for tree in plan.going]
         later = {tree.row.session_id: why for tree, why in reasons if why}
         done = _Plan([tree for tree, why in reasons if not why], {**plan.kept, **later}, plan.unfinished)
     _report(screen, plan, done, dry_run=removal.dry_run, as_json=options.as_json)
@@ -235,44 +231,31 @@ def _remove(  # noqa: PLR0913, PLR0917 - the parts of one command
     return 1 if set(done.kept) - (set() if named else set(plan.kept)) else 0
 
 
-def _delete(store: Store, tree: _Tree, removal: SessionRemoval) -> str:
+def _delete(store: Store, row: SessionRow, children: Sequence[SessionRow], removal: SessionRemoval) -> str:
     """Delete a session and its children; returns why it is kept, or nothing."""
     try:
-        with held_session(store, tree.row.session_id, wait=_NOTHING) as lock:
-            why = _CHANGED if _is_changed(tree.row, lock) else _why_kept(store, (*tree.children, tree.row), removal)
-            if why:
-                return why
-            for child in tree.children:
-                with held_session(store, child.session_id, wait=_NOTHING) as childs:
-                    why = _CHANGED if _is_changed(child, childs) else _why_kept(store, (child,), removal)
-                    if why:
-                        return f"child session {child.session_id}: {why}"
-                    store.delete_session(childs)
-            store.delete_session(lock)
+        with held_session(store, row.session_id, wait=timedelta(0)) as lock:
+            why = _CHANGED if lock.row.head != row.head else _why_kept(store, (*children, row), removal)
+            for child in () if why else children:
+                if why := _delete(store, child, (), removal):
+                    return f"child session {child.session_id}: {why}"
+            if not why:
+                store.delete_session(lock)
+            return why
     except SessionLockedError:
         return _HELD
-    except SessionNotFoundError:  # another process has deleted it, or the child, since
-        return "" if store.find(tree.row.session_id) is None else _CHANGED
-    return ""
-
-
-def _is_changed(row: SessionRow, lock: SessionLock) -> bool:
-    return lock.row.head != row.head
+    except SessionNotFoundError:  # another process has deleted it since
+        return ""
 
 
 def _report(screen: Screen, plan: _Plan, done: _Plan, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         names = [row.session_id for tree in done.going for row in (*tree.children, tree.row)]
-        screen.json(
-            {
-                "dry_run": dry_run,
-                "deleted": [] if dry_run else names,
-                "would_delete": names if dry_run else [],
-                "completed": [] if dry_run else list(plan.unfinished),
-                "kept": [{"session_id": name, "because": why} for name, why in done.kept.items()],
-                **done.size._asdict(),
-            }
-        )
+        nothing: list[str] = []
+        deleted, would_delete, completed = (nothing, names, nothing) if dry_run else (names, nothing, plan.unfinished)
+        kept = [{"session_id": name, "because": why} for name, why in done.kept.items()]
+        document = {"dry_run": dry_run, "deleted": deleted, "would_delete": would_delete, "completed": completed}
+        screen.json(document | {"kept": kept} | done.size._asdict())
         return
     if plan.unfinished and not dry_run:
         screen.say(f"Completed the deletion of {count_noun(len(plan.unfinished), 'session')}, which had been cut off.")

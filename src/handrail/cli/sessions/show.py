@@ -1,53 +1,369 @@
-"""`handrail sessions list|show|fork`: the sessions of a store, one of them, and a fork of one."""
+"""`handrail sessions show|fork`: the conversation of a session, its entries, and a fork of it.
+
+The conversation is who said what, also while a run adds to it.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Annotated, NamedTuple
+from itertools import chain, islice
+from operator import attrgetter
+from time import sleep
+from typing import Annotated, Any, NamedTuple, cast
 
 from cyclopts import CycloptsError, Parameter
 
-from handrail.cli.entities import Entity
-from handrail.cli.ledger.show import agent_of_session
-from handrail.cli.options import AS_SET, PAGE, Limit, StoreOptions, typed_options
-from handrail.cli.screen import NO_VALUE_CELL, Column, Screen, format_time
-from handrail.cli.sessions.conversation import ALL_OF_IT, ConversationOptions, session_json, show_conversation
-from handrail.cli.sessions.filter import ANY_SESSION, SessionFilter, know_conversations, states_in_store
-from handrail.errors import SessionError, SessionNotFoundError, StoreCorruptError
+from handrail.cli.options import COUNT, FILLED, PAGE, Limit, StoreOptions
+from handrail.cli.screen import (
+    Field,
+    Screen,
+    clean,
+    fields_json,
+    fields_record,
+    format_call,
+    format_duration,
+    format_json,
+    format_when,
+)
+from handrail.cli.sessions.listing import (
+    SESSION,
+    StoredSession,
+    find_session,
+    is_named_by,
+    know_conversations,
+    name_call,
+)
+from handrail.errors import SessionError, StoreCorruptError
 from handrail.redaction import MASK
 from handrail.serde.formatting import count_noun, shorten
-from handrail.session.calls import CallRef, OpenCall, storable_id
+from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import open_calls_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
 from handrail.taint.state import DELIMITER_SECRET
+from handrail.transcript import (
+    ApprovalWait,
+    ConversationId,
+    TranscriptBreak,
+    TranscriptCall,
+    TranscriptItem,
+    TranscriptMessage,
+    TranscriptReader,
+)
+from handrail.transcript.items import CallOutcome
 
+_POLL_SECONDS = 0.5
+_MODEL = "assistant"
+_INDENT = 2
+_MOST_OF_DATA, _MOST_OF_REASON, _MOST_OF_CALL = 200, 200, 120
 _LONGEST_SHOWN = 200
-
 _MOST_NAMED = 10
-"""How many calls of one id a message names."""
-
+# How many recorded calls are looked through for an id.
 _MOST_RECORDS = 1_000_000
-"""How many recorded calls are looked through for an id."""
+
+_OUTCOMES: Mapping[CallOutcome, tuple[str, str]] = {
+    "ok": ("ok", ""),
+    "refused": ("refused", "red"),
+    "failed": ("failed, rolled back", "red"),
+    "unknown": ("outcome unknown", "bold red"),
+    "unapplied": ("its effect happened, the result is not applied", "bold red"),
+    "running": ("running", "yellow"),
+    "waiting": ("waits for an approval", "yellow"),
+    "answered": ("answered, without a record", ""),
+    "open": ("not carried out", ""),
+}
+"""Each outcome in words, and its style on a terminal."""
+
+# The outcomes for which the text of the result is shown, because it is the reason.
+_BAD = frozenset[CallOutcome]({"refused", "failed", "unknown", "unapplied"})
 
 
-class StoredSession(NamedTuple):
-    """A session of a store; `held` are the sessions that processes hold."""
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationOptions:
+    """What to show of the conversation of a session.
 
-    store: Store
-    row: SessionRow
-    held: frozenset[str]
+    Attributes:
+        last: Only the last N messages of the conversation, with their calls.
+        agent: Only the conversation of the agent or prompt of this name.
+        follow: Show what is added until no process has the session open any more, or until Ctrl-C. In JSON an object a
+            line.
+    """
 
-    @property
-    def state(self) -> str:
-        """What can be said of it, in one cell: `open` is left out where a word says why."""
-        states = states_in_store(*self)
-        return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
+    last: Annotated[int | None, COUNT] = None
+    agent: Annotated[str | None, Parameter(metavar="NAME")] = None
+    follow: bool = False
+
+    def wants(self, item: TranscriptItem) -> bool:
+        """Whether an item belongs to a conversation that is shown."""
+        return self.agent in {None, item.conversation and item.conversation.name}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryChoice:
+    """Which entries of a session to show.
+
+    Attributes:
+        entries: Show the entries, and the calls that have not ended, instead of the conversation; --after, --limit and
+            --type do so too.
+        after: Begin after the entry of this number.
+        limit: how many.
+        type: Only entries of the type of this name.
+    """
+
+    entries: bool = False
+    after: Annotated[int, Parameter(metavar="NUMBER")] = 0
+    limit: Limit = None
+    type: Annotated[str | None, Parameter(metavar="NAME")] = None
+
+
+def show_session(
+    session: str,
+    /,
+    *,
+    full: bool = False,
+    how: ConversationOptions = ConversationOptions(),
+    entries: EntryChoice = EntryChoice(),
+    options: StoreOptions = StoreOptions(),
+) -> None:
+    """Show one session: who said what, and each call with its outcome, also while a process has the session open.
+
+    With --entries, its row, the calls that have not ended, and its entries in order are shown. A call is shown as
+    REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change `-2 +1 at 4` removes
+    two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls under `open_calls`.
+
+    Example: `handrail sessions show night-desk --last 5 --follow`
+
+    Args:
+        session: The id of the session, as `sessions list` shows it.
+        full: Print the items whole, under each entry; of a conversation also arguments and results.
+        how: What to show of the conversation.
+        entries: Which entries.
+        options: The store and the output format.
+    """
+    if entries != EntryChoice() and how != ConversationOptions():
+        msg = (
+            "--last, --agent and --follow show the conversation; leave them out, or --entries, --after, --limit, --type"
+        )
+        raise CycloptsError(msg=msg)
+    with options.open() as store:
+        shown = StoredSession(store, find_session(store, session), store.held_sessions())
+        if entries == EntryChoice():
+            _show_conversation(shown, how, full=full, as_json=options.as_json)
+        else:
+            _show_entries(shown, entries, full=full, as_json=options.as_json)
+
+
+# -------------------------------------------------------------------------------------------------------- conversation
+
+
+def _show_conversation(shown: StoredSession, how: ConversationOptions, *, full: bool, as_json: bool) -> None:
+    """Print the conversation of a session.
+
+    Raises:
+        SessionError: an agent or prompt is named that has no conversation in it.
+        StoreError: the store cannot be read.
+    """
+    screen, session_id = Screen(), shown.row.session_id
+    reader = TranscriptReader(shown.store, session_id)
+    # What is there is held in memory, so that its end can be shown alone.
+    begin = list(chain(reader.read(following=how.follow), () if how.follow else reader.finish()))
+    items = [item for item in begin if how.wants(item)]
+    if not items and how.agent is not None and not how.follow:
+        names = {item.conversation.name for item in begin if item.conversation is not None}
+        known = ", ".join(sorted(names - {""})) or "no agent or prompt"
+        raise SessionError(f"session {session_id} has no conversation of {how.agent}; it has those of {known}")
+    selection = items if how.last is None else _last(items, how.last)
+    rest = filter(how.wants, _added(shown.store, session_id, reader, screen)) if how.follow else iter(())
+    if as_json and not how.follow:
+        screen.json(SESSION.json(shown) | {"conversation": [item_json(item) for item in selection]})
+    elif as_json:
+        screen.json({"type": "session"} | SESSION.json(shown), lines=True)
+        for item in chain(selection, rest):
+            screen.json(item_json(item), lines=True)
+    elif not print_conversation(screen, chain(selection, rest), full=full):
+        screen.note(f"Session {session_id} has no conversation of its own; --entries shows its entries.")
+    elif how.follow:
+        screen.note(f"No process has session {session_id} open any more.")
+    elif session_id in shown.held:
+        screen.note(f"A process has session {session_id} open; --follow shows what it adds.")
+
+
+def _last(items: list[TranscriptItem], count: int) -> list[TranscriptItem]:
+    """The last messages, each with its calls."""
+    messages = [place for place, item in enumerate(items) if isinstance(item, TranscriptMessage)]
+    return items[messages[-count] :] if len(messages) > count else items
+
+
+def _added(store: Store, session_id: str, reader: TranscriptReader, screen: Screen) -> Iterator[TranscriptItem]:
+    """What is added until no process holds the session; the calls that have not ended come last."""
+    is_held = True
+    while is_held:
+        # Looked at first: what its holder has written before the release is read below.
+        is_held = session_id in store.held_sessions()
+        yield from reader.read(following=True)
+        if is_held:
+            screen.out.file.flush()
+            sleep(_POLL_SECONDS)
+    yield from reader.finish()
+
+
+def print_conversation(screen: Screen, items: Iterable[TranscriptItem], *, full: bool) -> int:
+    """Print items as text; returns how many there were.
+
+    Args:
+        screen: where to.
+        items: the items.
+        full: whether data and reasons are whole on a terminal, as they are in a pipe, and the arguments and the result
+            are printed below each call.
+    """
+    count = 0
+    before: ConversationId | None = None
+    for count, item in enumerate(items, 1):
+        is_alone = isinstance(item, TranscriptCall) and item.conversation is None
+        begins = not isinstance(item, TranscriptCall) or (is_alone and (count == 1 or before is not None))
+        if begins and count > 1:
+            screen.raw("")
+        if isinstance(item, TranscriptBreak):
+            screen.text(_break_text(item), style="dim")
+        elif isinstance(item, TranscriptMessage):
+            _print_message(screen, item, full=full)
+        else:
+            if begins:
+                screen.text("calls without a message", style="bold")
+            _print_call(screen, item, _INDENT, full=full)
+        before = item.conversation
+    return count
+
+
+def _print_message(screen: Screen, message: TranscriptMessage, *, full: bool) -> None:
+    speaker = _whose(message.conversation)
+    if message.role != _MODEL:
+        speaker = f"{message.role} to {speaker}" if speaker else message.role
+    screen.text("  ".join(filter(None, (format_when(message.at), clean(speaker or _MODEL)))), style="bold")
+    for block in message.blocks:
+        text = block.text.strip("\n")
+        if block.kind == "data":
+            text = clean(block.text if full else shorten(block.text, _MOST_OF_DATA))
+        elif block.kind != "text":  # stated in words, because a pipe has no styles
+            text = f"({block.kind}) {text}"
+        screen.text(text, indent=_INDENT, style="dim" if block.kind in {"thinking", "data"} else "")
+
+
+def _whose(conversation: ConversationId) -> str:
+    speaker, name = conversation
+    return f"prompt {name}" if speaker == "prompt" else name
+
+
+def _print_call(screen: Screen, call: TranscriptCall, indent: int, *, full: bool) -> None:
+    outcome, reason = _outcome_text(call), _reason(call, full=full or not screen.out.is_terminal)
+    line = f"{_label(call)} {outcome}{': ' if reason else ''}{reason}"
+    screen.text(clean(line), indent=indent, style=_OUTCOMES[call.outcome][1])
+    if full:
+        for name, text in (("arguments:", format_json(call.arguments, indent=2)), ("result:", call.content)):
+            if text:
+                screen.text(name, indent=indent + _INDENT, style="dim")
+                screen.text(text.strip("\n"), indent=indent + 2 * _INDENT)
+    for nested in call.nested:
+        _print_call(screen, nested, indent + _INDENT, full=full)
+
+
+def _label(call: TranscriptCall) -> str:
+    """A call with its arguments shortened."""
+    arguments: Any = call.arguments
+    if isinstance(arguments, Mapping):
+        return format_call(call.tool, cast("Mapping[str, Any]", arguments))
+    text = "" if arguments is None else format_json(arguments)
+    return f"{call.tool}({shorten(clean(text), _MOST_OF_CALL)})"
+
+
+def _outcome_text(call: TranscriptCall) -> str:
+    """The outcome of a call, how long it took, and what it waited for."""
+    wait = "" if call.wait is None else _wait_text(call.wait)
+    outcome = "failed" if call.outcome == "failed" and call.has_effect else _OUTCOMES[call.outcome][0]
+    # One that waits says so once, with since when.
+    parts = [wait if call.outcome == "waiting" and wait else outcome]
+    parts += [f"claimed by {call.owner}"] if call.outcome == "running" and call.owner else []
+    parts += ["replayed"] if call.replayed else []
+    parts += [] if call.seconds is None else [f"{call.seconds:.1f} s"]
+    parts += [] if wait in {"", parts[0]} else [wait]
+    parts += [f"in session {call.child}"] if call.child else []
+    return ", ".join(parts)
+
+
+def _reason(call: TranscriptCall, *, full: bool) -> str:
+    """Why a call did not succeed, in one line; that of an unknown outcome is whole: a person has to act on it."""
+    if call.outcome not in _BAD:
+        return ""
+    # The tool is named at the start of the line already.
+    reason = " ".join(
+        call.content.removeprefix(f"{call.tool} failed: ").removeprefix(f"{call.tool} was not run: ").split()
+    )
+    if call.outcome == "unknown":
+        how = f"handrail ledger reconcile {shlex.quote(call.key)} records it" if call.key else ""
+        return "; ".join(filter(None, (reason.removesuffix("."), how)))
+    return reason if full else shorten(reason, _MOST_OF_REASON)
+
+
+def _wait_text(wait: ApprovalWait) -> str:
+    if wait.approved is None:
+        return "waits for an approval" + ("" if wait.since is None else f" since {format_when(wait.since)}")
+    verdict = "approved" if wait.approved else "denied"
+    if wait.duration is None:
+        return f"{verdict} by {wait.by or 'a person'}"
+    return f"waited {format_duration(wait.duration)} for {wait.by or 'an approval'}: {verdict}"
+
+
+def _break_text(item: TranscriptBreak) -> str:
+    """Where a conversation begins anew, or lost parts."""
+    if item.kind == "removed":
+        return f"Removed here: {count_noun(item.count, 'part')} of the conversation."
+    whose = "" if item.conversation is None else _whose(item.conversation)
+    begins = f"The conversation{f' of {whose}' if whose else ''} begins anew"
+    return f"{begins}; not shown again: {count_noun(item.count, 'message')}." if item.count else f"{begins}."
+
+
+def item_json(item: TranscriptItem) -> dict[str, Any]:
+    """An item of a transcript, for programs; `type` says which kind it is."""
+    speaker, name = item.conversation or (None, None)
+    whose = {"speaker": speaker, "name": name}
+    if isinstance(item, TranscriptCall):
+        return {"type": "call"} | whose | _call_json(item)
+    if isinstance(item, TranscriptMessage):
+        blocks = [{"kind": block.kind, "text": block.text} for block in item.blocks]
+        return {"type": "message"} | whose | {"role": item.role, "at": item.at, "blocks": blocks}
+    return {"type": item.kind} | whose | {"count": item.count, "at": item.at}
+
+
+def _call_json(call: TranscriptCall) -> dict[str, Any]:
+    wait = call.wait
+    return {
+        "reply": call.call.reply,
+        "call_id": call.call.call_id,
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "outcome": call.outcome,
+        "rolled_back": call.outcome == "failed",
+        "replayed": call.replayed,
+        "content": call.content,
+        "seconds": call.seconds,
+        "at": call.at,
+        "wait": wait and {"since": wait.since, "seconds": wait.duration, "by": wait.by, "approved": wait.approved},
+        "owner": call.owner,
+        "effect_key": call.key or None,
+        "child_session": call.child or None,
+        "nested": [_call_json(nested) for nested in call.nested],
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- entries
 
 
 class ShownCall(NamedTuple):
@@ -65,12 +381,9 @@ class ShownCall(NamedTuple):
             return "its program: it was interrupted, or has not begun"
         if call.state != "running":
             return _AWAITED[call.state]
-        owner = call.owner or "its owner"
-        if call.lease_until is None:
-            return f"nothing: {owner} has ended"
-        if call.lease_until <= self.now:
-            return "nothing: its lease has expired"
-        return f"{owner}, or the end of its lease at {format_time(call.lease_until)} UTC"
+        if call.lease_until is None or call.lease_until <= self.now:
+            return "nothing: its owner has ended, or its lease has expired"
+        return f"{call.owner or 'its owner'}, or the end of its lease at {format_when(call.lease_until)}"
 
 
 _AWAITED = {
@@ -81,40 +394,10 @@ _AWAITED = {
 }
 
 
-def _tags(row: SessionRow) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(row.tags.items())) or NO_VALUE_CELL
-
-
-SESSION: Entity[StoredSession] = Entity(
-    "session",
-    (
-        Column("session", lambda each: each.row.session_id),
-        Column("state", lambda each: each.state, styles={"unknown": "bold red", "held": "yellow"}),
-        Column("entries", lambda each: f"{each.row.head:,}", right=True),
-        Column("created (UTC)", lambda each: format_time(each.row.created_at), spare=2),
-        Column("parent", lambda each: each.row.parent or NO_VALUE_CELL, spare=3),
-        Column("tags", lambda each: _tags(each.row), cut=True, spare=1),
-    ),
-    lambda each: {
-        **session_json(each.row),
-        "agent": agent_of_session(each.store, each.row) or None,
-        "state": states_in_store(*each),
-    },
-    (
-        ("session", lambda each: each.row.session_id),
-        ("parent", lambda each: each.row.parent or NO_VALUE_CELL),
-        ("tags", lambda each: _tags(each.row)),
-        ("created", lambda each: f"{format_time(each.row.created_at)} UTC"),
-        ("entries", lambda each: f"{each.row.head:,}"),
-    ),
-)
-"""A session."""
-
-
 def _change(entry: SessionEntry) -> str:
     """What an entry does to its slice: `-2 +1 at 4` removes two items at index 4, and inserts one there."""
     if entry.role == "event":
-        return NO_VALUE_CELL
+        return ""
     parts = [f"-{entry.removed}"] if entry.removed else []
     parts += [f"+{entry.added}"] if entry.added or not parts else []
     return f"{' '.join(parts)} at {entry.start}"
@@ -125,202 +408,98 @@ def _items(entry: SessionEntry) -> str:
     return f'[{{"secret":"{MASK}"}}]' if entry.type_name == DELIMITER_SECRET else entry.items.decode(errors="replace")
 
 
-ENTRY: Entity[SessionEntry] = Entity(
-    "entry",
-    (
-        Column("no.", lambda entry: str(entry.number), right=True),
-        # In the form of `sessions fork --at`.
-        Column(
-            "call",
-            lambda entry: str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else NO_VALUE_CELL,
-            spare=2,
-        ),
-        Column("role", lambda entry: entry.role, spare=3),
-        Column(
-            "type",
-            # With its version where it has had more than one.
-            lambda entry: entry.type_name if entry.type_version == 1 else f"{entry.type_name} v{entry.type_version}",
-        ),
-        Column("change", _change, spare=1),
-        Column("items", _items, cut=True),
-    ),
-    lambda entry: {
-        "number": entry.number,
-        "reply": entry.reply or None,
-        "call_id": entry.call_id,
-        "role": entry.role,
-        "type_name": entry.type_name,
-        "version": entry.type_version,
-        "start": entry.start,
-        "removed": entry.removed,
-        "added": entry.added,
-        "items": json.loads(_items(entry)),
-    },
+def _shown_items(entry: SessionEntry) -> Any:  # noqa: ANN401 - any value of JSON
+    with suppress(ValueError):
+        return json.loads(_items(entry))
+    return _items(entry)
+
+
+ENTRY: tuple[Field[SessionEntry], ...] = (
+    Field("no.", lambda entry: entry.number, key="number"),
+    # In the form of `sessions fork --at`.
+    Field("call", lambda entry: str(CallRef(entry.reply or None, entry.call_id)) if entry.call_id else "", key=""),
+    Field("", lambda entry: entry.reply or None, key="reply"),
+    Field("", attrgetter("call_id"), key="call_id"),
+    Field("role", lambda entry: entry.role),
+    Field("type", lambda entry: entry.type_name, key="type_name"),
+    Field("", attrgetter("type_version"), key="version"),
+    Field("change", _change, key=""),
+    *(Field("", attrgetter(name), key=name) for name in ("start", "removed", "added")),
+    Field("items", lambda entry: json.loads(_items(entry)), _shown_items),
 )
-"""An entry of a session."""
+"""What is known of an entry of a session."""
 
-OPEN_CALL: Entity[ShownCall] = Entity(
-    "open call",
-    (
-        Column("open call", lambda each: str(each.call.call)),
-        Column("tool", lambda each: each.call.tool, spare=1),
-        Column("state", lambda each: each.call.state, styles={"unknown": "bold red", "running": "yellow"}),
-        Column("waits for", lambda each: each.awaited),
-    ),
-    lambda each: {
-        "reply": each.call.call.reply,
-        "call_id": each.call.call.call_id,
-        "tool": each.call.tool,
-        "state": each.call.state,
-        "key": each.call.key,
-        "lease_until": None if each.call.lease_until is None else each.call.lease_until.isoformat(),
-        "owner": each.call.owner,
-    },
+OPEN_CALL: tuple[Field[ShownCall], ...] = (
+    Field("open call", lambda each: str(each.call.call), key=""),
+    *(Field("", attrgetter(f"call.call.{name}"), key=name) for name in ("reply", "call_id")),
+    Field("tool", lambda each: each.call.tool),
+    Field("state", lambda each: each.call.state, styles={"unknown": "bold red", "running": "yellow"}),
+    Field("waits for", lambda each: each.awaited, key=""),
+    *(Field("", attrgetter(f"call.{name}"), key=name) for name in ("key", "lease_until", "owner")),
 )
-"""A call of a session that has not ended."""
+"""What is known of a call of a session that has not ended."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryChoice:
-    """Which entries of a session to show.
-
-    Attributes:
-        entries: Show the entries, and the calls that have not ended, instead of the conversation; --after, --limit and
-            --type do so too.
-        after: Begin after the entry of this number.
-        limit: how many.
-        type: Only entries of the type of this name.
-    """
-
-    entries: Annotated[bool, Parameter(negative="")] = False
-    after: Annotated[int, Parameter(metavar="NUMBER")] = 0
-    limit: Limit = None
-    type: Annotated[str | None, Parameter(metavar="NAME")] = None
-
-
-ANY_ENTRY = EntryChoice()
-"""The defaults."""
-
-SessionId = Annotated[str, Parameter(metavar="SESSION", help="The id of the session, as `sessions list` shows it.")]
-"""Which session."""
-
-
-def list_sessions(
-    *,
-    wanted: SessionFilter = ANY_SESSION,
-    limit: Limit = None,
-    options: StoreOptions = AS_SET,
-) -> int:
-    """List the sessions, the newest first, and say how many they are. All options that are given must fit."""
-    wanted.check()
-    with options.open() as store:
-        held = store.held_sessions()
-        sessions = (StoredSession(store, row, held) for row in wanted.select(store))
-        none = f"No session{'s' if wanted == ANY_SESSION else ' matches'} in {store.url}."
-        count = SESSION.print_list(sessions, limit, options, none=none)
-        if 0 < count <= (limit or PAGE):
-            Screen().note(f"{count_noun(count, 'session')}.")
-    return 0
-
-
-def show_session(
-    session: SessionId,
-    /,
-    *,
-    entries: EntryChoice = ANY_ENTRY,
-    full: bool = False,
-    how: ConversationOptions = ALL_OF_IT,
-    options: StoreOptions = AS_SET,
-) -> int:
-    """Show one session: who said what, and each call with its outcome, also while a process has the session open.
-
-    With --entries, its row, the calls that have not ended, and its entries in order are shown. A call is shown as
-    REPLY/CALL. An entry is one change of a slice, or an event that reducers handled. The change `-2 +1 at 4` removes
-    two items at index 4 and inserts one there. In JSON the entries are under `shown`, the calls under `open_calls`.
-
-    Args:
-        session: Which session.
-        entries: Which entries.
-        full: Print the items whole, under each entry; of a conversation also arguments and results.
-        how: What to show of the conversation.
-        options: The store and the output format.
-    """
-    how.check()
-    if entries != ANY_ENTRY and how != ALL_OF_IT:
-        both = " and ".join(", ".join(typed_options(each)) for each in (how, entries))
-        raise CycloptsError(msg=f"{both} contradict each other: the conversation is shown, or the entries")
-    with options.open() as store:
-        row = find_session(store, session)
-        if entries == ANY_ENTRY:
-            return show_conversation(store, row, how, options, full=full)
-        # The time of the store, because leases are compared with it.
-        now = store.now()
-        know_conversations()
-        in_use = store.held_sessions()
-        calls = [ShownCall(call, now, session in in_use) for call in open_calls_in_store(store, row)]
-        size = entries.limit or (None if options.as_json else PAGE)
-        # One more than is shown, to know whether there is one. Bounded by the head of the row, so that row and entries
-        # are consistent while another process writes.
-        limit, after = None if size is None else size + 1, entries.after
-        read = list(islice(store.entries(session, after=after, until=row.head, type_name=entries.type), limit))
-        page = read[:size]
-    screen = Screen()
-    if options.as_json:
+def _show_entries(shown: StoredSession, choice: EntryChoice, *, full: bool, as_json: bool) -> None:
+    screen, (store, row, held) = Screen(), shown
+    # The time of the store, because leases are compared with it.
+    now = store.now()
+    know_conversations()
+    calls = [ShownCall(call, now, row.session_id in held) for call in open_calls_in_store(store, row)]
+    # Bounded by the head of the row, so that row and entries are consistent while another process writes.
+    entries = store.entries(row.session_id, after=choice.after, until=row.head, type_name=choice.type)
+    page = list(islice(entries, choice.limit or (None if as_json else PAGE)))
+    if as_json:
         try:
-            shown = {"open_calls": list(map(OPEN_CALL.json, calls)), "shown": list(map(ENTRY.json, page))}
+            listed = {
+                "open_calls": [fields_json(OPEN_CALL, call) for call in calls],
+                "shown": [fields_json(ENTRY, entry) for entry in page],
+            }
         except ValueError as error:
-            text = f"an entry of session {session} is not JSON ({error}); without --format json it is shown as it is"
+            text = f"an entry of session {row.session_id} is not JSON ({error}); a table shows it as it is"
             raise StoreCorruptError(text, store=store.url) from error
-        screen.json(session_json(row) | shown)
-        return 0
-    screen.record(SESSION.shown(StoredSession(store, row, in_use)))
-    if calls and not after:
+        screen.json(SESSION.json(shown) | listed)
+        return
+    screen.record(SESSION.record(shown))
+    screen.say("")
+    if calls and not choice.after:
+        screen.table(OPEN_CALL, calls)
         screen.say("")
-        screen.table(OPEN_CALL.columns, calls)
-    _print_entries(screen, page, full=full)
-    if len(read) > len(page):
-        screen.note(f"There are more; --after {page[-1].number if page else after} continues, --limit shows more.")
-    return 0
-
-
-def _print_entries(screen: Screen, entries: list[SessionEntry], *, full: bool) -> None:
-    if not entries:
+    if not page:
         screen.note("No entries to show.")
     elif not full:
+        screen.table(ENTRY, page)
+    for entry in page if full else ():
+        screen.record(fields_record(ENTRY, entry))
         screen.say("")
-        screen.table(ENTRY.columns, entries)
-    for entry in entries if full else ():
-        screen.say("")
-        *head, _ = ENTRY.columns
-        items = _items(entry)
-        with suppress(ValueError):
-            items = json.dumps(json.loads(items), ensure_ascii=False, indent=2)
-        screen.record([*((column.name, column.text(entry)) for column in head), ("items", items)])
+    if any(True for _ in entries):
+        screen.note(f"There are more; --after {page[-1].number} continues, --limit shows more.")
+
+
+# --------------------------------------------------------------------------------------------------------------- forks
 
 
 def fork_session(
-    session: SessionId,
+    session: str,
     /,
     *,
     at: Annotated[str | None, Parameter(metavar="CALL")] = None,
-    as_: Annotated[str | None, Parameter(name="--as", metavar="ID")] = None,
-    options: StoreOptions = AS_SET,
-) -> int:
+    as_: Annotated[str | None, FILLED, Parameter(name="--as", metavar="ID")] = None,
+    options: StoreOptions = StoreOptions(),
+) -> None:
     """Make a session that shares the history of another one up to a call.
 
     The fork has the same tags, and the other session as its parent. The ledger is not copied: keys of the scope
     "session" belong to one session, so an earlier call that is repeated in the fork runs again.
 
+    Example: `handrail sessions fork night-desk --at call-2 --as what-if`
+
     Args:
-        session: Which session.
+        session: The id of the session, as `sessions list` shows it.
         at: The last call that the fork shares, as REPLY/CALL or by an id that only one reply has; else all.
         as_: The id of the fork; else a random one.
         options: The store and the output format.
     """
-    if as_ is not None and not as_.strip():
-        raise CycloptsError(msg="--as is empty; give the id of the fork, or leave it out")
-    screen = Screen()
     with options.open(writing=True) as store:
         row = find_session(store, session)
         head = row.head if at is None else _end_of_call(store, session, at)
@@ -330,51 +509,27 @@ def fork_session(
             raise SessionError(
                 f"the session {fork.session_id} already exists, so nothing was written; give another --as"
             )
-    if options.as_json:
-        screen.json(session_json(fork))
-    else:
-        screen.say(
-            f"Session {fork.session_id} starts with the first {count_noun(head, 'entry', 'entries')} of {session}."
-        )
-    return 0
-
-
-def find_session(store: Store, session_id: str) -> SessionRow:
-    """The row of a session.
-
-    Raises:
-        SessionNotFoundError: it does not exist.
-    """
-    row = store.find(session_id)
-    if row is None:
-        raise SessionNotFoundError(
-            f"{store.url} has no session {session_id}; handrail sessions list shows all", session_id=session_id
-        )
-    return row
+        if options.as_json:
+            Screen().json(SESSION.json(StoredSession(store, fork, frozenset())))
+            return
+    count = count_noun(head, "entry", "entries")
+    Screen().say(f"Session {fork.session_id} starts with the first {count} of {session}.")
 
 
 def _end_of_call(store: Store, session: str, at: str) -> int:
-    """The number of the entry that records a call; `at` is `REPLY/CALL`, or an id that only one reply has.
+    """The number of the entry that records a call.
 
     Raises:
         SessionError: it does not exist, or several replies have a call of that id.
     """
-    named = CallRef.parse(at)
-    shown, number = shorten(at, _LONGEST_SHOWN), None
-    if named.reply is not None:  # `/CALL` is the call without a reply
-        number = store.record_of_call(session, CallRef(named.reply or None, named.call_id).stored)
-    # An id may contain a slash, so the word is tried as a whole, and as an id of its last part.
-    for call_id in dict.fromkeys(map(storable_id, (at, named.call_id) if named.reply is None else (at,))):
-        if number is not None:
-            break
-        records = [each for each in store.recorded_calls(session, limit=_MOST_RECORDS) if each[0].call_id == call_id]
-        calls = dict.fromkeys(call for call, _ in records)
-        if len(calls) > 1:
-            texts = ", ".join(str(call) if call.reply else f"/{call}" for call in islice(calls, _MOST_NAMED))
-            raise SessionError(f"several replies of session {session} have a call {shown}; name one with --at: {texts}")
-        number = records[0][1] if records else None
-    if number is None:
-        raise SessionError(
-            f"session {session} has no entry of a call {shown}; handrail sessions show {session} lists them"
-        )
-    return number
+    calls: dict[CallRef, int] = {}
+    for call, number in store.recorded_calls(session, limit=_MOST_RECORDS):
+        if is_named_by(call, at):
+            calls.setdefault(call, number)
+    what = f"call {shorten(at, _LONGEST_SHOWN)}"
+    if not calls:
+        raise SessionError(f"session {session} has no entry of a {what}; handrail sessions show {session} lists them")
+    if len(calls) > 1:
+        names = ", ".join(map(name_call, islice(calls, _MOST_NAMED)))
+        raise SessionError(f"several replies of session {session} have a {what}; name one with --at: {names}")
+    return next(iter(calls.values()))

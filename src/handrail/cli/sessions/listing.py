@@ -1,4 +1,4 @@
-"""Which sessions a command means: by agent, tags, state and age.
+"""`handrail sessions list`: the sessions of a store, and which of them a command means: by agent, tags, state and age.
 
 A store does not record when a session was last used. That is the newest of what it does record: its creation, its last
 recorded call, and the last message of its conversation.
@@ -12,13 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import Parameter
 
 from handrail.cli.ledger.show import CONVERSATION, agent_of_session
-from handrail.cli.options import MORE_THAN_ZERO
-from handrail.errors import StoreCorruptError, UnknownTypeError
+from handrail.cli.options import MORE_THAN_ZERO, Entity, Limit, StoreOptions
+from handrail.cli.screen import Field
+from handrail.errors import SessionNotFoundError, StoreCorruptError, UnknownTypeError
+from handrail.session.calls import CallRef, storable_id
 from handrail.session.open_calls import open_work_in_store
 from handrail.session.persistence.protocol import SessionEntry, SessionRow
 from handrail.store import Store
@@ -27,8 +29,9 @@ SessionState: TypeAlias = Literal["held", "open", "waiting", "unknown", "unreada
 """What can be said of a session: a process holds it; it has an open call, or a conversation that waits for the model;
 a call that waits for an approval; one whose effect is unknown; its calls cannot be read; or none of these."""
 
+_STYLES = {"unknown": "bold red", "held": "yellow"}
+# Among so many entries at its end the newest message of a conversation is looked for.
 _LAST_ENTRIES = 50
-"""Among so many entries at its end the newest message of a conversation is looked for."""
 
 
 def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tuple[SessionState, ...]:
@@ -53,6 +56,40 @@ def states_in_store(store: Store, row: SessionRow, held: frozenset[str]) -> tupl
     return tuple(state for state, holds in states.items() if holds) or ("ended",)
 
 
+class StoredSession(NamedTuple):
+    """A session of a store; `held` are the sessions that processes hold."""
+
+    store: Store
+    row: SessionRow
+    held: frozenset[str]
+
+    @property
+    def state(self) -> str:
+        """What can be said of it, in one cell: `open` is left out where a word says why."""
+        states = states_in_store(*self)
+        return ", ".join(state for state in states if state != "open" or {"waiting", "unknown"}.isdisjoint(states))
+
+
+def _tags(session: StoredSession) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(session.row.tags.items()))
+
+
+SESSION: Entity[StoredSession] = Entity(
+    "sessions",
+    ("session", "state", "entries", "created", "tags"),
+    (
+        Field("session", lambda each: each.row.session_id, key="session_id"),
+        Field("state", lambda each: states_in_store(*each), lambda each: each.state, styles=_STYLES),
+        Field("entries", lambda each: each.row.head),
+        Field("created", lambda each: each.row.created_at, key="created_at"),
+        Field("parent", lambda each: each.row.parent),
+        Field("agent", lambda each: agent_of_session(each.store, each.row) or None),
+        Field("tags", lambda each: dict(each.row.tags), _tags),
+    ),
+)
+"""A session."""
+
+
 def know_conversations() -> None:
     """Load the classes with which agents store conversations, so that the calls in them are listed."""
     with suppress(ImportError):  # without the extra no agent runs here
@@ -60,7 +97,7 @@ def know_conversations() -> None:
 
 
 def last_used(store: Store, row: SessionRow) -> datetime:
-    """When a session was last used, as far as its store records it; see the head of this module.
+    """When a session was last used, as far as its store records it; see the docstring of this module.
 
     Raises:
         StoreError: the store cannot be read.
@@ -86,7 +123,7 @@ def _times(entry: SessionEntry) -> list[datetime]:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """Which sessions are meant: those that all options fit.
+    """Which sessions are meant; filters are combined with AND.
 
     Attributes:
         agent: Only those of this agent: of the conversation, or else of the tag `agent`.
@@ -106,27 +143,6 @@ class SessionFilter:
     older_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
     newer_than: Annotated[timedelta | None, MORE_THAN_ZERO] = None
 
-    def check(self) -> None:
-        """Check the options, before the store is opened.
-
-        Raises:
-            CycloptsError: a tag has no name, or no session can fit two of the options.
-        """
-        if self.older_than is not None and self.newer_than is not None and self.older_than >= self.newer_than:
-            raise CycloptsError(
-                msg="--older-than and --newer-than contradict each other: no session was last used both longer ago "
-                "than the first and since the second; give --newer-than the longer time"
-            )
-        values: dict[str, str] = {}
-        for text in self.tag:
-            if not text.partition("=")[0]:
-                raise CycloptsError(msg=f"--tag {text} is not a tag; write --tag NAME or --tag NAME=VALUE")
-            name, equals, value = text.partition("=")
-            if equals and values.setdefault(name, value) != value:
-                raise CycloptsError(
-                    msg=f"--tag {name}={values[name]} and --tag {text} contradict each other: a tag has one value"
-                )
-
     def select(self, store: Store) -> Iterator[SessionRow]:
         """The sessions that fit, the newest first; each is read when it is asked for.
 
@@ -134,32 +150,71 @@ class SessionFilter:
             StoreError: the store cannot be read.
         """
         now = store.now()
-        in_use = store.held_sessions() if self.state else frozenset[str]()
-        return (row for row in store.sessions() if self._fits(store, row, now, in_use))
+        held = store.held_sessions() if self.state else frozenset[str]()
+        return (row for row in store.sessions() if self._fits(store, row, now, held))
 
-    def _fits(self, store: Store, row: SessionRow, now: datetime, in_use: frozenset[str]) -> bool:
+    def _fits(self, store: Store, row: SessionRow, now: datetime, held: frozenset[str]) -> bool:
         # The cheap questions first: the last ones read the session.
         return (
-            all(self._has_tag(row, text) for text in self.tag)
-            and (self.older_than is None or row.created_at <= now - self.older_than)
+            all(_has_tag(row, text) for text in self.tag)
             and self.agent in {None, self.agent and agent_of_session(store, row)}
             and self._fits_age(store, row, now)
-            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, in_use)))
+            and (not self.state or not set(self.state).isdisjoint(states_in_store(store, row, held)))
         )
-
-    @staticmethod
-    def _has_tag(row: SessionRow, text: str) -> bool:
-        name, equals, value = text.partition("=")
-        return name in row.tags and (not equals or row.tags[name] == value)
 
     def _fits_age(self, store: Store, row: SessionRow, now: datetime) -> bool:
-        if self.older_than is None and self.newer_than is None:
-            return True
-        unused = now - last_used(store, row)
-        return (self.older_than is None or unused >= self.older_than) and (
-            self.newer_than is None or unused <= self.newer_than
+        oldest, newest = self.newer_than or timedelta.max, self.older_than or timedelta.min
+        return (self.older_than, self.newer_than) == (None, None) or newest <= now - last_used(store, row) <= oldest
+
+
+def _has_tag(row: SessionRow, text: str) -> bool:
+    name, equals, value = text.partition("=")
+    return name in row.tags and (not equals or row.tags[name] == value)
+
+
+def list_sessions(
+    *,
+    wanted: SessionFilter = SessionFilter(),
+    limit: Limit = None,
+    options: StoreOptions = StoreOptions(),
+) -> None:
+    """List the sessions, the newest first. Filters are combined with AND.
+
+    Example: `handrail sessions list --state open --older-than 2h`
+
+    Args:
+        wanted: Which ones.
+        limit: How many.
+        options: The store and the output format.
+    """
+    with options.open() as store:
+        held = store.held_sessions()
+        sessions = (StoredSession(store, row, held) for row in wanted.select(store))
+        SESSION.print_list(sessions, limit, options)
+
+
+def find_session(store: Store, session_id: str) -> SessionRow:
+    """The row of a session.
+
+    Raises:
+        SessionNotFoundError: it does not exist.
+    """
+    row = store.find(session_id)
+    if row is None:
+        raise SessionNotFoundError(
+            f"{store.url} has no session {session_id}; handrail sessions list shows all", session_id=session_id
         )
+    return row
 
 
-ANY_SESSION = SessionFilter()
-"""The defaults."""
+def name_call(call: CallRef) -> str:
+    """The name of a call that no other call has: `REPLY/CALL`, and `/CALL` for one without a reply."""
+    return str(call) if call.reply is not None else f"/{call}"
+
+
+def is_named_by(call: CallRef, text: str) -> bool:
+    """Whether a call is meant by a text: `REPLY/CALL`, `/CALL` for one without a reply, or its id."""
+    parsed = CallRef.parse(text)
+    if parsed.reply is None:
+        return call.call_id in {text, parsed.call_id, storable_id(text)}
+    return call == CallRef(parsed.reply or None, parsed.call_id).stored or call.call_id == text

@@ -1,0 +1,273 @@
+"""What a store has many of: sessions, effects and questions, each listed, shown, filtered, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from handrail import store as stores
+from handrail.cli.options import PAGE
+from handrail.session import Session
+from handrail.session.open_calls import PostponedCall
+from handrail.session.persistence.protocol import SessionRow
+from handrail.store import Store
+from handrail.store.protocol import ClaimOwner
+from tests.cli.desk import FORK, SESSION, Command, Terminal, effect
+from tests.store.units import insert
+from tests.wording import Wording
+
+EVIL = "\x1b[2J\x07\x9b31m\u202efed"
+CONTROLS = ("\x1b[2J", "\x9b", "\u202e", "\x07", "\x1b]")
+QUESTION = ("approvals", "show", "loop", "c1")
+
+
+@pytest.fixture(autouse=True)
+def loop(store: Store) -> None:
+    """A session with a call of a program that waits for its result, beside those of the desk."""
+    with Session.open(store, "loop", tags={"agent": "cashier"}) as session:
+        session[PostponedCall].append(PostponedCall("loop", "resp_1", "c1", "pay", store.now()))
+
+
+LISTS = {"sessions": "session_id", "ledger": "key", "approvals": "session_id"}
+"""The groups of commands that list entities, and what names one in JSON."""
+
+IDS = {
+    "sessions": ["loop", FORK, SESSION],
+    "ledger": [
+        "session:pay:running",
+        "session:pay:lapsed",
+        "session:pay:done",
+        "session:pay:failed",
+        "app:pay:unknown",
+        "app:pay:expired",
+        "app:mail:kept",
+    ],
+    "approvals": ["loop"],
+}
+"""What is there, in the order of the lists: the newest first, and the questions the oldest first."""
+
+
+def listed(handrail: Command, *words: str) -> list[str]:
+    """The ids that a list in JSON has, an object a line."""
+    ran = handrail(words[0], "list", *words[1:], "--format", "json")
+    assert (ran.code, ran.err) == (0, "")
+    return [json.loads(line)[LISTS[words[0]]] for line in ran.out.splitlines()]
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_list_is_a_table_in_order(handrail: Command, group: str, wording: Wording) -> None:
+    """A heading, and a line for each; nothing is cut in a pipe, and nothing goes to standard error."""
+    ran = handrail(group, "list")
+    heading, *rows = ran.out.splitlines()
+    assert (ran.code, ran.err) == (0, "")
+    assert " ".join(heading.split()) == wording
+    assert [row.split()[0] for row in rows] == IDS[group] == listed(handrail, group)
+
+
+@pytest.mark.parametrize(
+    "group, words, ids",
+    [
+        ("ledger", "--status lapsed", ["session:pay:lapsed"]),
+        ("ledger", "--status running", ["session:pay:running"]),
+        ("ledger", "--status unknown --status expired", ["app:pay:unknown", "app:pay:expired"]),
+        ("ledger", "--tool mail", ["app:mail:kept"]),
+        ("ledger", f"--session {FORK}", ["session:pay:failed"]),
+        ("ledger", "--session f", []),
+        ("ledger", f"--session {SESSION} --status done --status unknown", ["session:pay:done", "app:pay:unknown"]),
+        ("ledger", "--unapplied --status failed", []),
+        ("ledger", "--limit 2", ["session:pay:running", "session:pay:lapsed"]),
+        ("sessions", "--tag desk", [SESSION]),
+        ("sessions", "--tag desk=berlin --tag customer", [SESSION]),
+        ("sessions", "--tag desk=", []),
+        ("sessions", "--tag colour", []),
+        ("sessions", "--tag desk --tag desk=paris", []),
+        ("sessions", "--agent cashier", ["loop"]),
+        ("sessions", "--older-than 30m", [SESSION]),
+        ("sessions", "--newer-than 30m", ["loop", FORK]),
+        ("sessions", "--older-than 30m --newer-than 10m", []),
+        ("sessions", "--limit 1", ["loop"]),
+        ("approvals", "--session loop", ["loop"]),
+        ("approvals", f"--session {FORK}", []),
+        ("approvals", "--agent cashier --tool pay", ["loop"]),
+        ("approvals", "--agent nobody", []),
+        ("approvals", "--tool mail", []),
+        ("approvals", "--older-than 1h", []),
+        ("approvals", "--limit 1", ["loop"]),
+    ],
+)
+def test_filters_are_combined_with_and(handrail: Command, group: str, words: str, ids: list[str]) -> None:
+    """A filter that is repeated has one of its values, but tags have all; of what contradicts each other nothing."""
+    assert listed(handrail, group, *words.split()) == ids
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_nothing_found_is_said_to_people(handrail: Command, tmp_path: Path, group: str, wording: Wording) -> None:
+    """An empty table would look like a fault; a program reads nothing."""
+    url = f"sqlite:///{tmp_path / 'empty.db'}"
+    stores.open(url).close()
+    ran = handrail(group, "list", "--store", url)
+    assert (ran.code, ran.out, ran.err) == (0, wording, "")
+    assert handrail(group, "list", "--store", url, "--format", "json").out == ""
+
+
+@pytest.mark.parametrize("group", ["sessions", "ledger"])
+def test_table_is_a_page_and_json_is_everything(handrail: Command, store: Store, group: str, wording: Wording) -> None:
+    """Whoever needs more says so, and is told that there is more."""
+    now = store.now()
+    for number in range(PAGE):
+        store.create(SessionRow(f"s{number}", {}, None, now))
+        insert(store, effect(f"k{number}", "done", now, partition="many"))
+    lines = handrail(group, "list").out.splitlines()
+    assert (len(lines), lines[-1]) == (PAGE + 2, wording)
+    assert len(handrail(group, "list", "--limit", "3").out.splitlines()) == 3 + 2
+    assert len(handrail(group, "list", "--limit", "100").out.splitlines()) == PAGE + len(IDS[group]) + 1
+    assert len(listed(handrail, group)) == PAGE + len(IDS[group])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sessions", "show", "nobody"),
+        ("sessions", "fork", "nobody"),
+        ("sessions", "delete", "nobody", "--yes"),
+        ("ledger", "show", "nothing"),
+        ("ledger", "show", "session:pay:done", "--partition", FORK),
+        ("ledger", "invalidate", "nothing", "--yes"),
+        ("ledger", "invalidate", "--tool", "pya", "--yes"),
+        ("ledger", "reconcile", "nothing", "--happened"),
+        ("approvals", "show", "nobody", "c1"),
+        ("approvals", "show", "loop", "c9"),
+        ("approvals", "answer", "loop", "c9", "yes"),
+        ("approvals", "list", "--session", "nobody"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_is_an_error_that_says_where_to_look(
+    handrail: Command, words: Sequence[str], wording: Wording
+) -> None:
+    """A slip in a name is not a success; the error names the store and the name."""
+    ran = handrail(*words)
+    assert (ran.code, ran.out, ran.err) == (1, "", wording)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sessions", "--older-than", "0s"),
+        ("sessions", "--newer-than", "-2h"),
+        ("sessions", "--state", "asleep"),
+        ("sessions", "--limit", "0"),
+        ("ledger", "--status", "gone"),
+        ("approvals", "--older-than", "0s"),
+    ],
+    ids=" ".join,
+)
+def test_filter_with_a_value_that_it_cannot_have_is_an_error(
+    handrail: Command, words: Sequence[str], wording: Wording
+) -> None:
+    """And not taken for one that nothing fits."""
+    ran = handrail(words[0], "list", *words[1:])
+    assert (ran.code, ran.out, ran.err) == (2, "", wording)
+
+
+SHOWN = [("sessions", "show", SESSION, "--entries"), ("ledger", "show", "session:pay:done"), QUESTION]
+
+
+@pytest.mark.parametrize("words", SHOWN, ids=lambda words: words[0])
+def test_one_is_shown_whole(handrail: Command, words: Sequence[str], wording: Wording) -> None:
+    """Names and values for people; one document for programs, with all that a list has."""
+    ran = handrail(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert [line.split()[0] for line in ran.out.partition("\n\n")[0].splitlines()] == wording
+    document = json.loads(handrail(*words, "--format", "json").out)
+    line = handrail(words[0], "list", "--format", "json").out.splitlines()[
+        IDS[words[0]].index(document[LISTS[words[0]]])
+    ]
+    assert json.loads(line).items() <= document.items()
+    assert list(document) == wording
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("group", LISTS)
+def test_table_fits_every_terminal(terminal: Terminal, group: str, width: int) -> None:
+    """With all columns; the first one is not folded where it has half of the width."""
+    assert terminal.run(group, "list", width=width) == 0
+    assert all(len(line) <= width for line in terminal.lines)
+    if width > 60:
+        assert [line.split()[0] for line in terminal.lines[1:] if line[0] != " "] == IDS[group]
+
+
+def test_state_is_coloured_on_a_terminal(terminal: Terminal) -> None:
+    """The style of a state is looked up by its text."""
+    assert terminal.run("ledger", "list") == 0
+    assert "\x1b[1;33mlapsed" in terminal.screen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ledger", "list"),
+        ("ledger", "show", "evil"),
+        ("ledger", "show", "evil", "--format", "json"),
+        ("sessions", "list"),
+        ("sessions", "list", "--format", "json"),
+        ("sessions", "show", "evil", "--entries"),
+    ],
+    ids=" ".join,
+)
+def test_no_text_of_a_model_steers_the_terminal(terminal: Terminal, store: Store, words: Sequence[str]) -> None:
+    """It is shown with escapes, whatever the command and the format."""
+    both = json.dumps({"arguments": {"to": EVIL}, "written": f"{EVIL}\x1b]0;title"}, ensure_ascii=False).encode()
+    insert(store, effect("evil", "unknown", store.now(), arguments=both, note=EVIL))
+    store.create(SessionRow("evil", {"by": EVIL}, None, store.now()))
+    assert terminal.run(*words, width=300) == 0
+    assert "fed" in terminal.screen
+    assert not [part for part in CONTROLS if part in terminal.screen]
+
+
+@pytest.mark.parametrize("name", ["a" * 50_000, "漢" * 20_000], ids=["narrow", "wide"])
+def test_long_name_leaves_the_other_columns_in_sight(
+    handrail: Command, terminal: Terminal, store: Store, name: str
+) -> None:
+    """In a pipe it is whole; a terminal shows its beginning."""
+    assert store.create(SessionRow(name, {}, None, store.now()))
+    assert sum(name in line for line in handrail("sessions", "list").out.splitlines()) == 1
+    assert handrail("sessions", "show", name, "--entries").out.count(name) == 1
+    assert name in listed(handrail, "sessions")
+    assert terminal.run("sessions", "list", width=100) == 0
+    assert "entries" in terminal.lines[0]
+    assert len(terminal.lines) < 20
+
+
+def test_key_of_several_sessions_needs_the_partition(handrail: Command, store: Store, wording: Wording) -> None:
+    """The error lists them; one that all share is the empty one."""
+    insert(store, effect("session:pay:done", "done", store.now(), message="another"))
+    ran = handrail("ledger", "show", "session:pay:done")
+    assert (ran.code, ran.err) == (1, wording)
+    assert "another" in handrail("ledger", "show", "session:pay:done", "--partition", "").out
+    assert "Paid 7" in handrail("ledger", "show", "session:pay:done", "--partition", SESSION).out
+
+
+def test_unapplied_effects_are_those_whose_calls_are_open(handrail: Command, store: Store) -> None:
+    """With `--unapplied`: what is done and not applied; not what is expired."""
+    now = store.now()
+    waits = effect("waits", "done", now)._replace(owner=ClaimOwner(SESSION, "resp_9", "call_9"), expires_at=None)
+    for row in (
+        waits,
+        waits._replace(key="applied", owner=ClaimOwner(SESSION, "resp_9", "call_10"), applied_at=now),
+        waits._replace(key="expired", owner=ClaimOwner(SESSION, "resp_9", "call_11"), expires_at=now),
+        waits._replace(key="elsewhere", owner=ClaimOwner("no session", "resp_9", "call_9")),
+    ):
+        insert(store, row)
+    keys = listed(handrail, "ledger", "--unapplied")
+    assert "waits" in keys
+    assert {*keys}.isdisjoint({"applied", "expired", "elsewhere"})
+
+
+def test_question_is_aged_by_the_time_of_the_store(handrail: Command) -> None:
+    """In the largest unit that fits."""
+    assert re.search(r" \d+ s ago ", handrail("approvals", "list").out)
