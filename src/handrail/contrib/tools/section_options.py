@@ -1,10 +1,12 @@
-"""Options of sections that run something: the checks of spans and limits, and the resource that a section binds."""
+"""Options of sections that run something: their checks, and the resource that a section binds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from os import pathsep
+from pathlib import Path
+from typing import Any, cast
 
 from handrail.resources import ResourceRegistry
 
@@ -47,3 +49,21 @@ def also_bound(
     declared = given if isinstance(given, ResourceRegistry) else ResourceRegistry.build(given or {})
     # `of` and not `merge`, so that a second binding of a type is an error.
     return ResourceRegistry.of(*declared, *ResourceRegistry.build(own))
+
+
+def environment_faults(given: object) -> list[str]:
+    """What is wrong with an environment for programs, each as a clause."""
+    if not isinstance(given, Mapping):
+        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
+    faults: list[str] = []
+    for name, value in cast("Mapping[object, object]", given).items():
+        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
+            faults.append(f"environment holds the invalid name {name!r}")
+        elif not isinstance(value, str) or "\0" in value:
+            faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
+        # A relative folder of `PATH` is searched relative to where the program starts, which the model can write to.
+        elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(pathsep)):
+            faults.append(
+                f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"
+            )
+    return faults

@@ -20,7 +20,7 @@ from handrail.filesystem.disk import Disk
 from handrail.filesystem.journal.folder import JournalFolder
 from handrail.filesystem.paths import ROOT
 from handrail.process_identity import ProcessName
-from handrail.programs.program import ProgramRecord
+from handrail.programs import ProgramRecord
 from handrail.redaction import redacted_logger
 
 _KIND = "program"

@@ -22,7 +22,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramOutput, ProgramRun
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 from tests.open_files import open_files
 from tests.wording import Wording
 
@@ -105,7 +105,7 @@ _ON_A_TERMINAL = """
 from pathlib import Path
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell.process import ProgramRun
-from handrail.programs.program import Program
+from handrail.programs import Program
 open("/dev/tty").close()
 line = ("/bin/sh", "-c", "read answer < /dev/tty; echo $?")
 run = ProgramRun(SYSTEM_CLOCK, "call")

@@ -34,7 +34,7 @@ from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import is_inside
 from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
-from handrail.programs.program import Program
+from handrail.programs import Program
 
 WORKSPACE = "/workspace"
 """Where the files of the filesystem are inside."""

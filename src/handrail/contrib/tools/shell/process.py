@@ -4,11 +4,16 @@ One thread starts it, reads its output and enforces its timeout; any other threa
 has started is killed and waited for, and its pipes are closed (`handrail.programs`).
 
 A program is recorded before it runs: if this process is killed, the next opening of the folder finds the record.
+
+What it writes is passed on to subscribers of the session while it runs, and how long it has written nothing. It may
+write faster than a person reads, so its output is passed on in pieces: one every fifth of a second at most, and of what
+was written meanwhile only the end. The result of the call has all that `max_kept_bytes` allows.
 """
 
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import selectors
 import signal
@@ -17,9 +22,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from handrail.clock import Clock
-from handrail.contrib.tools.shell.live_output import LiveOutput
+from handrail.errors import FilesystemError, ToolValidationError
+from handrail.filesystem import HostFilesystem
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
 """How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
@@ -37,6 +43,94 @@ _INSIDE_A_CHARACTER = range(0x80, 0xC0)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
+
+
+QUIET_SECONDS = 10.0
+"""After how long without output a program is reported to be quiet; then again after twice as long, and so on."""
+
+MOST_LIVE_BYTES = 4096
+"""How much of the output is passed on at once."""
+
+_PIECE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """The prefix of one toolset's tool names. A run of an agent binds it where they have one.
+
+    Attributes:
+        prefix: precedes the name of each tool.
+    """
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramProgress:
+    """A program has written something, or has been quiet for some time.
+
+    Subscribers of the session are notified while the call runs. It is not stored, and has no slice.
+
+    Attributes:
+        reply: the reply of the model that asked for the call; `None` if it was not given.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        text: what the program has written since the last such event, or the end of that; empty if it is quiet.
+        quiet_seconds: for how long it has written nothing.
+    """
+
+    reply: str | None
+    call_id: str
+    tool: str
+    text: str
+    quiet_seconds: float = 0.0
+
+
+class LiveOutput:
+    """The output of one program since it was passed on last. Used by one thread."""
+
+    __slots__ = ("_decoder", "_last", "_new", "_notify", "_passed", "_quiet")
+
+    def __init__(self, notify: Callable[[str, float], object]) -> None:
+        """Call `notify` with each piece, and seconds without output: one of the two is empty."""
+        self._notify = notify
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._new = bytearray()
+        self._last: float | None = None
+        self._passed = -math.inf
+        self._quiet = QUIET_SECONDS
+
+    def add(self, chunk: bytes) -> None:
+        """Add output."""
+        self._new += chunk
+        if len(self._new) > MOST_LIVE_BYTES:
+            del self._new[:-MOST_LIVE_BYTES]
+
+    def pass_on(self, now: float) -> float:
+        """Pass on what is due; returns after how many seconds something may be due.
+
+        Args:
+            now: seconds since some fixed moment.
+        """
+        if self._last is None:
+            self._last = now
+        if self._new:
+            self._last, self._quiet = now, QUIET_SECONDS
+            if now - self._passed < _PIECE_SECONDS:
+                return self._passed + _PIECE_SECONDS - now
+            self._passed = now
+            self.finish()
+        elif now - self._last >= self._quiet:
+            self._notify("", self._quiet)
+            self._quiet *= 2
+        return self._last + self._quiet - now
+
+    def finish(self) -> None:
+        """Pass on what has not been passed on yet."""
+        text = self._decoder.decode(bytes(self._new)).replace("\0", "\u2400")
+        self._new.clear()
+        if text:
+            self._notify(text, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +348,30 @@ def _fed(descriptor: int, feed: memoryview) -> memoryview:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "\u2400")
+
+
+def run_over(
+    filesystem: HostFilesystem | None, run: ProgramRun, program: Program, *, name: str, reads: bool = False
+) -> ProgramExit:
+    """Run a program over a filesystem, which can then roll its changes back.
+
+    Args:
+        filesystem: the filesystem; `None` for a plain folder.
+        run: the run.
+        program: what to run.
+        name: what messages call it.
+        reads: whether it changes nothing; then the tree is not saved.
+
+    Raises:
+        ToolValidationError: the tree cannot be saved, or the program not be started.
+    """
+    try:
+        # Before the program starts: afterwards it is not known which files it has changed.
+        if filesystem is not None and not reads:
+            filesystem.keep_tree()
+    except FilesystemError as error:
+        raise ToolValidationError(f"{name} was not started: {error}") from error
+    try:
+        return run.carry_out(program, None if filesystem is None else filesystem.programs)
+    except OSError as error:
+        raise ToolValidationError(f"{name} cannot be run: {error.strerror}.") from error

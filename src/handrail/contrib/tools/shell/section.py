@@ -1,27 +1,50 @@
 """The shell suite: one tool that runs programs in a folder, as far as rules allow, and the guidance for it.
 
 `handrail.contrib.tools.shell.rules` decides what may be run, when the command runs and not when it is approved;
-`process` runs and ends a program, and `handler` is the handler.
+`process` runs and ends a program. The handler here makes a program of a model's request, and a result of its end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
-from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
-from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_of
-from handrail.errors import PromptValidationError
+from handrail.contrib.tools.section_options import also_bound, environment_faults, limit_faults, timeout_faults
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress, ProgramRun, ToolNames, run_over
+from handrail.contrib.tools.shell.rules import (
+    ArgumentPath,
+    Command,
+    ProgramChanges,
+    ProgramReach,
+    ShellRule,
+    changes_of,
+    describe_rules,
+    end_of,
+    format_command,
+    match_command,
+    rules_of,
+    text_of,
+)
+from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.prompt import External, Section, Tool, ToolExample
+from handrail.filesystem.paths import below_root, normalise
+from handrail.programs import Program
+from handrail.prompt import External, Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.redaction import redacted_logger
+from handrail.serde.formatting import count_noun
+from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
+
+_log = redacted_logger("handrail")
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -59,6 +82,55 @@ _NOT_UNDONE = "- Nothing that a program does is undone, also if it fails: look b
 _NOTHING = "- Nothing: every program is refused. Do without."
 
 _ONLY_READS = "- Nothing is ever changed here: these programs only look."
+
+_OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+@stored_as("handrail.shell_run")
+@dataclass(frozen=True, slots=True)
+class ShellRun:
+    """A request to run a program.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it starts, relative to the root.
+        input: what it reads from its input.
+    """
+
+    command: tuple[str, ...] = field(
+        metadata={"description": "The name of the program, then each argument as a string of its own."}
+    )
+    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
+    input: str = field(default="", metadata={"description": "What the program reads from its standard input."})
+
+
+@stored_as("handrail.program_ended")
+@dataclass(frozen=True, slots=True)
+class ProgramEnded:
+    """A program has ended.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it was started.
+        code: its exit code; negative for the signal that killed it.
+        output: its output and error output, of which the model is shown the beginning and the end.
+        left_out: how many bytes in the middle of it are left out.
+        changes: whether its changes in the folder are kept.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    code: int
+    output: str
+    left_out: int = 0
+    changes: ProgramChanges = "none"
+
+    def render(self) -> str:
+        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
+        output = self.output or f"{self.command[0]} wrote nothing."
+        if not self.code or self.changes != "kept":
+            return output
+        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,19 +217,15 @@ class ShellToolsSection(Section[None]):
         faults += timeout_faults(self.timeout, usual=60)
         faults += limit_faults("max_output_bytes", self.max_output_bytes, unit="bytes")
         faults += limit_faults("max_kept_bytes", self.max_kept_bytes, unit="bytes")
-        faults += faults_of_environment(self.environment)
+        faults += environment_faults(self.environment)
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         environment = _environment(root) | dict(self.environment)
         path = environment["PATH"]
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
-        terms = ShellSettings(
-            self.timeout.total_seconds(),
-            max(self.max_output_bytes, self.max_kept_bytes),
-            environment,
-            new_id=lambda: uuid4().hex,
-        )
+        most_bytes = max(self.max_output_bytes, self.max_kept_bytes)
+        terms = ShellSettings(self.timeout.total_seconds(), most_bytes, environment)
         return ShellHandler(root, filesystem, rules, programs, terms)
 
 
@@ -175,24 +243,6 @@ def _environment(root: Path) -> dict[str, str]:
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
     }
-
-
-def faults_of_environment(given: object) -> list[str]:
-    """What is wrong with an environment for programs, each as a clause."""
-    if not isinstance(given, Mapping):
-        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
-    faults: list[str] = []
-    for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
-            faults.append(f"environment holds the invalid name {name!r}")
-        elif not isinstance(value, str) or "\0" in value:
-            faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
-        # A relative folder of `PATH` is searched relative to where the program starts, which the model can write to.
-        elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(os.pathsep)):
-            faults.append(
-                f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"
-            )
-    return faults
 
 
 def _tool(shell: ShellHandler, *, accepts_overrides: bool, max_result_chars: int) -> Tool[Any, Any]:
@@ -228,3 +278,178 @@ def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool
     undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE
     confined = _CONFINED if any(rule.confined for rule in rules) else ""
     return _TEXT.format(allowed=allowed, confined=confined, seconds=seconds, undoing=undoing)
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSettings:
+    """How programs run.
+
+    Attributes:
+        seconds: how long one may take.
+        max_kept_bytes: how much of its output the result holds.
+        environment: its environment.
+    """
+
+    seconds: float
+    max_kept_bytes: int
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ShellHandler:
+    """Runs programs over one folder.
+
+    Attributes:
+        root: where programs run, without links.
+        filesystem: rolls back their changes there; `None` for a plain folder.
+        rules: what may be run.
+        programs: where the programs are; `None` for one that is not installed.
+        terms: how they run.
+    """
+
+    root: Path
+    filesystem: HostFilesystem | None
+    rules: tuple[ShellRule, ...]
+    programs: Mapping[str, str | None]
+    terms: ShellSettings
+
+    async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
+        """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
+        run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
+        reach = ProgramReach.of(params, context, self.root)
+        # The changes of the call are rolled back when this function returns, so the program must have ended by then.
+        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
+
+    def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
+        command = _checked(params.command)
+        path, place = place_of(params.folder, self.root)
+        rule = match_command(self.rules, command, place, reach.fault)
+        program = self.programs[rule.program]
+        if program is None:
+            raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
+        wanted = Program(
+            # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
+            line=(program, *rule.line(command)[1:]),
+            folder=place.folder,
+            environment=self.terms.environment,
+            input=params.input.encode(),
+            seconds=self.terms.seconds,
+            max_output_bytes=self.terms.max_kept_bytes,
+        )
+        ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
+        succeeds = ended.code in {*rule.commit_on, *reach.commit_on}
+        commits = ended.how == "exited" and succeeds and not ended.left_running
+        changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
+        return self._result_of(value, ended, rule, commits=commits)
+
+    def _result_of(
+        self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule, *, commits: bool
+    ) -> ToolResult[ProgramEnded]:
+        if commits:
+            return ToolResult.ok(value)
+        # Any other end fails the call, so that its changes are rolled back.
+        name, undone = value.command[0], text_of(value.changes)
+        if ended.how == "exited" and not ended.left_running:
+            return ToolResult.error(f"{end_of(name, ended.code)}.{undone}", value)
+        # For a program that was stopped this message is not shown: `run` raises the cancellation.
+        message = f"{name} {_cause(ended, self.terms.seconds)}.{undone}"
+        if rule.reads:
+            return ToolResult.error(message, value)
+        # A program that was killed may have had an effect outside, which the rollback does not undo.
+        raise EffectUncertain(f"{message}\n{value.render()}")
+
+
+def _checked(command: Command) -> Command:
+    if not command:
+        raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
+    # A name with spaces is a whole shell line as one token, such as "ls -l".
+    if any(character.isspace() for character in command[0]):
+        tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
+        raise ToolValidationError(
+            f"$.command[0]: {format_command(command[0])} is a whole line, and there is no shell to take it apart. Give "
+            "each "
+            f"argument as a string of its own: [{tokens}]."
+        )
+    # A path would bypass the rules: they name programs, and `PATH` alone decides which file that is.
+    if "/" in command[0]:
+        raise ToolValidationError(
+            f"$.command[0]: {format_command(command[0])} is a path. Give the bare name of a program: "
+            f"{format_command(command[0].rpartition('/')[2])}."
+        )
+    for number, token in enumerate(command):
+        if token in _OPERATORS:
+            raise ToolValidationError(
+                f"$.command[{number}]: {token!r} means nothing here, because there is no shell: run one program a "
+                "call, and use `input` for what it reads. A pattern may be written '[|]'."
+            )
+        # `execve` takes C strings, so a NUL would end the argument.
+        if "\0" in token:
+            raise ToolValidationError(
+                f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
+            )
+    return command
+
+
+def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
+    """The folder that a command names, in its shortest form, and its location.
+
+    Args:
+        folder: relative to the root.
+        root: where programs run, without links.
+
+    Raises:
+        ToolValidationError: there is no such folder, or it is not inside the root.
+    """
+    try:
+        path = normalise(below_root(folder, (os.fspath(root),)))
+    except FilesystemError as error:
+        raise ToolValidationError(f"$.folder: {error}") from error
+    # The check below needs the real path, because a link in the folder may lead out of the root.
+    real = Path(os.path.realpath(root / path))
+    if not real.is_relative_to(root):
+        raise ToolValidationError(
+            f"$.folder: {format_command(path)} is or goes through a link that leads out of the root. Give another "
+            "folder."
+        )
+    if not real.is_dir():
+        raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
+    return path, ArgumentPath(root, real)
+
+
+def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any.
+
+    Args:
+        name: the name of the tool in its section.
+        context: the context of the call.
+    """
+    dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
+    if not dispatcher.listens(ProgramProgress):
+        return None
+    names = context.resources.get(ToolNames, None)
+    tool = name if names is None else f"{names.prefix}{name}"
+
+    def dispatch(event: ProgramProgress) -> None:
+        try:
+            dispatcher.dispatch(event)
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+            _log.exception("a subscriber of the output of %s failed", tool)
+
+    def notify(text: str, quiet_seconds: float) -> None:
+        event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
+        with suppress(RuntimeError):  # the loop was closed: no task waits for the call
+            loop.call_soon_threadsafe(dispatch, event)
+
+    return notify
+
+
+def _cause(ended: ProgramExit, seconds: float) -> str:
+    """Why it is not known what a program has done."""
+    if ended.left_running:
+        left = count_noun(ended.left_running, "process", "processes")
+        return f"has started {left} that cannot be killed and may change files at any time"
+    if ended.how == "lost":
+        return "has ended, and how is not known: something else in this process has waited for it"
+    return f"was killed, because it may take {seconds:g} s and was not done"
