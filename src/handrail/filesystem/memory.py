@@ -23,9 +23,8 @@ from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
 from handrail.filesystem.ignore_files import RULE_NAMES
-from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, exclude_patterns, showing
+from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
-from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import FileStart
 from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal

@@ -38,8 +38,7 @@ from os import stat_result
 from typing import Protocol, Self, runtime_checkable
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.patterns import PathPattern
+from handrail.filesystem.path_filters import PathFilter, PathPattern
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
 from handrail.turns import HasTurn

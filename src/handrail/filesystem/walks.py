@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.filesystem.ignore_files import RULE_NAMES, IgnoreRules, ReadRuleFile
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, Places
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
-from handrail.filesystem.patterns import PathPattern, Pattern, Places
 
 Stopped: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""

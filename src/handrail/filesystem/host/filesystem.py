@@ -28,9 +28,8 @@ from handrail.filesystem.host.recovery import recover
 from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
 from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
 from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.filesystem.path_filters import PathFilter, showing
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root
-from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
 from handrail.filesystem.shadow.repository import (

@@ -22,9 +22,8 @@ from handrail.filesystem.disk import Disk, holds_special_file, special_file
 from handrail.filesystem.host.changes import HostChanges
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES, RULE_NAMES
 from handrail.filesystem.journal.before_images import FileIdentity, file_identity, file_kind
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import PathFilter, PathPattern
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
-from handrail.filesystem.patterns import PathPattern
 from handrail.filesystem.root import PathCursor, ResolvedPath, Root, normalise_on_disk, to_bytes, to_text
 from handrail.filesystem.shadow.tree import spelled
 from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk

@@ -46,9 +46,8 @@ from handrail.contrib.tools.vfs.text import (
 )
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import PathFilter, Pattern
 from handrail.filesystem.paths import parent_of
-from handrail.filesystem.patterns import Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ToolContext, ToolResult
