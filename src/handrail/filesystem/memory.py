@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
-from handrail.filesystem.ignore_files import RULE_NAMES
 from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
 from handrail.filesystem.protocol import FileStart
@@ -402,9 +401,6 @@ class _Folders:
 
     def listed(self, folder: str) -> tuple[FileStat, ...]:
         return _listed(self.tree, folder)
-
-    def rule_names(self, folder: str) -> frozenset[str]:
-        return frozenset(name for name in RULE_NAMES if self.tree.at(join(folder, name)) is not NO_NODE)
 
     def rule_file(self, path: str) -> bytes | None:
         entry = self.tree.at(path)

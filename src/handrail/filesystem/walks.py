@@ -93,10 +93,6 @@ class FolderReader(Protocol):
         """All that a folder holds, sorted and unfiltered; nothing if it no longer exists."""
         ...
 
-    def rule_names(self, folder: str) -> frozenset[str]:
-        """Which of `RULE_NAMES` a folder holds."""
-        ...
-
     def rule_file(self, path: str) -> bytes | None:
         """The content of an ignore file, whatever the filter; `None` if it is not a file, or too large."""
         ...
@@ -143,8 +139,6 @@ class _Walk:
             if self.look.is_over():
                 self.stopped = "time"
                 break
-            # Reversed, so that folders are visited in the order of their paths: `PathCursor` then opens each folder
-            # once.
             to_visit.extend(reversed(self._visited(to_visit.pop())))
         entries = tuple(sorted(self.entries, key=lambda stat: stat.path))
         return Scan(entries, self.looked_at, self.ignored, self.unlisted, self.too_deep, self.stopped)
@@ -227,7 +221,7 @@ def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
     rules, above = IgnoreRules(), ROOT
     # The folder's own files are read when it is visited.
     for name in [] if folder == ROOT else folder.split("/"):
-        rules = rules.with_files(folders.rule_names(above), _reading(folders, above))
+        rules = rules.with_files(_rule_names(folders.listed(above)), _reading(folders, above))
         if rules.hides(name, is_folder=True):
             return None
         rules, above = rules.entered(name), join(above, name)
