@@ -1,8 +1,8 @@
 """What a filesystem on disk has changed and can restore: by hand, when a call fails, and after a crash.
 
-Two journals record every change, and both refer to the same images (`handrail.filesystem.journal.before_images`). The
+Two journals record every change, and both refer to the same images (`handrail.filesystem.host.journal`). The
 one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that is referenced, also those of nested calls
-and of single operations. The one on disk (`handrail.filesystem.journal.journal_file`) serves only the beginning of the
+and of single operations. The one on disk (`handrail.filesystem.host.journal`) serves only the beginning of the
 transaction, for recovery after a crash; so it holds each path once.
 
 The order of one operation, and what a crash after each step leaves behind:
@@ -52,94 +52,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError, RootMissingError, SnapshotError
+from handrail.errors import FilesystemError, JournalError, RootMissingError
 from handrail.filesystem.disk import translate_os_errors
-from handrail.filesystem.journal.before_images import (
+from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
     BeforeImage,
     BeforeImages,
     FileIdentity,
-    file_identity,
+    JournalFile,
+    JournalHeader,
+    beside_of,
 )
-from handrail.filesystem.journal.folder import drop_commit_record
-from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of
-from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
+from handrail.filesystem.host.journal_folder import drop_commit_record
+from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import spelled
-from handrail.filesystem.undo_journal import LOST, SavedTree, Snapshot, UndoJournal
+from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.unit_of_work import CommitRecordStore
 
 _LOGGER = redacted_logger("handrail.filesystem")
-
-GIT_DIR = "tree.git"
-"""The name in the journal's folder of the git dir that holds the trees."""
-
-
-class WholeTree:
-    """Saves and restores the tree below a root.
-
-    Attributes:
-        root: the tree.
-        images: what was at its paths.
-    """
-
-    __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
-
-    def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
-        """Save what is below a root in a shadow repository of that root."""
-        self.root: Root = root
-        self.images: BeforeImages = images
-        self._shadow = shadow
-        self._synced = ""
-        self._left_out: frozenset[str] = frozenset()
-
-    def keep(self, *, synced: bool, is_first: bool) -> SavedTree:
-        """Save the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet.
-
-        Raises:
-            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
-            OSError: the disk fails.
-        """
-        check_blocking("saving the whole tree")
-        self.images.separate()
-        # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
-        # does not restore, also after a program has changed the rules.
-        taken = self._shadow.take(frozenset() if is_first else self._left_out)
-        self._left_out = taken.left_out
-        # Syncing the whole disk is slow, and the same tree has been synced already.
-        if synced and taken.id != self._synced:
-            self.sync()
-            self._synced = taken.id
-        return SavedTree(taken.id, spelled(taken.left_out))
-
-    def put_back(self, tree: SavedTree, journal: JournalFile) -> None:
-        """Restore the tree, before images are restored; a repetition continues where it stopped.
-
-        Raises:
-            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
-            OSError: the disk fails.
-        """
-        check_blocking("restoring the whole tree")
-        self.images.separate()
-        try:
-            left_out = self._shadow.put_back(tree.id)
-        except SnapshotError as error:
-            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
-            raise JournalError(msg, path=ROOT) from error
-        # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
-        # tree again and marks them then.
-        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
-        restored = SavedTree(tree.id, spelled(left_out))
-        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if restored.covers(path)])
-
-    def sync(self) -> None:
-        """Sync everything that a program may have written."""
-        self.images.disk.sync_all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

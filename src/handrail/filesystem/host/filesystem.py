@@ -22,12 +22,11 @@ from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, translate_os_errors
-from handrail.filesystem.host.changes import GIT_DIR, HostChanges, HostSettings, WholeTree
+from handrail.filesystem.host.changes import HostChanges, HostSettings
+from handrail.filesystem.host.journal import BeforeImage, BeforeImages
+from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, default_journal_folder
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
-from handrail.filesystem.host.recovery import recover
-from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
-from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
-from handrail.filesystem.journal.recorded_programs import RecordedPrograms
+from handrail.filesystem.host.recovery import GIT_DIR, WholeTree, recover
 from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status

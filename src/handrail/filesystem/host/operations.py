@@ -16,8 +16,8 @@ from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
 from handrail.filesystem.disk import Disk, holds_special_file, special_file
 from handrail.filesystem.host.changes import HostChanges
+from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
 from handrail.filesystem.ignore_files import MOST_RULE_BYTES
-from handrail.filesystem.journal.before_images import FileIdentity, file_identity, file_kind
 from handrail.filesystem.path_filters import PathFilter, PathPattern
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join
 from handrail.filesystem.root import ResolvedPath, Root, normalise_on_disk, to_text
