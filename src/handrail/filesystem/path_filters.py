@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from handrail.errors import PathEscapeError
-from handrail.filesystem.paths import ROOT, composed, normalise
+from handrail.filesystem.paths import ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
 
 GIT_FOLDER = ".git"
 """The folder in which git stores a repository; excluded by default."""
@@ -117,6 +117,43 @@ class PathFilter:
             if why is not None and each.why(folder, is_folder=True) is None:
                 return why
         return None
+
+    def refuse_change(self, path: str, *, is_folder: bool = True, named: str | None = None) -> None:
+        """Check that a path may be changed; `named` is how it was given.
+
+        Raises:
+            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
+        """
+        by = self.unwritable(path, is_folder=is_folder)
+        if by is not None:
+            raise hidden(path if named is None else named, by=by)
+
+    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool = True) -> None:
+        """Check that a path may be moved, moved onto or removed with a folder that holds it; `named` is what was given.
+
+        Raises:
+            PathConflictError: it may not.
+        """
+        by = self.unmovable_with(path, folder, is_folder=is_folder)
+        if by is not None:
+            raise holds_asked_about(named, by=by)
+
+    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str, *, named: str) -> None:
+        """Check that an entry and all that it holds may be moved or removed.
+
+        Args:
+            entries: their paths, and whether each is a folder.
+            folder: the entry.
+            named: how it was given.
+
+        Raises:
+            PathConflictError: some of it may not.
+        """
+        for path, is_folder in entries:
+            by = self.unmovable(path, is_folder=is_folder)
+            if by is not None:
+                raise hidden(named, by=by) if path == folder else holds_hidden(named, by=by)
+            self.refuse_with(path, folder, named=named, is_folder=is_folder)
 
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
         """Why what is not asked about may not read or list a path, or, with `changes`, not change it; `None` if it may.

@@ -47,9 +47,9 @@ tree was saved cannot be distinguished from what the program has written, and is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from uuid import uuid4
 
 from handrail.crash_points import reached
 from handrail.errors import FilesystemError, JournalError, RootMissingError
@@ -76,21 +76,6 @@ from handrail.transaction.unit_of_work import CommitRecordStore
 _LOGGER = redacted_logger("handrail.filesystem")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
-    """How changes are recorded.
-
-    Attributes:
-        store: decides whether the calls that changed something are committed; `None` without a store.
-        synced: whether changes also survive a power failure, not only the death of the process.
-        new_id: makes the id of a journal.
-    """
-
-    store: CommitRecordStore | None
-    synced: bool
-    new_id: Callable[[], str]
-
-
 class HostChanges:
     """The changes of one filesystem on disk, which are settled with the call that makes them (`CommitParticipant`).
 
@@ -100,28 +85,25 @@ class HostChanges:
         lock: guards the tree, within this process, and its state here.
         root: the tree.
         images: what was at its paths.
-        terms: how the changes are recorded.
+        store: decides whether the calls that changed something are committed; `None` without a store.
+        synced: whether changes also survive a power failure, not only the death of the process.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "store", "synced")
 
-    def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
+    def __init__(self, tree: WholeTree, store: CommitRecordStore | None, *, synced: bool) -> None:
         """Start without changes."""
         self.lock: threading.RLock = threading.RLock()
         self.root: Root = tree.root
         self.images: BeforeImages = tree.images
-        self.terms: HostSettings = terms
+        self.store: CommitRecordStore | None = store
+        self.synced: bool = synced
         self._whole = tree
         self._pid = self.images.disk.process()
         self._spans = UndoJournal[BeforeImage]()
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
-
-    @property
-    def store(self) -> CommitRecordStore | None:
-        """The store that decides whether the changes of a call are committed."""
-        return self.terms.store
 
     @property
     def is_open(self) -> bool:
@@ -216,7 +198,7 @@ class HostChanges:
         """Save the whole tree, and record it durably."""
         reached("journal-before-image")
         is_first = self._journal is None or self._journal.written.tree is None
-        tree = self._whole.keep(synced=self.terms.synced, is_first=is_first)
+        tree = self._whole.keep(synced=self.synced, is_first=is_first)
         journal = self._opened()
         if is_first:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
@@ -272,7 +254,7 @@ class HostChanges:
                 journal.prepare()
             reached("journal-prepared")
             # In the unit that commits the call: the store has the id if, and only if, the call is committed.
-            return () if self.terms.store is None else (RecordCommit(journal.journal_id),)
+            return () if self.store is None else (RecordCommit(journal.journal_id),)
 
     def after_commit(self) -> None:
         """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""
@@ -332,15 +314,15 @@ class HostChanges:
         journal = self._opened()
         # Also after a rollback: the commit may have failed after `write`. Deleting an id that the store does not have
         # is not an error.
-        is_in_store = self.terms.store is not None and journal.written.prepared
+        is_in_store = self.store is not None and journal.written.prepared
         self._discard(settled=is_in_store)
         reached("journal-after-discard")
         return journal.journal_id if is_in_store else None
 
     def _drop_record(self, journal_id: str | None) -> None:
         # Without `lock`: a unit that commits files holds the lock of its store and waits for `lock`.
-        if journal_id is not None and self.terms.store is not None:
-            drop_commit_record(journal_id, self.terms.store, self.images)
+        if journal_id is not None and self.store is not None:
+            drop_commit_record(journal_id, self.store, self.images)
 
     def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._spans.since(snapshot)
@@ -367,21 +349,20 @@ class HostChanges:
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
             with self.root.entry(path) as (folder, name):
-                return self.images.take(name, at=folder, synced=self.terms.synced, stays=stays)
+                return self.images.take(name, at=folder, synced=self.synced, stays=stays)
         except (FileNotFoundError, NotADirectoryError):
             return NO_BEFORE_IMAGE  # its folder will be made in the same operation
 
     def _opened(self) -> JournalFile:
         """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
         if self._journal is None:
-            images, terms = self.images, self.terms
             transaction = current()
             call = None if transaction is None else transaction.root
             # First: a call that has ended meanwhile refuses it, and would leave a journal that no other call settles.
             if call is not None:
                 call.check_files(self)
                 call.enlist(self)
-            self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
+            self._journal = JournalFile(uuid4().hex, self.images.folder, self.images.disk, synced=self.synced)
             self._call = call
         return self._journal
 
@@ -402,13 +383,13 @@ class HostChanges:
 
     def _header(self) -> JournalHeader:
         # Outside calls no unit records the id, so the header names no store.
-        store = self.terms.store if self._call is not None else None
+        store = self.store if self._call is not None else None
         return JournalHeader(self.root.identity[1], None if store is None else store.url, self.root.generation)
 
     def _sync(self, journal: JournalFile) -> None:
-        if self.terms.synced and journal.written.tree is not None:
+        if self.synced and journal.written.tree is not None:
             self._whole.sync()
-        elif self.terms.synced:
+        elif self.synced:
             self.root.sync_folders(journal.written.images)
 
     @contextmanager

@@ -507,7 +507,7 @@ def _take(written: JournalRecords, record: dict[str, Any]) -> None:
         written.header = JournalHeader(record["inode"], record["store"], record["generation"])
     for path, *saved in record.get("images", ()):
         # The first image of a path is of the beginning of the transaction.
-        written.images.setdefault(path, _image_from_json(*saved))
+        written.images.setdefault(path, _image_from_json(saved))
     if "tree" in record:
         # Raises for anything but hexadecimal digits: the id is handed to git.
         # Without the paths that it leaves out: a rollback reads them from the tree, and records no images.
@@ -527,15 +527,8 @@ def _image_to_json(image: BeforeImage) -> list[Any]:
     return [image.kind, image.mode, image.owner, image.blob, to_text(image.target), image.mark, image.kept]
 
 
-def _image_from_json(  # noqa: PLR0913, PLR0917 - one for each field of the JSON
-    kind: Literal["nothing", "folder", "file", "symlink"],
-    mode: int,
-    owner: list[int],
-    blob: str,
-    target: str,
-    mark: list[Any],
-    kept: list[int] | None,
-) -> BeforeImage:
+def _image_from_json(saved: list[Any]) -> BeforeImage:
+    kind, mode, owner, blob, target, mark, kept = saved
     size_and_time = None if kept is None else (kept[0], kept[1])
     return BeforeImage(kind, mode, (owner[0], owner[1]), blob, to_bytes(target), FileIdentity(*mark), size_and_time)
 

@@ -71,11 +71,11 @@ class TreeReader:
         Raises:
             PathConflictError: the path is hidden, or there is something special at it.
         """
-        self.refuse_hidden(path, is_folder=is_folder)
+        self.path_filter.refuse_change(path, is_folder=is_folder)
         found = self.root.resolve(path, follow=follow)
         # A link must not lead to a path that the filter protects.
         if found.path != path:
-            self.refuse_hidden(found.path, named=path, is_folder=is_folder)
+            self.path_filter.refuse_change(found.path, named=path, is_folder=is_folder)
         if file_kind(found.status) == "special":
             raise special_file(path)
         return found
@@ -106,26 +106,6 @@ class TreeReader:
                 if self.disk.is_protected(name, at=folder):
                     raise paths.hidden(found.path, by=_DATABASE)
         return missing
-
-    def refuse_hidden(self, path: str, *, is_folder: bool, named: str | None = None) -> None:
-        """Check that a path may be changed; `named` is how it was given.
-
-        Raises:
-            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
-        """
-        by = self.path_filter.unwritable(path, is_folder=is_folder)
-        if by is not None:
-            raise paths.hidden(path if named is None else named, by=by)
-
-    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool) -> None:
-        """Check that a path may be moved, moved onto or removed with a folder; `named` is what was given.
-
-        Raises:
-            PathConflictError: it may not.
-        """
-        by = self.path_filter.unmovable_with(path, folder, is_folder=is_folder)
-        if by is not None:
-            raise paths.holds_asked_about(named, by=by)
 
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
@@ -162,7 +142,7 @@ class TreeReader:
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
         """What a folder holds that matches a pattern, and what was left out."""
-        return walk(self.folder(path), pattern, self, look)
+        return walk(self.folder(path), pattern, self, self.path_filter, look)
 
     def listed(self, folder: str) -> list[FileStat]:
         """All that a folder holds, sorted; nothing if it no longer exists."""
@@ -309,8 +289,8 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
     targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
     for each, new in zip(subtree, targets, strict=True):
         is_folder = file_kind(each.status) == "folder"
-        view.refuse_hidden(new, is_folder=is_folder)
-        view.refuse_with(new, target.path, named=src, is_folder=is_folder)
+        view.path_filter.refuse_change(new, is_folder=is_folder)
+        view.path_filter.refuse_with(new, target.path, named=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [each.path for each in subtree]
         # A moved file is both an old and a new path. Its image is a copy (`stay`), since the file itself remains in the
@@ -332,14 +312,11 @@ def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence
     if any(is_inside(each, found.path) for each in spelled(protected_paths(view.root.path))):
         raise paths.holds_hidden(path, by=_DATABASE)
     subtree = view.subtree(found)
-    for each in subtree:
-        is_folder = file_kind(each.status) == "folder"
-        by = view.path_filter.unmovable(each.path, is_folder=is_folder)
-        if by is not None:
-            raise paths.hidden(path, by=by) if each is subtree[0] else paths.holds_hidden(path, by=by)
-        view.refuse_with(each.path, found.path, named=path, is_folder=is_folder)
-        if file_kind(each.status) == "special":
-            raise holds_special_file(path, special=each.path)
+    entries = ((each.path, file_kind(each.status) == "folder") for each in subtree)
+    view.path_filter.refuse_moving(entries, found.path, named=path)
+    special = next((each.path for each in subtree if file_kind(each.status) == "special"), None)
+    if special is not None:
+        raise holds_special_file(path, special=special)
     return subtree
 
 
@@ -366,7 +343,7 @@ def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: byte
                     owner = (found.status.st_uid, found.status.st_gid)
                     disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
                 # Before the rename: otherwise a power failure could leave an empty file under the name.
-                if changes.terms.synced:
+                if changes.synced:
                     disk.sync(descriptor)
                 # After the last write, because the mark holds size and time. The rename changes neither.
                 mark = file_identity(disk.look_at(descriptor))
