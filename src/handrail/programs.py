@@ -62,8 +62,7 @@ class Program:
         environment: all of its environment, but for `HANDRAIL_CALL`.
         input: what it can read.
         seconds: how long it may take.
-        max_output_bytes: how much of its output is returned, and of its error output if that is apart.
-        errors_apart: whether its error output is returned apart; else it joins the output in the order written.
+        max_output_bytes: how much of its output is returned, which its error output joins in the order written.
         namespace: the first process of a PID namespace that it enters, as a command in a container does. What it leaves
             there is found by that. `None` if it enters none.
     """
@@ -74,7 +73,6 @@ class Program:
     input: bytes
     seconds: float
     max_output_bytes: int
-    errors_apart: bool = False
     namespace: ProcessName | None = None
 
 
@@ -128,8 +126,7 @@ class StartedProgram:
 
     Attributes:
         pid: its process id.
-        output: the descriptor to read what it writes: output, and error output unless that is apart.
-        errors: the descriptor to read its error output; `None` unless that is apart.
+        output: the descriptor to read what it writes: output, and error output.
         input: the descriptor to write what it reads; `None` if there is nothing, and once it is closed.
         ended: a descriptor that is readable when it has ended; `None` where `has_ended` must be asked now and then.
     """
@@ -159,7 +156,7 @@ class StartedProgram:
             stdin=subprocess.PIPE if program.input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             # Standard error joins the output, so that the order in which a program has written is preserved.
-            stderr=subprocess.PIPE if program.errors_apart else subprocess.STDOUT,
+            stderr=subprocess.STDOUT,
             bufsize=0,
             # A group of its own, so that `killpg` reaches its children and not this process; and no terminal.
             start_new_session=True,
@@ -167,7 +164,6 @@ class StartedProgram:
         pipes = self._process
         self.pid: int = pipes.pid
         self.output: int = -1 if pipes.stdout is None else pipes.stdout.fileno()
-        self.errors: int | None = None if pipes.stderr is None else pipes.stderr.fileno()
         self.input: int | None = None if pipes.stdin is None else pipes.stdin.fileno()
         self.ended: int | None = _open_end(self.pid)
 
@@ -208,9 +204,8 @@ class StartedProgram:
     def close(self) -> None:
         """Close the descriptors."""
         self.close_input()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdout is not None:  # pragma: no branch - it was requested
+            self._process.stdout.close()
         if self.ended is not None:
             os.close(self.ended)
             self.ended = None

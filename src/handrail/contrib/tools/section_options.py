@@ -11,16 +11,17 @@ from typing import Any, cast
 from handrail.resources import ResourceRegistry
 
 
-def timeout_faults(given: object, *, usual: int) -> list[str]:
+def timeout_faults(given: object, *, usual: int, name: str = "timeout") -> list[str]:
     """The fault of a timeout; nothing if it is a positive span.
 
     Args:
         given: what was given.
         usual: how many seconds the message shows as an example.
+        name: the name of the option.
     """
     if isinstance(given, timedelta) and given > timedelta(0):
         return []
-    return [f"timeout is {given!r}; give a positive timedelta: timedelta(seconds={usual})"]
+    return [f"{name} is {given!r}; give a positive timedelta: timedelta(seconds={usual})"]
 
 
 def limit_faults(name: str, given: object, *, unit: str, least: int = 1) -> list[str]:

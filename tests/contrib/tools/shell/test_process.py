@@ -78,17 +78,6 @@ time.sleep(600)
 """
 
 
-def test_error_output_may_be_apart(tmp_path: Path) -> None:
-    """Each has its own limit; otherwise one output has both, in the order written."""
-    script = "import os; os.write(1, b'one'); os.write(2, b'x' * 50 + b'two'); os.write(1, b'three')"
-    apart = ended(script, tmp_path, errors_apart=True, max_output_bytes=20)
-    assert (apart.output, apart.left_out) == ("onethree", 0)
-    assert apart.errors_left_out == 33
-    assert apart.errors.endswith("two")
-    together = ended(script, tmp_path)
-    assert (together.output, together.errors) == (f"one{'x' * 50}twothree", "")
-
-
 def test_program_reads_its_input_and_writes_to_one_output(tmp_path: Path) -> None:
     """Output and error output come as they are written; the exit code is the program's."""
     script = """

@@ -11,7 +11,7 @@ from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, Sandbo
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.section_options import also_bound, environment_faults
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun, run_over
-from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, text_of
+from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
 from handrail.contrib.tools.shell.section import notifying, place_of
 from handrail.contrib.tools.vfs.section import VfsToolsSection
 from handrail.errors import EffectUncertain, PromptValidationError, SandboxError, ToolValidationError
@@ -89,20 +89,16 @@ class ShellExecuted:
         command: a line for the shell, or a program and its arguments.
         folder: where it was started.
         code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
-        stdout: its output, of which the model is shown the beginning and the end.
-        stderr: its error output, the same.
-        stdout_left_out: how many bytes in the middle of its output are left out.
-        stderr_left_out: the same of its error output.
+        output: its output and error output, of which the model is shown the beginning and the end.
+        left_out: how many bytes in the middle of it are left out.
         changes: whether its changes in the workspace are kept.
     """
 
     command: str | tuple[str, ...]
     folder: str
     code: int
-    stdout: str
-    stderr: str = ""
-    stdout_left_out: int = 0
-    stderr_left_out: int = 0
+    output: str
+    left_out: int = 0
     changes: ProgramChanges = "kept"
 
     @property
@@ -111,11 +107,8 @@ class ShellExecuted:
         return "The command" if isinstance(self.command, str) else self.command[0]
 
     def render(self) -> str:
-        """Both outputs, after the exit code if it is not 0 and the changes are kept all the same."""
-        parts = [self.stdout] if self.stdout else []
-        if self.stderr:
-            parts.append(f"Error output:\n{self.stderr}")
-        output = "\n".join(part.rstrip("\n") for part in parts) or f"{self.name} wrote nothing."
+        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
+        output = self.output.rstrip("\n") or f"{self.name} wrote nothing."
         if not self.code or self.changes != "kept":
             return output
         return f"{end_of(self.name, self.code)}.{text_of(self.changes)}\n{output}"
@@ -214,19 +207,19 @@ class SandboxSection(Section[None]):
             faults.append(f"limits is {limits!r}; give SandboxLimits()")
         else:
             faults += limits.faults()
-        codes = cast("Sequence[object]", self.commit_on)
-        if not codes or not all(isinstance(code, int) and not isinstance(code, bool) for code in codes):
-            faults.append(f"commit_on is {codes!r}; give exit codes: (0,)")
+        try:
+            exit_codes(self.commit_on)
+        except PromptValidationError as error:
+            faults.append(str(error))
         faults += environment_faults(self.environment)
         engine = cast("object", self.engine)
         if not isinstance(engine, SandboxEngine):
             faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
-        elif (fault := engine.fault()) is not None:
-            faults.append(fault)
-        if not faults:
+        else:
             try:
-                # Now, so that no call is seen to make it.
-                self._workspace().git(self.engine.name)
+                engine.check()
+                if not faults:  # now, so that no call is seen to make it
+                    self._workspace().git(self.engine.name)
             except SandboxError as error:
                 faults.append(str(error))
         return faults
@@ -336,7 +329,6 @@ class SandboxHandler:
             input=params.input.encode(),
             seconds=self.limits.timeout.total_seconds(),
             max_output_bytes=max(self.limits.max_output_bytes, self.limits.max_kept_bytes),
-            errors_apart=True,
             namespace=running.namespace,
         )
         ended = run_over(filesystem, run, program, name="The command")
@@ -347,16 +339,8 @@ class SandboxHandler:
         self, params: ShellExecute, folder: str, ended: ProgramExit, cause: str | None, reach: ProgramReach
     ) -> ToolResult[ShellExecuted]:
         commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
-        value = ShellExecuted(
-            params.command,
-            folder,
-            ended.code,
-            ended.output,
-            ended.errors,
-            ended.left_out,
-            ended.errors_left_out,
-            "kept" if commits else "rolled back",
-        )
+        changes: ProgramChanges = "kept" if commits else "rolled back"
+        value = ShellExecuted(params.command, folder, ended.code, ended.output, ended.left_out, changes)
         if commits:
             return ToolResult.ok(value)
         # Any other end fails the call, so that its changes are rolled back.

@@ -38,9 +38,6 @@ _MOST_CHUNKS_AFTER_END = 64
 _SECONDS_AFTER_END = 1.0
 """How long to wait then for the rest of the group, which has been killed, to close the pipe."""
 
-_INSIDE_A_CHARACTER = range(0x80, 0xC0)
-"""The UTF-8 continuation bytes."""
-
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
 
@@ -140,11 +137,9 @@ class ProgramExit:
     Attributes:
         how: what ended it.
         code: its exit code; negative for the signal that killed it.
-        output: its output, and error output in the order written unless that is apart.
+        output: its output and error output, in the order written.
         left_out: how many bytes in the middle of it are left out.
         left_running: how many processes that it has started cannot be killed.
-        errors: its error output, if that is apart.
-        errors_left_out: how many bytes in the middle of that are left out.
     """
 
     how: How
@@ -152,8 +147,6 @@ class ProgramExit:
     output: str
     left_out: int
     left_running: int = 0
-    errors: str = ""
-    errors_left_out: int = 0
 
 
 class ProgramOutput:
@@ -191,12 +184,8 @@ class ProgramOutput:
         """The stored output, with a line for what is left out, and signs for NUL and bytes that are not UTF-8."""
         if not self.left_out:
             return _text(bytes(self._head + self._tail))
-        # Without an incomplete character.
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = bytes(self._tail[-self._most_tail :])
-        # A tail may begin in the middle of a character, whose remaining bytes (at most three) are left out.
-        start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
-        return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
+        return f"{_text(bytes(self._head))}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail)}"
 
 
 class ProgramRun:
@@ -234,17 +223,17 @@ class ProgramRun:
         """
         if self._stopped:
             return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-        output, errors = (ProgramOutput(program.max_output_bytes, self._live) for _ in range(2))
+        output = ProgramOutput(program.max_output_bytes, self._live)
         record, timed_out, is_over = ProgramRecord(self._call, program.namespace), False, True
         if records is not None:
             records.record(record)
         try:
             started, is_over = StartedProgram(program, self._call), False
             try:
-                timed_out = not self._followed(started, program, output, errors)
+                timed_out = not self._followed(started, program, output)
             finally:
                 # Also on an exception of the reading: nothing must continue to run.
-                end = self._end(started, output, errors)
+                end = self._end(started, output)
                 is_over = not end.left
         finally:
             # What cannot be killed is found by the record at the next opening.
@@ -253,18 +242,14 @@ class ProgramRun:
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "lost" if end.code is None else "exited"
         code = -signal.SIGKILL if end.code is None else end.code
-        return ProgramExit(
-            how, code, output.text(), output.left_out, end.left, errors=errors.text(), errors_left_out=errors.left_out
-        )
+        return ProgramExit(how, code, output.text(), output.left_out, end.left)
 
-    def _followed(
-        self, started: StartedProgram, program: Program, output: ProgramOutput, errors: ProgramOutput
-    ) -> bool:
+    def _followed(self, started: StartedProgram, program: Program, output: ProgramOutput) -> bool:
         """Read and write until the program has ended, or is stopped; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
-            _register(selector, started, output, errors)
+            _register(selector, started, output)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
             while not self._stopped and not started.has_ended():
                 now = self._clock.monotonic()
@@ -278,14 +263,12 @@ class ProgramRun:
                     feed = _serve(key, started, selector, feed)
         return True
 
-    def _end(self, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput) -> ProgramEnd:
+    def _end(self, started: StartedProgram, output: ProgramOutput) -> ProgramEnd:
         try:
             return started.end()
         finally:
             started.close_input()
             self._read_rest(started.output, output)
-            if started.errors is not None:
-                self._read_rest(started.errors, errors)
             if self._live is not None:
                 self._live.finish()
             started.close()
@@ -301,11 +284,9 @@ class ProgramRun:
                     break
 
 
-def _register(
-    selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput
-) -> None:
+def _register(selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
-    for pipe, written in ((started.output, output), (started.errors, errors), (started.input, None)):
+    for pipe, written in ((started.output, output), (started.input, None)):
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_WRITE if written is None else selectors.EVENT_READ, written)

@@ -27,7 +27,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, cast
@@ -131,12 +131,9 @@ class ShellRule:
             optional = name in {"options", "reads_beyond_with"}
             # Before the other checks, which iterate these fields.
             object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=optional))
-        for field in fields(self):
-            value: object = getattr(self, field.name)
-            if field.name in {"exact", "confined", "reads", "reads_everything"} and not isinstance(value, bool):
-                raise PromptValidationError(
-                    f"{field.name} of a shell rule is of type {type(value).__name__}; write True or False"
-                )
+        for name in ("exact", "confined", "reads", "reads_everything"):
+            if not isinstance(getattr(self, name), bool):
+                raise PromptValidationError(f"{name} of a shell rule is not a bool; write True or False")
         object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
@@ -316,17 +313,13 @@ def exit_codes(given: object) -> tuple[int, ...]:
 def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
     if given is None and optional:
         return None
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+    is_sequence = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    tokens = tuple(cast("Command", given)) if is_sequence else ()
+    if not is_sequence or not all(isinstance(cast("object", token), str) and token for token in tokens):
         raise PromptValidationError(
-            f"{name} of a shell rule is of type {type(given).__name__}; write a tuple of strings"
+            f"{name} of a shell rule is {given!r}; write a tuple of strings, each of them not empty: ('ls', '-l')"
         )
-    tokens = tuple(cast("Sequence[object]", given))
-    for token in tokens:
-        if not isinstance(token, str) or not token:
-            raise PromptValidationError(
-                f"{name} of a shell rule holds {token!r}; each item is a string that is not empty"
-            )
-    return cast("Command", tokens)  # the loop has checked each
+    return tokens
 
 
 def _forbids(pattern: str, token: str) -> bool:

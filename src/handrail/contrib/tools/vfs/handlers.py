@@ -4,7 +4,7 @@ A handler translates the parameters into one or two operations of the filesystem
 reads. `handrail.contrib.tools.vfs.text` makes excerpts and edits, and `search` searches files. The message of a search
 that finds much is cut, and the model reads the rest as that of any long result (`handrail.runtime.long_results`).
 
-A file above the size limit is described from its first bytes, and never read whole. The identity of a content is
+A file above the size limit is never read whole. The identity of a content is
 computed from the bytes that are shown, or before they are read: a change in between counts as unread.
 """
 
@@ -37,12 +37,12 @@ from handrail.contrib.tools.vfs.text import (
     NotText,
     VfsLimits,
     decode_text,
-    described,
     excerpt,
     fit_lines,
     like,
     mark_of,
     replace_exactly,
+    too_large,
 )
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
@@ -54,7 +54,7 @@ from handrail.prompt import FileShown, ToolContext, ToolResult
 from handrail.serde.formatting import count_noun
 
 START_BYTES = 64 * 1024
-"""How many bytes at the start of a file that is too large determine its kind: 64 KiB."""
+"""How much of a file is read at first, which is all of most: 64 KiB."""
 
 _SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
 
@@ -307,10 +307,9 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
     if stat.kind == "special":
         return Content(stat.path, _SPECIAL, "")
     start = filesystem.read_start(path, START_BYTES)
-    if start.size > limits.file_bytes:
-        # The identity is computed first: if the file changes before the second read, it counts as unread.
-        identity = filesystem.identity(path)
-        return Content(stat.path, described(filesystem.read_start(path, START_BYTES), limits), identity)
+    larger = too_large(start.size, limits)
+    if larger is not None:
+        return Content(stat.path, NotText(larger), filesystem.identity(path))
     # Most files are this small, and then the first read was the only one.
     if start.size <= len(start.data):
         return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))
