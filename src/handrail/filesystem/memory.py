@@ -9,7 +9,6 @@ filesystem ensures that the folder of a file exists.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
@@ -23,7 +22,7 @@ from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
 from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
-from handrail.filesystem.protocol import FileStart
+from handrail.filesystem.protocol import FileStart, digest_of
 from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
@@ -92,13 +91,9 @@ class InMemoryFilesystem:
         content = self.read_bytes(path)
         return FileStart(content[:most_bytes], len(content))
 
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content; see `Filesystem.digest`."""
-        return hashlib.sha256(self.read_bytes(path)).hexdigest()
-
     def identity(self, path: str) -> str:
-        """The digest at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
-        return self.digest(path)
+        """The SHA-256 at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
+        return digest_of((self.read_bytes(path),))
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
@@ -345,7 +340,7 @@ class InMemoryFilesystem:
             folder = parent_of(folder)
         return missing
 
-    def _present(self, path: str) -> Present:
+    def _present(self, path: str) -> bytes | Literal[NodeKind.FOLDER]:
         """What is at a path; an error if nothing is."""
         entry = self._tree.at(path)
         if entry is not NO_NODE and self._filter.unreadable(path) is None:
@@ -409,16 +404,10 @@ class NodeKind(Enum):
 
 
 FOLDER: Final = NodeKind.FOLDER
-"""There is a folder at the path."""
-
 NO_NODE: Final = NodeKind.NOTHING
-"""There is nothing at the path."""
 
 MemoryNode: TypeAlias = bytes | NodeKind
 """What is at a path: the content of a file, a folder, or nothing."""
-
-Present: TypeAlias = bytes | Literal[NodeKind.FOLDER]
-"""What is at a path where there is something."""
 
 
 class MemoryTree:

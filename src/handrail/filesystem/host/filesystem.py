@@ -192,11 +192,6 @@ class HostFilesystem:
             data = self._disk.start(descriptor, most_bytes)
             return FileStart(data, max(self._disk.look_at(descriptor).st_size, len(data)))
 
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content; see `Filesystem.digest`."""
-        with self._reading(path) as descriptor:
-            return digest_of(self._disk.chunks(descriptor))
-
     def identity(self, path: str) -> str:
         """A value that changes with the file's content; see `Filesystem.identity`."""
         with self._reading(path) as descriptor:

@@ -296,26 +296,14 @@ class TreeRestorer:
             # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
             # it.
             kind, needed = file_kind(status), image.kind != "nothing"
-            is_ours = self._is_ours(path, file_identity(status))
+            is_ours = self._wanted.marks is None or file_identity(status) in self._wanted.marks.get(path, ())
             if kind == "folder":
                 self._clear_folder(path, name, at=folder, needed=needed)
-            elif kind == "special" and not is_ours:
-                what = f"{path!r} is a device, socket or fifo of another process"
-                self._leave_in_tree(what, name, at=folder, needed=needed)
             elif not is_ours:
-                aside = self._images.set_aside(name, at=folder)
-                _LOGGER.warning(
-                    "%r was changed by another process before it was restored; what was there is now %r in the "
-                    "journal's folder",
-                    path,
-                    aside,
-                )
+                self._set_aside(path, name, at=folder, kind=kind, needed=needed)
             # A file or link stays until `_make_anew` renames the old one over it, so that readers find one of the two.
             elif image.kind in {"nothing", "folder"}:
                 self._disk.unlink(name, at=folder)
-
-    def _is_ours(self, path: str, mark: FileIdentity) -> bool:
-        return self._wanted.marks is None or mark in self._wanted.marks.get(path, ())
 
     def _clear_folder(self, path: str, name: bytes, *, at: int, needed: bool) -> None:
         try:
@@ -367,19 +355,19 @@ class TreeRestorer:
             # Without a mark: the folder has no image, and `read_journal` takes a mark without an image for damage.
             with self._root.entry(folder) as (parent, name):
                 if status is not None:
-                    self._move_away(folder, name, at=parent, kind=file_kind(status))
+                    self._set_aside(folder, name, at=parent, kind=file_kind(status), needed=True)
                 self._disk.make_folder(name, at=parent)
             _LOGGER.warning(
                 "the folder %r was removed or replaced by another process, and is needed: it was made again", folder
             )
 
-    def _move_away(self, path: str, name: bytes, *, at: int, kind: str) -> None:
-        """Move what another process put in the place of a folder; a link is moved, and what it leads to stays."""
+    def _set_aside(self, path: str, name: bytes, *, at: int, kind: str, needed: bool) -> None:
+        """Set aside what another process made; a link is moved, and what it leads to stays."""
         if kind == "special":
-            self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=True)
+            self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=needed)
             return
         aside = self._images.set_aside(name, at=at)
-        _LOGGER.warning("%r, which another process put there, is now %r in the journal's folder", path, aside)
+        _LOGGER.warning("%r was made or changed by another process; it is now %r in the journal's folder", path, aside)
 
     def _dress(self, path: str, image: BeforeImage) -> None:
         status = self._root.look(path)
