@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
+from handrail.contrib.tools.section_options import also_bound, limit_faults, suite_tool, timeout_faults
 from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import (
     FilesystemError,
@@ -307,19 +307,17 @@ def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) ->
         settings: how code is evaluated.
         accepts_overrides: whether its description may be replaced when a prompt is tuned.
     """
-    return Tool[EvaluatePython, PythonEvaluated](
-        name="evaluate_python",
-        description="Evaluate Python code, and show what it prints and the value of its last line.",
-        handler=PythonHandler(settings).run,
-        examples=(
-            ToolExample(
-                description="Compute, and show the value of the last line",
-                input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
-                output=PythonEvaluated("3.5", "json"),
-            ),
+    tool = suite_tool(
+        PythonHandler(settings).run,
+        "Evaluate Python code, and show what it prints and the value of its last line.",
+        ToolExample(
+            description="Compute, and show the value of the last line",
+            input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
+            output=PythonEvaluated("3.5", "json"),
         ),
-        accepts_overrides=accepts_overrides,
+        name="evaluate_python",
     )
+    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 class _RefusedError(Exception):

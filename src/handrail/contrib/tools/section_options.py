@@ -1,14 +1,37 @@
-"""Options of sections that run something: their checks, and the resource that a section binds."""
+"""What the sections of several suites share: a tool by its examples, the checks of options, the resources to bind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from os import pathsep
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from handrail.prompt import External, Tool, ToolExample
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import ResourceRegistry
+
+
+def suite_tool(
+    handler: Callable[..., Any],
+    description: str,
+    *examples: ToolExample[Any, Any],
+    name: str = "",
+    effect: Literal["read", "state"] | External = "state",
+    max_result_chars: int = MAX_RESULT_CHARS,
+) -> Tool[Any, Any]:
+    """A tool with the types of its first example; without a name it has that of its handler."""
+    generic = cast("Any", Tool)
+    tool = generic[type(examples[0].input), type(examples[0].output)](
+        name=name or handler.__name__,
+        description=description,
+        handler=handler,
+        examples=examples,
+        effect=effect,
+        max_result_chars=max_result_chars,
+    )
+    return cast("Tool[Any, Any]", tool)
 
 
 def timeout_faults(given: object, *, usual: int, name: str = "timeout") -> list[str]:

@@ -277,7 +277,15 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
         SandboxError: it cannot be started, as with limits that this machine cannot set, or runs no command.
     """
     running = engine.start(workspace)
-    program = _nothing_in(running, workspace)
+    program = Program(
+        line=running.line(_NOTHING, ".", has_input=False),
+        folder=workspace.root,
+        environment=running.environment,
+        input=b"",
+        seconds=workspace.limits.timeout.total_seconds(),
+        max_output_bytes=_LONGEST_REPORT,
+        namespace=running.namespace,
+    )
     try:
         ended = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
         how = f"exit code {ended.code}" if ended.how == "exited" else ended.how
@@ -288,15 +296,3 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
         running.close()
     if fault:
         raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)
-
-
-def _nothing_in(running: RunningSandbox, workspace: SandboxWorkspace) -> Program:
-    return Program(
-        line=running.line(_NOTHING, ".", has_input=False),
-        folder=workspace.root,
-        environment=running.environment,
-        input=b"",
-        seconds=workspace.limits.timeout.total_seconds(),
-        max_output_bytes=_LONGEST_REPORT,
-        namespace=running.namespace,
-    )

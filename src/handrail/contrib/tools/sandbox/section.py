@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import uuid4
 
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.section_options import also_bound, environment_faults
+from handrail.contrib.tools.section_options import also_bound, environment_faults, suite_tool
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun, run_over
 from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
 from handrail.contrib.tools.shell.section import notifying, place_of
@@ -261,27 +261,25 @@ def sandbox_tool(
         outside: whether commands may have effects outside, by a network.
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
     """
-    return Tool[ShellExecute, ShellExecuted](
-        name=TOOL,
-        description="Run a command in the sandbox and show what it writes.",
-        handler=SandboxHandler(limits, rule).run,
-        examples=(
-            ToolExample(
-                description="Run a line of the shell in a folder",
-                input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
-                output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
-            ),
-            ToolExample(
-                description="Run a program with arguments that no shell reads",
-                input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
-                output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
-            ),
+    tool = suite_tool(
+        SandboxHandler(limits, rule).run,
+        "Run a command in the sandbox and show what it writes.",
+        ToolExample(
+            description="Run a line of the shell in a folder",
+            input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
+            output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
         ),
-        accepts_overrides=accepts_overrides,
-        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
+        ToolExample(
+            description="Run a program with arguments that no shell reads",
+            input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
+            output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+        ),
+        name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.
         effect=External(repeat_unknown="allow") if outside else "state",
+        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
     )
+    return replace(tool, accepts_overrides=accepts_overrides)
 
 
 @dataclass(frozen=True, slots=True)

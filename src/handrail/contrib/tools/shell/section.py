@@ -11,13 +11,19 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.section_options import also_bound, environment_faults, limit_faults, timeout_faults
+from handrail.contrib.tools.section_options import (
+    also_bound,
+    environment_faults,
+    limit_faults,
+    suite_tool,
+    timeout_faults,
+)
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress, ProgramRun, ToolNames, run_over
 from handrail.contrib.tools.shell.rules import (
     ArgumentPath,
@@ -181,8 +187,22 @@ class ShellToolsSection(Section[None]):
         missing = (name for name, path in shell.programs.items() if path is None)
         set_field(self, "missing", frozenset(missing))
         set_field(self, "environment", dict(self.environment))
-        shown = max(self.max_output_bytes, MIN_RESULT_CHARS)
-        set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides, max_result_chars=shown),))
+        # The example must be a command that is allowed; a prefix with globs is not a command.
+        plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
+        command = next(plain, ("ls",))
+        tool = suite_tool(
+            shell.run,
+            "Run one program and show what it writes. There is no shell: give name and arguments apart.",
+            ToolExample(
+                description="Run a program in a folder",
+                input=ShellRun(command, "notes"),
+                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
+            ),
+            name="shell_run",
+            effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
+            max_result_chars=max(self.max_output_bytes, MIN_RESULT_CHARS),
+        )
+        set_field(self, "tools", (replace(tool, accepts_overrides=self.accepts_overrides),))
         if shell.filesystem is not None:
             # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
             set_field(self, "resources", also_bound(self.resources, {HostFilesystem: shell.filesystem}))
@@ -192,8 +212,12 @@ class ShellToolsSection(Section[None]):
         """The guidance: what may be run, and whether its changes are rolled back."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
-        return shell_guidance(
-            there, seconds=self.timeout.total_seconds(), undoes=isinstance(self.folder, HostFilesystem)
+        undone = _UNDONE if isinstance(self.folder, HostFilesystem) else _NOT_UNDONE
+        return _TEXT.format(
+            allowed="\n".join(f"- {line}" for line in describe_rules(there)) or _NOTHING,
+            confined=_CONFINED if any(rule.confined for rule in there) else "",
+            seconds=self.timeout.total_seconds(),
+            undoing=_ONLY_READS if all(rule.reads for rule in there) else undone,
         )
 
     def _shell(self) -> ShellHandler:
@@ -225,8 +249,8 @@ class ShellToolsSection(Section[None]):
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
         most_bytes = max(self.max_output_bytes, self.max_kept_bytes)
-        terms = ShellSettings(self.timeout.total_seconds(), most_bytes, environment)
-        return ShellHandler(root, filesystem, rules, programs, terms)
+        seconds = self.timeout.total_seconds()
+        return ShellHandler(root, filesystem, rules, programs, seconds, most_bytes, environment)
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -245,56 +269,6 @@ def _environment(root: Path) -> dict[str, str]:
     }
 
 
-def _tool(shell: ShellHandler, *, accepts_overrides: bool, max_result_chars: int) -> Tool[Any, Any]:
-    # The example must be a command that is allowed; a prefix with globs is not a command.
-    plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
-    command = next(plain, ("ls",))
-    return Tool[ShellRun, ProgramEnded](
-        name="shell_run",
-        description="Run one program and show what it writes. There is no shell: give name and arguments apart.",
-        handler=shell.run,
-        examples=(
-            ToolExample(
-                description="Run a program in a folder",
-                input=ShellRun(command, "notes"),
-                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
-            ),
-        ),
-        accepts_overrides=accepts_overrides,
-        max_result_chars=max_result_chars,
-        effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
-    )
-
-
-def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool) -> str:
-    """The text of the shell section, as Markdown.
-
-    Args:
-        rules: what may be run.
-        seconds: how long a program may take.
-        undoes: whether a program's changes are rolled back when it fails.
-    """
-    allowed = "\n".join(f"- {line}" for line in describe_rules(rules)) or _NOTHING
-    undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE
-    confined = _CONFINED if any(rule.confined for rule in rules) else ""
-    return _TEXT.format(allowed=allowed, confined=confined, seconds=seconds, undoing=undoing)
-
-
-@dataclass(frozen=True, slots=True)
-class ShellSettings:
-    """How programs run.
-
-    Attributes:
-        seconds: how long one may take.
-        max_kept_bytes: how much of its output the result holds.
-        environment: its environment.
-    """
-
-    seconds: float
-    max_kept_bytes: int
-    environment: Mapping[str, str]
-
-
 @dataclass(frozen=True, slots=True)
 class ShellHandler:
     """Runs programs over one folder.
@@ -304,14 +278,18 @@ class ShellHandler:
         filesystem: rolls back their changes there; `None` for a plain folder.
         rules: what may be run.
         programs: where the programs are; `None` for one that is not installed.
-        terms: how they run.
+        seconds: how long one may take.
+        max_kept_bytes: how much of its output the result holds.
+        environment: its environment.
     """
 
     root: Path
     filesystem: HostFilesystem | None
     rules: tuple[ShellRule, ...]
     programs: Mapping[str, str | None]
-    terms: ShellSettings
+    seconds: float
+    max_kept_bytes: int
+    environment: Mapping[str, str]
 
     async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
         """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
@@ -332,10 +310,10 @@ class ShellHandler:
             # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
             line=(program, *rule.line(command)[1:]),
             folder=place.folder,
-            environment=self.terms.environment,
+            environment=self.environment,
             input=params.input.encode(),
-            seconds=self.terms.seconds,
-            max_output_bytes=self.terms.max_kept_bytes,
+            seconds=self.seconds,
+            max_output_bytes=self.max_kept_bytes,
         )
         ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
         succeeds = ended.code in {*rule.commit_on, *reach.commit_on}
@@ -354,7 +332,7 @@ class ShellHandler:
         if ended.how == "exited" and not ended.left_running:
             return ToolResult.error(f"{end_of(name, ended.code)}.{undone}", value)
         # For a program that was stopped this message is not shown: `run` raises the cancellation.
-        message = f"{name} {_cause(ended, self.terms.seconds)}.{undone}"
+        message = f"{name} {_cause(ended, self.seconds)}.{undone}"
         if rule.reads:
             return ToolResult.error(message, value)
         # A program that was killed may have had an effect outside, which the rollback does not undo.

@@ -6,12 +6,12 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from handrail.contrib.tools.section_options import also_bound
+from handrail.contrib.tools.section_options import also_bound, suite_tool
 from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
@@ -36,8 +36,6 @@ from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import Binding, ResourceRegistry
-
-_NEEDS_FILES = InjectedParameter("context.filesystem", Filesystem, Parameter.empty)
 
 _LOOKING = """\
 {purpose} A path is relative to the root of the filesystem, with forward slashes, such as
@@ -134,7 +132,8 @@ class VfsToolsSection(Section[None]):
         # The handlers filter too, because without `filesystem` the prompt binds one that this section does not filter.
         files = FileHandlers(self.limits, path_filter)
         tools = (*_looking(files), *(() if self.read_only else _changing(files)))
-        set_field(self, "tools", tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in tools))
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in tools)
+        set_field(self, "tools", tuple(map(_with_files, tools)))
         # The filter is applied to the bound filesystem, so that other tools of the prompt do not see excluded paths
         # either.
         if isinstance(self.filesystem, Filesystem):
@@ -177,7 +176,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
     most = max(MIN_RESULT_CHARS, files.limits.characters)
     plan = FileStat("notes/plan.md", "file", 31)
     grep = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
-    yield _tool(
+    yield suite_tool(
         files.list_files,
         "List what a folder holds.",
         ToolExample(
@@ -187,7 +186,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
         ),
         effect="read",
     )
-    yield _tool(
+    yield suite_tool(
         files.glob_files,
         "Find files and folders by a pattern of their path, at any depth.",
         ToolExample(
@@ -198,7 +197,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
         effect="read",
         max_result_chars=most,
     )
-    yield _tool(
+    yield suite_tool(
         files.grep_files,
         "Find the lines of files that match a regular expression, with their files and numbers.",
         ToolExample(
@@ -209,7 +208,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
         effect="read",
         max_result_chars=most,
     )
-    yield _tool(
+    yield suite_tool(
         files.read_file,
         "Show the text of a file, or a part of it. The first line of the result names the part.",
         ToolExample(
@@ -223,7 +222,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
 
 
 def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
-    yield _tool(
+    yield suite_tool(
         files.write_file,
         "Make a text file, or replace all of its content. Folders are made as needed.",
         ToolExample(
@@ -232,7 +231,7 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
             output=FileWritten("notes/plan.md", created=True, size=31),
         ),
     )
-    yield _tool(
+    yield suite_tool(
         files.edit_file,
         "Replace a piece of text in a file by another, exactly. The rest of the file stays as it is.",
         ToolExample(
@@ -241,7 +240,7 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
             output=FileEdited("notes/plan.md", 1, (2,)),
         ),
     )
-    yield _tool(
+    yield suite_tool(
         files.remove_file,
         "Remove a file or an empty folder, or with recursive a folder and everything in it.",
         ToolExample(
@@ -250,7 +249,7 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
             output=FileRemoved("notes/old", "folder", 2),
         ),
     )
-    yield _tool(
+    yield suite_tool(
         files.move_file,
         "Give a file, or a folder with everything in it, another path. Nothing is ever replaced.",
         ToolExample(
@@ -261,23 +260,8 @@ def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
     )
 
 
-def _tool(
-    handler: Callable[..., Any],
-    description: str,
-    example: ToolExample[Any, Any],
-    *,
-    effect: Literal["read", "state"] = "state",
-    max_result_chars: int = MAX_RESULT_CHARS,
-) -> Tool[Any, Any]:
-    """A tool of the name of its handler, in no run without files; the types are those of its example."""
-    generic, changed = cast("Any", Tool), cast("Any", replace)
-    tool = generic[type(example.input), type(example.output)](
-        name=handler.__name__,
-        description=description,
-        handler=handler,
-        examples=(example,),
-        effect=effect,
-        max_result_chars=max_result_chars,
-    )
-    # Checkers do not see the field.
-    return cast("Tool[Any, Any]", changed(tool, given_injected=(_NEEDS_FILES,)))
+def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
+    """The tool, in no run without files."""
+    changed: Any = replace  # checkers do not see the field
+    need = InjectedParameter("context.filesystem", Filesystem, Parameter.empty)
+    return cast("Tool[Any, Any]", changed(tool, given_injected=(need,)))
