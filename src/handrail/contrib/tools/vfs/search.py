@@ -19,8 +19,8 @@ from handrail.contrib.tools.vfs.files import (
     NOTHING_LEFT_OUT,
     LeftOut,
     at_any_depth,
-    format_entry,
     path_in_line,
+    render_entries,
     shown_pattern,
 )
 from handrail.contrib.tools.vfs.text import VfsLimits, decode_text, lines_of
@@ -87,16 +87,10 @@ class FilesFound:
 
     def render(self) -> str:
         """A line with the number of entries, then one for each entry."""
+        deeper = at_any_depth(self.pattern)
+        nothing = f"nothing fits. To look at any depth, write {deeper}" if deeper else "nothing fits"
         where = f"{shown_pattern(self.pattern)} in {self.path}"
-        head = f"{where}: {count_noun(self.total, 'entry', 'entries')}"
-        if not self.total:
-            deeper = at_any_depth(self.pattern)
-            head = f"{where}: {'nothing fits' if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
-            head += f". To look at any depth, write {deeper}" if deeper else ""
-        if len(self.entries) < self.total:
-            head += f". Listed are the first {len(self.entries):,}; narrow it down with pattern"
-        notes = " ".join((f"{head}.", *self.left_out.notes()))
-        return "\n".join((notes, *map(format_entry, self.entries)))
+        return render_entries(where, nothing, self.entries, self.total, self.left_out)
 
 
 @stored_as("handrail.grep_files")

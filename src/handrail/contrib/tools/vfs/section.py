@@ -182,9 +182,10 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
         ToolExample(
             description="All that a folder holds",
             input=ListFiles("notes"),
-            output=FileList("notes", None, (plan,), 1, 1),
+            output=FileList("notes", (plan,), 1),
         ),
         effect="read",
+        max_result_chars=most,
     )
     yield suite_tool(
         files.glob_files,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -52,12 +52,11 @@ class VfsLimits:
 
     Attributes:
         lines: lines in one result of `read_file`.
-        characters: characters of text, or of a list of files, in one result; for a search, at least 1,000.
-        entries: entries in one result of `list_files`.
+        characters: characters of text in one result; of a list of files or a search, at least 1,000.
         line_characters: characters of a line that `grep_files` shows.
         file_bytes: the largest file that is read, searched or edited, in bytes.
-        search_characters: characters that `glob_files` or `grep_files` finds at most, of which the model reads what
-            `characters` leaves out by `read_result`.
+        search_characters: characters that a list or search finds at most, of which the model reads what `characters`
+            leaves out by `read_result`.
         search_seconds: how long `glob_files` and `list_files` look for files, and `grep_files` searches.
         walked_entries: files and folders that one call looks at while it looks for files.
 
@@ -67,7 +66,6 @@ class VfsLimits:
 
     lines: int = 500
     characters: int = 20_000
-    entries: int = 200
     line_characters: int = 500
     file_bytes: int = 10_000_000
     search_characters: int = 100_000
@@ -108,18 +106,6 @@ def too_large(size: int, limits: VfsLimits) -> str | None:
     if size <= limits.file_bytes:
         return None
     return f"has {count_noun(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
-
-
-def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
-    """How many lines of these lengths one result may show; at least one, if there is one."""
-    shown = 0
-    for length in lengths:
-        # The line end counts as a character of the result.
-        characters -= length + 1
-        if shown == most or (shown and characters < 0):
-            break
-        shown += 1
-    return shown
 
 
 def with_lf(text: str) -> str:
