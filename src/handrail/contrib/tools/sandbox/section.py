@@ -10,11 +10,11 @@ from uuid import uuid4
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.section_options import also_bound, environment_faults, suite_tool
-from handrail.contrib.tools.shell.process import ProgramExit, ProgramRun, run_over
+from handrail.contrib.tools.shell.process import ProgramRun, run_over
 from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
-from handrail.contrib.tools.shell.section import notifying, place_of
+from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, place_of
 from handrail.contrib.tools.vfs.section import VfsToolsSection
-from handrail.errors import EffectUncertain, PromptValidationError, SandboxError, ToolValidationError
+from handrail.errors import PromptValidationError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
 from handrail.programs import Program
 from handrail.prompt import (
@@ -38,8 +38,7 @@ _log = redacted_logger("handrail")
 TOOL = "shell_execute"
 """The name of the tool."""
 
-_KILLED = 137  # 128 and SIGKILL, as shells report it
-_MAY_BE_MEMORY = " Something has killed it: it may have taken more memory than there is."
+_LOST = "was killed, because its sandbox has ended"
 
 _TEXT = """\
 Run commands with `shell_execute`, in a sandbox: a system apart, of which only the files in `/workspace` stay.
@@ -262,7 +261,7 @@ def sandbox_tool(
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
     """
     tool = suite_tool(
-        SandboxHandler(limits, rule).run,
+        SandboxHandler(limits, rule, outside).run,
         "Run a command in the sandbox and show what it writes.",
         ToolExample(
             description="Run a line of the shell in a folder",
@@ -290,10 +289,12 @@ class SandboxHandler:
         limits: what a command may use.
         rule: what is said of every command: with which exit codes its changes stay, and whether it may read what the
             run keeps from other tools.
+        outside: whether it may have effects outside, by a network.
     """
 
     limits: SandboxLimits
     rule: ShellRule
+    outside: bool
 
     async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
         """Run a command on a thread of its own; when the call is cancelled the command is killed, and waited for."""
@@ -330,34 +331,15 @@ class SandboxHandler:
             namespace=running.namespace,
         )
         ended = run_over(filesystem, run, program, name="The command")
-        cause = _cause(ended, self.limits, is_lost=not running.is_running())
-        return self._result_of(params, folder, ended, cause, reach)
-
-    def _result_of(
-        self, params: ShellExecute, folder: str, ended: ProgramExit, cause: str | None, reach: ProgramReach
-    ) -> ToolResult[ShellExecuted]:
+        cause = failure_cause(ended, self.limits.timeout.total_seconds(), lost=_LOST)
+        if cause is None and not running.is_running():
+            cause = _LOST
         commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
         changes: ProgramChanges = "kept" if commits else "rolled back"
         value = ShellExecuted(params.command, folder, ended.code, ended.output, ended.left_out, changes)
         if commits:
             return ToolResult.ok(value)
-        # Any other end fails the call, so that its changes are rolled back.
-        undone = text_of(value.changes)
-        if cause is None:
-            hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
-            return ToolResult.error(f"{end_of(value.name, ended.code)}.{hint}{undone}", value)
-        if ended.left_running:
-            raise EffectUncertain(f"{value.name} {cause}.{undone}")
-        return ToolResult.error(f"{value.name} {cause}.{undone}", value)
-
-
-def _cause(ended: ProgramExit, limits: SandboxLimits, *, is_lost: bool) -> str | None:
-    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not."""
-    if ended.left_running:
-        return "has left processes that cannot be killed and may change files at any time"
-    if ended.how == "timeout":
-        return f"was killed, because it may take {limits.timeout.total_seconds():g} s and was not done"
-    return "was killed, because its sandbox has ended" if is_lost or ended.how != "exited" else None
+        return failure_result(value, ended, cause, name=value.name, is_certain=not self.outside)
 
 
 def _checked(line: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from handrail.contrib.tools.section_options import (
@@ -89,7 +89,24 @@ _NOTHING = "- Nothing: every program is refused. Do without."
 
 _ONLY_READS = "- Nothing is ever changed here: these programs only look."
 
+_LOST = "has ended, and how is not known: something else in this process has waited for it"
+
+_KILLED = 137  # 128 and SIGKILL, as shells report it
+_MAY_BE_MEMORY = " Something has killed it: it may have taken more memory than there is."
+
 _OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+class _Ended(Protocol):
+    """The value of a result of a program."""
+
+    @property
+    def changes(self) -> ProgramChanges: ...
+
+    def render(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Ended)
 
 
 @stored_as("handrail.shell_run")
@@ -316,27 +333,13 @@ class ShellHandler:
             max_output_bytes=self.max_kept_bytes,
         )
         ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
-        succeeds = ended.code in {*rule.commit_on, *reach.commit_on}
-        commits = ended.how == "exited" and succeeds and not ended.left_running
+        cause = failure_cause(ended, self.seconds, lost=_LOST)
+        commits = cause is None and ended.code in {*rule.commit_on, *reach.commit_on}
         changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
         value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
-        return self._result_of(value, ended, rule, commits=commits)
-
-    def _result_of(
-        self, value: ProgramEnded, ended: ProgramExit, rule: ShellRule, *, commits: bool
-    ) -> ToolResult[ProgramEnded]:
         if commits:
             return ToolResult.ok(value)
-        # Any other end fails the call, so that its changes are rolled back.
-        name, undone = value.command[0], text_of(value.changes)
-        if ended.how == "exited" and not ended.left_running:
-            return ToolResult.error(f"{end_of(name, ended.code)}.{undone}", value)
-        # For a program that was stopped this message is not shown: `run` raises the cancellation.
-        message = f"{name} {_cause(ended, self.seconds)}.{undone}"
-        if rule.reads:
-            return ToolResult.error(message, value)
-        # A program that was killed may have had an effect outside, which the rollback does not undo.
-        raise EffectUncertain(f"{message}\n{value.render()}")
+        return failure_result(value, ended, cause, name=command[0], is_certain=rule.reads)
 
 
 def _checked(command: Command) -> Command:
@@ -423,11 +426,40 @@ def notifying(name: str, context: ToolContext) -> Callable[[str, float], object]
     return notify
 
 
-def _cause(ended: ProgramExit, seconds: float) -> str:
-    """Why it is not known what a program has done."""
+def failure_cause(ended: ProgramExit, seconds: float, *, lost: str) -> str | None:
+    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
+
+    Args:
+        ended: how its program has ended.
+        seconds: how long it may take.
+        lost: the cause if its exit code is not known.
+    """
     if ended.left_running:
         left = count_noun(ended.left_running, "process", "processes")
         return f"has started {left} that cannot be killed and may change files at any time"
-    if ended.how == "lost":
-        return "has ended, and how is not known: something else in this process has waited for it"
-    return f"was killed, because it may take {seconds:g} s and was not done"
+    if ended.how == "timeout":
+        return f"was killed, because it may take {seconds:g} s and was not done"
+    # For a program that was stopped this is not shown: `run` raises the cancellation.
+    return None if ended.how == "exited" else lost
+
+
+def failure_result(value: E, ended: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
+    """The result of a call that fails, so that the changes of its program are rolled back.
+
+    Args:
+        value: the value of the result.
+        ended: how the program has ended.
+        cause: see `failure_cause`.
+        name: what messages call it.
+        is_certain: whether it has had no effect outside, which the rollback does not undo.
+
+    Raises:
+        EffectUncertain: it was killed, and it is not certain what it has done.
+    """
+    undone = text_of(value.changes)
+    if cause is None:
+        hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
+        return ToolResult.error(f"{end_of(name, ended.code)}.{hint}{undone}", value)
+    if is_certain and not ended.left_running:
+        return ToolResult.error(f"{name} {cause}.{undone}", value)
+    raise EffectUncertain(f"{name} {cause}.{undone}\n{value.render()}")
