@@ -404,7 +404,10 @@ class NodeKind(Enum):
 
 
 FOLDER: Final = NodeKind.FOLDER
+"""There is a folder at the path."""
+
 NO_NODE: Final = NodeKind.NOTHING
+"""There is nothing at the path."""
 
 MemoryNode: TypeAlias = bytes | NodeKind
 """What is at a path: the content of a file, a folder, or nothing."""

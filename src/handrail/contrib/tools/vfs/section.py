@@ -180,9 +180,7 @@ def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
         files.list_files,
         "List what a folder holds.",
         ToolExample(
-            description="All that a folder holds",
-            input=ListFiles("notes"),
-            output=FileList("notes", (plan,), 1),
+            description="All that a folder holds", input=ListFiles("notes"), output=FileList("notes", (plan,), 1)
         ),
         effect="read",
         max_result_chars=most,
