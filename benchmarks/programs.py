@@ -16,7 +16,7 @@ from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.filesystem import HostFilesystem
-from handrail.programs.program import Program
+from handrail.programs import Program
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 

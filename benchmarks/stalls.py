@@ -7,6 +7,7 @@ the interpreter up after 5 ms (`sys.getswitchinterval`) when the loop asks for i
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -104,7 +105,7 @@ def _reading(root: Path, opened: ExitStack) -> Work:
 
 @tool(name="hash_file", description="Hashes a file.", effect="read")
 def _hash(path: str, *, context: ToolContext) -> str:
-    return context.resources.get(Filesystem).digest(path)
+    return hashlib.sha256(context.resources.get(Filesystem).read_bytes(path)).hexdigest()
 
 
 def _command(folder: Path, opened: ExitStack) -> Work:

@@ -27,7 +27,7 @@ from typing import Literal, get_args
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ShellRule, ShellToolsSection
 from handrail.filesystem import HostFilesystem
-from handrail.programs.process_tree import CALL_VARIABLE
+from handrail.programs import CALL_VARIABLE
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 

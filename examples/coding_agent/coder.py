@@ -16,6 +16,7 @@ from handrail.contrib.tools import (
     ShellToolsSection,
     VfsToolsSection,
 )
+from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.prompt import MarkdownSection, Prompt, PromptTemplate, Section
 
@@ -65,7 +66,11 @@ class Place:
 
 def place_here() -> Place:
     """A sandbox if bubblewrap can make one here, else the host."""
-    return Place(Bubblewrap(folders=_folders()).fault() is None)
+    try:
+        Bubblewrap(folders=_folders()).check()
+    except SandboxError:
+        return Place(is_sandbox=False)
+    return Place(is_sandbox=True)
 
 
 def coder_prompt(place: Place, files: HostFilesystem) -> Prompt[str]:

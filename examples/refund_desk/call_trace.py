@@ -60,7 +60,7 @@ def state_digest(session: Session, files: Filesystem | None) -> str:
     digest = hashlib.sha256()
     if files is not None:
         for stat in files.glob("**"):
-            content = files.digest(stat.path) if stat.kind == "file" else ""
+            content = files.identity(stat.path) if stat.kind == "file" else ""
             digest.update(f"{stat.path!r} {stat.kind} {content}\n".encode())
     for kind in sorted(session.kinds, key=lambda kind: kind.__qualname__):
         if getattr(kind, "slice_policy", SlicePolicy.STATE) is SlicePolicy.STATE:

@@ -21,7 +21,6 @@ SHORT_MODULES = {
     "clock.py": "one protocol, below everything",
     "crash_points.py": "one list, below everything",
     "lazy_exports.py": "one function, below everything",
-    "contrib/tools/section_options.py": "checks and a binding that three suites share, below all of them",
     "process_state.py": "one rule, below everything",
     "testing/clock.py": "the fake of one protocol",
 }

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from handrail.contrib.tools.python import section
+from handrail.contrib.tools import python as section
 from tests.agents.folders import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal

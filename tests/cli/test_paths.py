@@ -36,12 +36,12 @@ def test_a_url_in_the_place_of_a_path_is_shown_by_its_scheme_alone(
 @pytest.mark.parametrize(
     "words, code",
     [
-        (("run", LONG, "hello", "--model", "test"), 1),
+        (("run", LONG, "hello", "--model", "test"), 2),
         (("run", "desk.agent", "hello", "--model", "test", "--root", LONG), 1),
-        (("run", "desk.agent", "hello", "--model", "test", "--rules", LONG), 1),
+        (("run", "desk.agent", "hello", "--model", "test", "--rules", LONG), 2),
         (("run", "desk.agent", "hello", "--model", "test", "--store", f"sqlite:///{LONG}"), 1),
         (("run", "desk.agent", "hello", "--model", f"script:{LONG}"), 2),
-        (("check", LONG), 1),
+        (("check", LONG), 2),
         (("new", "other", "--folder", LONG), 1),
         (("sessions", "list", "--store", f"sqlite:///{LONG}"), 1),
     ],

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from handrail.process_identity import process_name
-from handrail.programs.process_tree import Process, look, namespace_processes
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail.programs import Process, Program, ProgramEnd, ProgramRecord, StartedProgram, look, namespace_processes
 
 _SPACE = "bwrap --unshare-pid --ro-bind / / --proc /proc --dev /dev --as-pid-1 --die-with-parent /bin/sh -c"
 _INSIDE = "(sleep 600 &) ; (setsid sleep 600 &) ; echo ready; read -r end"

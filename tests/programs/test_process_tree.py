@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.programs.process_tree import (
+from handrail.programs import (
     CALL_VARIABLE,
     Process,
     call_processes,
@@ -59,7 +59,7 @@ def test_this_process_and_those_above_it_never_belong_to_a_call() -> None:
     script = f"""
 import sys
 sys.path.append({os.fspath(Path(__file__).parents[2] / "src")!r})
-from handrail.programs.process_tree import call_processes
+from handrail.programs import call_processes
 print(call_processes("nested"))
 """
     done = subprocess.run(
@@ -100,7 +100,7 @@ def test_process_that_may_not_be_signalled_is_told_after_the_others_have_ended(m
     def send_to_others(process: Process, number: int) -> bool:
         return process != denied
 
-    monkeypatch.setattr("handrail.programs.process_tree.send", send_to_others)
+    monkeypatch.setattr("handrail.programs.send", send_to_others)
     assert kill_all(lambda: {denied}) == {denied}
     left = {Process(-2, 0)}
     rounds = list[float]()

@@ -12,9 +12,8 @@ from typing import get_args
 import pytest
 
 from chaos.programs import Fifo, Kind, play
-from handrail.programs import program as programs
-from handrail.programs.process_tree import Process
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail import programs
+from handrail.programs import Process, Program, ProgramEnd, ProgramRecord, StartedProgram
 
 LEAVES_THE_GROUP = """
 import os, signal, time

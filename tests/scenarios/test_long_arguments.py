@@ -48,7 +48,7 @@ LONG = {
     "a long name": "\x03" * 255,
 }
 VALID: dict[str, dict[str, Any]] = {
-    "list_files": {"path": "a.md", "pattern": "*"},
+    "list_files": {"path": "a.md"},
     "glob_files": {"pattern": "**", "path": "."},
     "grep_files": {"pattern": "x", "path": ".", "files": "**"},
     "read_file": {"path": "a.md"},

@@ -73,8 +73,7 @@ _COMMANDS: Mapping[str, tuple[str, str | Mapping[str, str]]] = {
     ),
     "docs": ("Print a page of the documentation, or list all.", "handrail.cli.pages:print_page"),
 }
-"""The commands by name, in the order of the help: the first sentence of the help of each, and where it is defined, or
-for a group where its commands are."""
+"""The commands by name, in the order of the help: a sentence for each, and where it, or each of a group, is defined."""
 
 # The logger of the libraries: an error is reported once, by the exception.
 _SILENCE = logging.NullHandler()
@@ -98,8 +97,7 @@ def application(words: Sequence[str] = tuple(_COMMANDS)) -> App:
     for place, (name, (summary, target)) in enumerate(_COMMANDS.items()):
         if isinstance(target, str):
             # The summary would replace the whole help of a command that is imported.
-            listed = None if name in words else summary
-            app.command(target, name=name, help=listed, sort_key=place)
+            app.command(target, name=name, help=None if name in words else summary, sort_key=place)
             continue
         group = App(name=name, help=summary, sort_key=place)
         for position, (command, path) in enumerate(target.items()):

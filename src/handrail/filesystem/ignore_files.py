@@ -8,12 +8,13 @@ with a `.git` of its own, git files above it do not count.
 `IgnoreRules` is the state of one folder. A walk goes from state to state, so each file is read once, and no path is
 split twice. Files above the root, the user's git settings, and which files git tracks are not considered.
 
-`IgnoreFile` is one file, read as git reads a `.gitignore`. The rules are git's, byte for byte, and tests hold them to
-the `git` command. A line is a pattern; of those that match, the last one decides. `!` at the start shows again what an
-earlier line hides, `/` at the end means folders only, and a slash elsewhere ties the pattern to the folder of the file;
-without one it matches a name at any depth. `*`, `?` and brackets match within one part, and `**` as a whole part stands
-for any number of folders. `\` escapes the next character. Trailing spaces are ignored unless escaped by a `\`. A line
-that git cannot read, such as a bracket that is not closed, matches nothing.
+`IgnoreFile` is one file, read as git reads a `.gitignore`, byte for byte; tests hold it to the `git` command. A line is
+a pattern; of those that match, the last one decides. `!` at the start shows again what an earlier line hides, `/` at
+the end means folders only, and a slash elsewhere ties the pattern to the folder of the file; without one it matches a
+name at any depth. `*`, `?` and brackets match within one part, and `**` as a whole part stands for any number of
+folders. `\` escapes the next character. Trailing spaces are ignored unless escaped by a `\`. A line that cannot be read
+matches nothing: one with a bracket that is not closed, or with a bracket that holds a `\`, a class such as `[:alpha:]`,
+a range backwards or two `-` in a row.
 
 Each part of a pattern is matched in one pass, so a file that a model has written cannot make a walk hang. pathspec does
 not ensure that, and its rules are not exactly git's, so it is not used (decision 29).
@@ -22,19 +23,17 @@ not ensure that, and its rules are not exactly git's, so it is not used (decisio
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
-from handrail.filesystem.path_filters import GIT_FOLDER
-from handrail.filesystem.patterns import NOWHERE, PathMatcher, Places
+from handrail.filesystem.path_filters import GIT_FOLDER, NOWHERE, PathMatcher, Places
 from handrail.filesystem.root import to_bytes
 
-_IGNORE_FILE: Final = ".ignore"
-_GITIGNORE_FILE: Final = ".gitignore"
-_EXCLUDE_FILE: Final = ".git/info/exclude"
+_FILES: Final = ((".ignore", ".ignore"), (".gitignore", ".gitignore"), (GIT_FOLDER, ".git/info/exclude"))
+"""The entries of a folder that give it rules, and the files that hold them; an earlier one decides before a later."""
 
-RULE_NAMES: Final = frozenset({_IGNORE_FILE, _GITIGNORE_FILE, GIT_FOLDER})
+RULE_NAMES: Final = frozenset(name for name, _ in _FILES)
 """The names of entries that give a folder rules of its own."""
 
 MOST_RULE_BYTES: Final = 1 << 20
@@ -49,38 +48,23 @@ FitsName: TypeAlias = Callable[[bytes], object]
 _MOST_LINES = 10_000
 """How many patterns of one file count, from its start."""
 
-# ASCII only, like the classes of git.
-_CLASSES: Final = {
-    b"alnum": rb"0-9A-Za-z",
-    b"alpha": rb"A-Za-z",
-    b"blank": rb" \t",
-    b"cntrl": rb"\x00-\x1f\x7f",
-    b"digit": rb"0-9",
-    b"graph": rb"!-~",
-    b"lower": rb"a-z",
-    b"print": rb" -~",
-    b"punct": rb"!-/:-@\[-`{-~",
-    b"space": rb" \t\n\r\f\v",
-    b"upper": rb"A-Z",
-    b"xdigit": rb"0-9A-Fa-f",
-}
-
+_TOKEN = re.compile(rb"(?s)\\(?P<escaped>.)|\[(?P<negation>[!^]?)(?P<inside>\]?[^\]]*)\]|(?P<plain>[^\\\[])")
+_UNREAD_INSIDE = re.compile(rb"\\|\[:|--")
 _SPECIAL = frozenset(b"*?[\\")
-
-_STARS = object()
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One ignore file, and the places that its patterns have reached in a folder."""
+    """One ignore file, and the places that its patterns have reached in a folder; `rank` is its place in `_FILES`."""
 
+    rank: int
     file: IgnoreFile
     places: dict[int, Places]
 
     def entered(self, name: bytes) -> _Source:
         after = self.file.entered(name, self.places)
         # The same object if nothing has changed, so that a walk of a large tree makes few of them.
-        return self if after == self.places else _Source(self.file, after)
+        return self if after == self.places else _Source(self.rank, self.file, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,36 +72,26 @@ class IgnoreRules:
     """The rules of the ignore files for one folder. A new one has no rules.
 
     Attributes:
-        ignore: from the `.ignore` files, the nearest first.
-        gitignore: from the `.gitignore` files, the nearest first.
-        exclude: from `info/exclude`.
+        sources: the ignore files, in the order in which they are asked.
     """
 
-    ignore: tuple[_Source, ...] = ()
-    gitignore: tuple[_Source, ...] = ()
-    exclude: tuple[_Source, ...] = ()
+    sources: tuple[_Source, ...] = ()
 
     def hides(self, name: str, *, is_folder: bool) -> bool:
         """Whether the entry `name` of this folder is hidden."""
-        if not (self.ignore or self.gitignore or self.exclude):
-            return False
-        data = to_bytes(name)
-        for source in (*self.ignore, *self.gitignore, *self.exclude):
-            verdict = source.file.verdict(data, source.places, is_folder=is_folder)
+        data = to_bytes(name) if self.sources else b""
+        for source in self.sources:
+            verdict = source.file.hides(data, source.places, is_folder=is_folder)
             if verdict is not None:
-                return verdict.hides
+                return verdict
         return False
 
     def entered(self, name: str) -> IgnoreRules:
         """The rules of the files above for the folder `name` in this one."""
-        if not (self.ignore or self.gitignore or self.exclude):
+        if not self.sources:
             return self
         data = to_bytes(name)
-        return IgnoreRules(
-            tuple(source.entered(data) for source in self.ignore),
-            tuple(source.entered(data) for source in self.gitignore),
-            tuple(source.entered(data) for source in self.exclude),
-        )
+        return IgnoreRules(tuple(source.entered(data) for source in self.sources))
 
     def with_files(self, present: Collection[str], read: ReadRuleFile) -> IgnoreRules:
         """These rules and those of the folder's own files.
@@ -126,29 +100,18 @@ class IgnoreRules:
             present: which of `RULE_NAMES` the folder has.
             read: reads a file of the folder.
         """
-        ignore, gitignore, exclude = self.ignore, self.gitignore, self.exclude
         if not present:
             return self
-        if GIT_FOLDER in present:
-            # The `.ignore` files above still count: they belong to no repository.
-            gitignore, exclude = (), _read(_EXCLUDE_FILE, read)
-        if _GITIGNORE_FILE in present:
-            gitignore = (*_read(_GITIGNORE_FILE, read), *gitignore)
-        if _IGNORE_FILE in present:
-            ignore = (*_read(_IGNORE_FILE, read), *ignore)
-        return IgnoreRules(ignore, gitignore, exclude)
-
-
-def _read(name: str, read: ReadRuleFile) -> tuple[_Source, ...]:
-    data = read(name)
-    if data is None or len(data) > MOST_RULE_BYTES:
-        return ()
-    file = read_ignore_file(data)
-    return (_Source(file, file.start),)
-
-
-class _Unreadable(Exception):
-    """The pattern matches nothing."""
+        # In a repository the `.ignore` files above still count: they belong to none.
+        above = [source for source in self.sources if not source.rank or GIT_FOLDER not in present]
+        own: list[_Source] = []
+        for rank, (name, path) in enumerate(_FILES):
+            data = read(path) if name in present else None
+            if data is not None and len(data) <= MOST_RULE_BYTES:
+                file = read_ignore_file(data)
+                own.append(_Source(rank, file, file.start))
+        # Sorting keeps the order of equal ranks: the nearest first.
+        return IgnoreRules(tuple(sorted((*own, *above), key=lambda source: source.rank)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,28 +119,26 @@ class IgnorePattern:
     """One line of an ignore file.
 
     Attributes:
-        shows: whether it shows again what it matches.
+        hides: whether it hides what it matches, or shows it again.
         folders_only: whether it matches only folders.
         name: matches a name at any depth; `None` for a pattern that is tied to the folder of its file.
         path: matches a path from that folder; `None` for the other kind.
-        literal: the one name that `name` matches, if it is one.
+        literal: the one name that it matches, if it is one.
     """
 
-    shows: bool
+    hides: bool
     folders_only: bool
     name: FitsName | None = None
     path: PathMatcher[bytes] | None = None
     literal: bytes | None = None
 
-
-class IgnoreVerdict(NamedTuple):
-    """The decision of the last pattern that matches.
-
-    Attributes:
-        hides: whether it hides.
-    """
-
-    hides: bool
+    def fits(self, name: bytes, places: Places, *, is_folder: bool) -> bool:
+        """Whether it matches an entry of a folder in which it has reached these places."""
+        if self.folders_only and not is_folder:
+            return False
+        if self.path is not None:
+            return bool(places) and self.path.end in self.path.after(name, places)
+        return name == self.literal or (self.name is not None and bool(self.name(name)))
 
 
 class IgnoreFile:
@@ -189,46 +150,35 @@ class IgnoreFile:
         """Take the patterns in the order of the file."""
         # Most patterns are one name. They are found by a look-up, however many there are; only the others are tried.
         self._literal: dict[bytes, list[tuple[int, IgnorePattern]]] = {}
-        others: list[tuple[int, IgnorePattern]] = []
+        self._others = [item for item in enumerate(patterns) if item[1].literal is None]
         for number, pattern in enumerate(patterns):
-            if pattern.literal is None:
-                others.append((number, pattern))
-            else:
+            if pattern.literal is not None:
                 self._literal.setdefault(pattern.literal, []).append((number, pattern))
-        self._others = tuple(reversed(others))
         self.start: dict[int, Places] = {
-            number: pattern.path.start for number, pattern in others if pattern.path is not None
+            number: pattern.path.start for number, pattern in self._others if pattern.path is not None
         }
         """The start of each pattern that is tied to the folder of the file, by its number."""
 
-    def verdict(self, name: bytes, places: dict[int, Places], *, is_folder: bool) -> IgnoreVerdict | None:
-        """The file's decision about a name in a folder; `None` if no pattern matches.
+    def hides(self, name: bytes, places: dict[int, Places], *, is_folder: bool) -> bool | None:
+        """The file's decision about a name in a folder: that of its last pattern that matches; `None` if none does.
 
         Args:
             name: the name.
             places: the places that its patterns have reached in that folder; see `entered`.
             is_folder: whether it is a folder.
         """
-        best, found = -1, None
-        for number, pattern in self._literal.get(name, ()):
-            if is_folder or not pattern.folders_only:
-                best, found = number, pattern
-        for number, pattern in self._others:
-            # From the last pattern to the first: the literal one comes later in the file than all that follow, so it
-            # decides.
-            if number < best:
-                break
-            if (is_folder or not pattern.folders_only) and _fits(pattern, name, places.get(number, NOWHERE)):
-                found = pattern
-                break
-        return None if found is None else IgnoreVerdict(not found.shows)
+        tried = (*self._others, *self._literal[name]) if name in self._literal else self._others
+        matching = (
+            (number, pattern.hides)
+            for number, pattern in tried
+            if pattern.fits(name, places.get(number, NOWHERE), is_folder=is_folder)
+        )
+        return max(matching, default=(0, None))[1]
 
     def entered(self, name: bytes, places: dict[int, Places]) -> dict[int, Places]:
         """The places of the patterns in the subfolder `name`, without patterns that can match nothing there."""
-        if not places:
-            return places
         after: dict[int, Places] = {}
-        for number, pattern in self._others:
+        for number, pattern in self._others if places else ():
             if number in places and pattern.path is not None:
                 reached = pattern.path.after(name, places[number])
                 if reached:
@@ -246,155 +196,74 @@ def read_ignore_file(data: bytes) -> IgnoreFile:
 
 def parse_ignore_pattern(line: bytes) -> IgnorePattern | None:
     """The pattern in one line; `None` for a comment, a blank line, or one that matches nothing."""
-    if line.startswith(b"#"):
-        return None
     # The order is git's: spaces first, so that `/` at the end is found before spaces that do not count.
-    pattern = _without_spaces_at_end(line)
-    shows = pattern.startswith(b"!")
-    if shows:
-        pattern = pattern[1:]
-    folders_only = pattern.endswith(b"/")
-    if folders_only:
-        pattern = pattern[:-1]
+    line = b"" if line.startswith(b"#") else _without_spaces_at_end(line)
+    pattern = line.removeprefix(b"!")
+    hides, folders_only = pattern == line, pattern.endswith(b"/")
+    pattern = pattern.removesuffix(b"/")
     if not pattern:
         return None
+    if _SPECIAL.isdisjoint(pattern) and b"/" not in pattern:
+        return IgnorePattern(hides, folders_only, literal=pattern)
     try:
-        if b"/" not in pattern:
-            return _for_a_name(pattern, shows=shows, folders_only=folders_only)
-        parts = [_part(tokens) for tokens in _split(pattern.removeprefix(b"/"))]
-    except _Unreadable:
+        parts = [_compiled(tokens) for tokens in _split(pattern.removeprefix(b"/"))]
+    except re.error:
         return None
+    if b"/" not in pattern:
+        return IgnorePattern(hides, folders_only, name=parts[0] or bool)
     if parts[-1] is None:
-        parts.append(_anything)  # `**` at the end: everything below, but not the folder itself
-    return IgnorePattern(shows, folders_only, path=PathMatcher(parts))
-
-
-def _for_a_name(pattern: bytes, *, shows: bool, folders_only: bool) -> IgnorePattern:
-    if _SPECIAL.isdisjoint(pattern):
-        return IgnorePattern(shows, folders_only, literal=pattern)
-    (tokens,) = _split(pattern)
-    return IgnorePattern(shows, folders_only, name=_compiled(tokens))
-
-
-def _fits(pattern: IgnorePattern, name: bytes, places: Places) -> bool:
-    if pattern.path is not None:
-        return bool(places) and pattern.path.end in pattern.path.after(name, places)
-    return pattern.name is not None and bool(pattern.name(name))
+        parts.append(bool)  # `**` at the end: everything below, but not the folder itself
+    return IgnorePattern(hides, folders_only, path=PathMatcher(parts))
 
 
 def _without_spaces_at_end(line: bytes) -> bytes:
     kept = line.rstrip(b" ")
-    if kept == line:
-        return line
     # An even number of backslashes escape each other; an odd one escapes the first space, which stays.
     escapes = len(kept) - len(kept.rstrip(b"\\"))
     return line[: len(kept) + escapes % 2]
 
 
-def _split(pattern: bytes) -> list[list[object]]:
-    """The parts of a pattern, each as its characters: expressions, and `_STARS` for stars."""
-    parts: list[list[object]] = [[]]
+def _split(pattern: bytes) -> list[list[bytes]]:
+    """The parts of a pattern, each as the expressions of its characters; that of a star is empty."""
+    parts: list[list[bytes]] = [[]]
     at = 0
     while at < len(pattern):
-        character = pattern[at : at + 1]
-        at += 1
-        if character == b"\\":
-            character = pattern[at : at + 1]
-            at += 1
-            if not character:
-                raise _Unreadable
-            if character == b"/":
-                parts.append([])
-            else:
-                parts[-1].append(re.escape(character))
-        elif character == b"/":
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise re.error("a bracket that is not closed, or a backslash at the end")
+        at = token.end()
+        plain, character = token["plain"], token["plain"] or token["escaped"]
+        if character == b"/":
             parts.append([])
-        elif character == b"*":
-            parts[-1].append(_STARS)
-        elif character == b"?":
-            parts[-1].append(b".")
-        elif character == b"[":
-            expression, at = _bracket(pattern, at)
-            parts[-1].append(expression)
+        elif plain in {b"*", b"?"}:
+            parts[-1].append(b"" if plain == b"*" else b".")
         else:
-            parts[-1].append(re.escape(character))
+            parts[-1].append(re.escape(character) if character else _bracket(token["negation"], token["inside"]))
     return parts
 
 
-def _part(tokens: list[object]) -> FitsName | None:
-    """The matcher of a name; `None` for any number of folders."""
+def _bracket(negation: bytes, inside: bytes) -> bytes:
+    if _UNREAD_INSIDE.search(inside):
+        raise re.error("a bracket with a class, an escape or a range that is not read")
+    return b"[" + (b"^" if negation else b"") + re.sub(rb"[\[\]^&|~]", rb"\\\g<0>", inside) + b"]"
+
+
+def _compiled(tokens: list[bytes]) -> FitsName | None:
+    """The matcher of a name; `None` for any number of folders.
+
+    It is one expression that does not backtrack: what lies between two stars is searched for once.
+    """
     if not tokens:
-        # `a//b`, for example.
-        raise _Unreadable  # no name is empty
-    if len(tokens) > 1 and all(token is _STARS for token in tokens):
+        raise re.error("two slashes in a row")  # no name is empty
+    if len(tokens) > 1 and not any(tokens):
         return None
-    return _compiled(tokens)
-
-
-def _compiled(tokens: Sequence[object]) -> FitsName:
-    """One expression that does not backtrack: what lies between two stars is searched for once."""
-    pieces = [b"".join(piece) for piece in _between_stars(tokens)]
+    pieces: list[bytes] = [b""]
+    for token in tokens:
+        pieces = [*pieces[:-1], pieces[-1] + token] if token else [*pieces, b""]
     first, rest = pieces[0], pieces[1:]
-    if not rest:
-        # A name may hold a line feed: `.` must match it, and `$` would also match before one at the end.
-        return re.compile(b"(?s:" + first + rb")\Z").match
     # The first occurrence of a piece leaves the most room for the pieces after it, so no other needs to be tried: an
     # atomic group gives up all others, and the time is bounded by the length of the name times that of the pattern.
     middle = b"".join(b"(?>.*?" + piece + b")" for piece in rest[:-1])
-    return re.compile(b"(?s:" + first + middle + b".*" + rest[-1] + rb")\Z").match
-
-
-def _between_stars(tokens: Sequence[object]) -> Iterator[list[bytes]]:
-    piece: list[bytes] = []
-    for token in tokens:
-        if isinstance(token, bytes):
-            piece.append(token)
-        else:
-            yield piece
-            piece = []
-    yield piece
-
-
-def _bracket(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The expression of a bracket whose content begins at a position, and the position after it."""
-    negated = pattern[at : at + 1] in {b"!", b"^"}
-    at += negated
-    inside: list[bytes] = []
-    # A `]` right after the opening is a character like any other.
-    first = True
-    while first or pattern[at : at + 1] != b"]":
-        first = False
-        if pattern[at : at + 2] == b"[:":
-            end = pattern.find(b"]", at + 2)
-            if end < 0:
-                raise _Unreadable
-            # Without a colon before the `]`, the `[` is a character of the bracket.
-            if pattern[end - 1 : end] == b":" and end - 1 >= at + 2:
-                name = pattern[at + 2 : end - 1]
-                if name not in _CLASSES:
-                    raise _Unreadable
-                inside.append(_CLASSES[name])
-                at = end + 1
-                continue
-        low, at = _character(pattern, at)
-        high = low
-        if pattern[at : at + 1] == b"-" and pattern[at + 1 : at + 2] not in {b"]", b""}:
-            high, at = _character(pattern, at + 1)
-        high = max(low, high)  # a reversed range matches its first character only
-        # As numbers, so that no character has a meaning in the expression.
-        inside.append(b"\\x%02x-\\x%02x" % (low[0], high[0]))
-    return b"[" + (b"^" if negated else b"") + b"".join(inside) + b"]", at + 1
-
-
-def _character(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """One character of a bracket, and the position after it."""
-    if pattern[at : at + 1] == b"\\":
-        at += 1
-    character = pattern[at : at + 1]
-    if not character:
-        raise _Unreadable
-    return character, at + 1
-
-
-def _anything(name: bytes) -> bool:
-    return bool(name)
+    last = b".*" + rest[-1] if rest else b""
+    # A name may hold a line feed: `.` must match it, and `$` would also match before one at the end.
+    return re.compile(b"(?s:" + first + middle + last + rb")\Z").match

@@ -9,12 +9,10 @@ filesystem ensures that the folder of a file exists.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import threading
 from copy import copy
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
@@ -22,11 +20,9 @@ from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from handrail.errors import FilesystemError, PathConflictError
 from handrail.filesystem import paths, protocol
 from handrail.filesystem.disk import open_to_read, translate_os_errors
-from handrail.filesystem.ignore_files import RULE_NAMES
-from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, exclude_patterns, showing
+from handrail.filesystem.path_filters import GIT_FOLDER, PathFilter, PathPattern, Pattern, exclude_patterns, showing
 from handrail.filesystem.paths import ROOT, ancestors_of, is_inside, join, normalise, parent_of
-from handrail.filesystem.patterns import PathPattern, Pattern
-from handrail.filesystem.protocol import FileStart
+from handrail.filesystem.protocol import FileStart, digest_of
 from handrail.filesystem.root import to_text
 from handrail.filesystem.undo_journal import Snapshot, UndoJournal
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, Start, WalkRequest, walk
@@ -95,13 +91,9 @@ class InMemoryFilesystem:
         content = self.read_bytes(path)
         return FileStart(content[:most_bytes], len(content))
 
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content; see `Filesystem.digest`."""
-        return hashlib.sha256(self.read_bytes(path)).hexdigest()
-
     def identity(self, path: str) -> str:
-        """The digest at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
-        return self.digest(path)
+        """The SHA-256 at any size, since a file in memory has no time of change; see `Filesystem.identity`."""
+        return digest_of((self.read_bytes(path),))
 
     def write_text(self, path: str, text: str) -> None:
         """Make or replace a file; see `Filesystem.write_text`."""
@@ -182,7 +174,9 @@ class InMemoryFilesystem:
         path = self.shortest(path)
         with self._lock:
             self._folder(path)
-            return tuple(stat for stat in self._list(path) if self._filter.shows(stat.path, stat.path, stat.kind))
+            return tuple(
+                stat for stat in self._tree.listed(path) if self._filter.shows(stat.path, stat.path, stat.kind)
+            )
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path matches; see `Filesystem.glob`."""
@@ -194,7 +188,7 @@ class InMemoryFilesystem:
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
         with self._lock:
             self._folder(folder)
-            return walk(Start(folder, folder), pattern, _Folders(self._tree, self._filter), look)
+            return walk(Start(folder, folder), pattern, self._tree, self._filter, look)
 
     def resolve(self, path: str, *, follow: bool = True) -> str:  # noqa: ARG002 - there are no links in memory
         """The path in its shortest form; see `Filesystem.resolve`."""
@@ -241,7 +235,7 @@ class InMemoryFilesystem:
         path = self.shortest(path)
         with self._lock:
             self._check_write(f"make the folder {path}")
-            self._refuse_hidden(path)
+            self._filter.refuse_change(path)
             entry = self._tree.at(path)
             if entry is FOLDER:
                 return
@@ -257,14 +251,14 @@ class InMemoryFilesystem:
             if path == ROOT:
                 raise paths.root_stays()
             self._present(path)
-            self._refuse_hidden(path)
-            # Hidden entries are not counted: the message would reveal them. `_refuse_holding` refuses them below.
-            count = sum(self._filter.unreadable(each.path) is None for each in self._list(path))
+            self._filter.refuse_change(path)
+            # Hidden entries are not counted: the message would reveal them. `refuse_moving` refuses them below.
+            count = sum(self._filter.unreadable(each.path) is None for each in self._tree.listed(path))
             if count and not recursive:
                 raise paths.not_empty(path, count=count)
             # Everything is checked before the first change: outside a call, nothing would roll back a part of it.
             removed = self._tree.subtree(path)
-            self._refuse_holding(path, removed)
+            self._filter.refuse_moving(((each, True) for each in removed), path, named=path)
             for each in reversed(removed):
                 self._put(each, NO_NODE)
         return len(removed) - 1
@@ -276,11 +270,11 @@ class InMemoryFilesystem:
             self._check_write(f"move {src} to {dst}")
             self._refuse_move(src, dst)
             moved = self._tree.subtree(src)
-            self._refuse_holding(src, moved)
+            self._filter.refuse_moving(((each, True) for each in moved), src, named=src)
             targets = [normalise(dst + path[len(src) :]) for path in moved]
             for target in targets:
-                self._refuse_hidden(target)
-                self._refuse_with(target, dst, named=src)
+                self._filter.refuse_change(target)
+                self._filter.refuse_with(target, dst, named=src)
             # The first change; everything has been checked.
             self._make_folders(self._missing_folders(dst))
             for path, target in zip(moved, targets, strict=True):
@@ -315,25 +309,6 @@ class InMemoryFilesystem:
         if self._present(path) is not FOLDER:
             raise paths.file_where_folder_is_needed(path, file=path)
 
-    def _refuse_hidden(self, path: str) -> None:
-        by = self._filter.unwritable(path)
-        if by is not None:
-            raise paths.hidden(path, by=by)
-
-    def _refuse_holding(self, path: str, subtree: Sequence[str]) -> None:
-        """Check that an entry and all that it holds may be moved or removed."""
-        for each in subtree if self._filter else ():
-            by = self._filter.unmovable(each)
-            if by is not None:
-                raise paths.hidden(path, by=by) if each == path else paths.holds_hidden(path, by=by)
-            self._refuse_with(each, path, named=path)
-
-    def _refuse_with(self, path: str, folder: str, *, named: str) -> None:
-        """Check that a path may be moved, moved onto or removed with a folder."""
-        by = self._filter.unmovable_with(path, folder)
-        if by is not None:
-            raise paths.holds_asked_about(named, by=by)
-
     def _put(self, path: str, entry: MemoryNode) -> None:
         """Change what is at a path: every change after construction is made here."""
         # Recorded before the change: what is recorded is what is at the path now.
@@ -342,7 +317,7 @@ class InMemoryFilesystem:
 
     def _write(self, path: str, data: bytes) -> None:
         data = protocol.as_bytes(data)
-        self._refuse_hidden(path)
+        self._filter.refuse_change(path)
         if self._tree.at(path) is FOLDER:
             raise paths.folder_where_file_is_needed(path)
         # `_missing_folders` raises before anything is made.
@@ -365,7 +340,7 @@ class InMemoryFilesystem:
             folder = parent_of(folder)
         return missing
 
-    def _present(self, path: str) -> Present:
+    def _present(self, path: str) -> bytes | Literal[NodeKind.FOLDER]:
         """What is at a path; an error if nothing is."""
         entry = self._tree.at(path)
         if entry is not NO_NODE and self._filter.unreadable(path) is None:
@@ -381,40 +356,14 @@ class InMemoryFilesystem:
         if src == ROOT:
             raise paths.root_stays()
         self._present(src)
-        self._refuse_hidden(src)
+        self._filter.refuse_change(src)
         # Before `exists_already`, whose message would reveal whether something hidden is there.
-        self._refuse_hidden(dst)
+        self._filter.refuse_change(dst)
         if is_inside(dst, src):
             raise paths.inside_itself(src, dst)
         there = self._tree.at(dst)
         if there is not NO_NODE:
             raise paths.exists_already(dst, is_folder=there is FOLDER, src=src)
-
-    def _list(self, folder: str) -> tuple[FileStat, ...]:
-        return _listed(self._tree, folder)
-
-
-@dataclass(frozen=True, slots=True)
-class _Folders:
-    """A tree as a `handrail.filesystem.walks.FolderReader`."""
-
-    tree: MemoryTree
-    path_filter: PathFilter
-
-    def listed(self, folder: str) -> tuple[FileStat, ...]:
-        return _listed(self.tree, folder)
-
-    def rule_names(self, folder: str) -> frozenset[str]:
-        return frozenset(name for name in RULE_NAMES if self.tree.at(join(folder, name)) is not NO_NODE)
-
-    def rule_file(self, path: str) -> bytes | None:
-        entry = self.tree.at(path)
-        return entry if isinstance(entry, bytes) else None
-
-
-def _listed(tree: MemoryTree, folder: str) -> tuple[FileStat, ...]:
-    paths = [join(folder, name) for name in tree.names(folder)]
-    return tuple(_stat(path, tree.at(path)) for path in paths)
 
 
 def _files_on_disk(root: Path, path_filter: PathFilter) -> Iterator[tuple[str, Path, int]]:
@@ -463,12 +412,9 @@ NO_NODE: Final = NodeKind.NOTHING
 MemoryNode: TypeAlias = bytes | NodeKind
 """What is at a path: the content of a file, a folder, or nothing."""
 
-Present: TypeAlias = bytes | Literal[NodeKind.FOLDER]
-"""What is at a path where there is something."""
-
 
 class MemoryTree:
-    """What is at each path; at first only the root."""
+    """What is at each path; at first only the root. A `handrail.filesystem.walks.FolderReader`."""
 
     __slots__ = ("_entries", "_names")
 
@@ -498,6 +444,16 @@ class MemoryTree:
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted."""
         return sorted(self._names.get(folder, ()))
+
+    def listed(self, folder: str) -> tuple[FileStat, ...]:
+        """What a folder holds, sorted."""
+        paths = [join(folder, name) for name in self.names(folder)]
+        return tuple(_stat(path, self.at(path)) for path in paths)
+
+    def rule_file(self, path: str) -> bytes | None:
+        """The content of a file; `None` if there is none."""
+        entry = self.at(path)
+        return entry if isinstance(entry, bytes) else None
 
     def subtree(self, path: str) -> list[str]:
         """A path and everything below it; each folder comes before what it holds."""

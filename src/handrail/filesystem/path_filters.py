@@ -15,24 +15,45 @@ a path in `searching`               is the same, and is not searched if it is na
 ==================================  ==================================================================================
 
 A rollback ignores filters: it restores everything that a call changed.
+
+Patterns, as `Filesystem.glob` accepts them, are matched part by part while folders are walked: so only folders that can
+hold a match are listed, and no pattern takes longer than the walk times its own length. The places in a pattern that a
+path can have reached are numbers of parts; a path matches when it has reached the end.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from handrail.filesystem.paths import ROOT
-from handrail.filesystem.patterns import Pattern, name_expression
+from handrail.errors import PathEscapeError
+from handrail.filesystem.paths import ROOT, composed, hidden, holds_asked_about, holds_hidden, normalise
 
 GIT_FOLDER = ".git"
 """The folder in which git stores a repository; excluded by default."""
 
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 """Characters that macOS disks ignore in names: there `.g<U+200C>it` is `.git`."""
+
+_ANY_FOLDERS: Final = "**"
+
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+_MOST_ALTERNATIVES = 100
+"""How many texts the braces in one part of a pattern may stand for."""
+
+Name = TypeVar("Name", str, bytes)
+"""One part of a path."""
+
+Places: TypeAlias = frozenset[int]
+"""The places in a pattern that a path has reached."""
+
+NOWHERE: Final[Places] = frozenset()
+"""The path does not match, and nothing below it does."""
 
 
 class PathSet(Protocol):
@@ -96,6 +117,43 @@ class PathFilter:
             if why is not None and each.why(folder, is_folder=True) is None:
                 return why
         return None
+
+    def refuse_change(self, path: str, *, is_folder: bool = True, named: str | None = None) -> None:
+        """Check that a path may be changed; `named` is how it was given.
+
+        Raises:
+            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
+        """
+        by = self.unwritable(path, is_folder=is_folder)
+        if by is not None:
+            raise hidden(path if named is None else named, by=by)
+
+    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool = True) -> None:
+        """Check that a path may be moved, moved onto or removed with a folder that holds it; `named` is what was given.
+
+        Raises:
+            PathConflictError: it may not.
+        """
+        by = self.unmovable_with(path, folder, is_folder=is_folder)
+        if by is not None:
+            raise holds_asked_about(named, by=by)
+
+    def refuse_moving(self, entries: Iterable[tuple[str, bool]], folder: str, *, named: str) -> None:
+        """Check that an entry and all that it holds may be moved or removed.
+
+        Args:
+            entries: their paths, and whether each is a folder.
+            folder: the entry.
+            named: how it was given.
+
+        Raises:
+            PathConflictError: some of it may not.
+        """
+        for path, is_folder in entries:
+            by = self.unmovable(path, is_folder=is_folder)
+            if by is not None:
+                raise hidden(named, by=by) if path == folder else holds_hidden(named, by=by)
+            self.refuse_with(path, folder, named=named, is_folder=is_folder)
 
     def keeps(self, path: str, *, changes: bool, is_folder: bool = True) -> str | None:
         """Why what is not asked about may not read or list a path, or, with `changes`, not change it; `None` if it may.
@@ -291,8 +349,8 @@ def folded(path: str) -> str:
         return path.lower()
     # Decomposed first, as Unicode defines caseless matching: some equivalent spellings differ after folding alone.
     # Composed again, so that `?` stands for one character as it is read.
-    composed = unicodedata.normalize("NFD", _IGNORABLE.sub("", path)).casefold()
-    return unicodedata.normalize("NFC", composed)
+    decomposed = unicodedata.normalize("NFD", _IGNORABLE.sub("", path)).casefold()
+    return unicodedata.normalize("NFC", decomposed)
 
 
 def _why(sets: tuple[PathSet, ...], path: str, *, is_folder: bool) -> str | None:
@@ -325,3 +383,127 @@ def _shortest(pattern: str) -> str:
 
 def _anywhere(pattern: str) -> str:
     return pattern if "/" in pattern.rstrip("/") or pattern == "**" else f"**/{pattern}"
+
+
+class PathMatcher(Generic[Name]):
+    """Decides, part by part, whether a path matches.
+
+    Attributes:
+        end: the place that a path has reached when it matches.
+        start: the places before the first part.
+    """
+
+    __slots__ = ("_fits", "end", "start")
+
+    def __init__(self, fits: Sequence[Callable[[Name], object] | None]) -> None:
+        """Take the test of a name for each part; `None` stands for any number of folders."""
+        self._fits: tuple[Callable[[Name], object] | None, ...] = tuple(fits)
+        self.end: int = len(self._fits)
+        self.start: Places = self._reached({0})
+
+    def after(self, name: Name, places: Places) -> Places:
+        """The places that a path has reached when its next part is `name`."""
+        # All places at once: a path may have reached several. Trying one after the other would take longer with each
+        # `**` by a factor of the depth.
+        following: set[int] = set()
+        for place in places:
+            if place == self.end:
+                continue
+            fits = self._fits[place]
+            if fits is None:
+                # A `None` takes this part, and may take the next one too.
+                following.add(place)
+            elif fits(name):
+                following.add(place + 1)
+        return self._reached(following) if following else NOWHERE
+
+    def leads_on(self, places: Places) -> bool:
+        """Whether something below may match."""
+        return min(places, default=self.end) < self.end
+
+    def _reached(self, places: set[int]) -> Places:
+        """The places, and those after a `None` that stands for no folder."""
+        # `sorted` copies, because places are added meanwhile.
+        for place in sorted(places):
+            skipped = place
+            while skipped < self.end and self._fits[skipped] is None:
+                skipped += 1
+                places.add(skipped)
+        return frozenset(places)
+
+
+PathPattern: TypeAlias = PathMatcher[str]
+"""The matcher for paths of a filesystem: a `Pattern`, or the rest of one."""
+
+
+class Pattern(PathMatcher[str]):
+    """One pattern of `Filesystem.glob`."""
+
+    __slots__ = ()
+
+    def __init__(self, pattern: str) -> None:
+        """Parse a pattern.
+
+        Raises:
+            PathEscapeError: it is not a pattern inside the root.
+        """
+        parts = normalise(pattern, noun="pattern").split("/")
+        if parts[-1] == _ANY_FOLDERS:
+            parts.append("*")  # at the end: everything below, but not the folder itself
+        if "," in pattern and any(part.count("{") != part.count("}") for part in parts):
+            msg = "braces in a pattern close before a slash; write '{src,tests}/*.{ts,tsx}', or each path by itself"
+            raise PathEscapeError(msg, path=pattern)
+        super().__init__([None if part == _ANY_FOLDERS else fits_name(part) for part in parts])
+
+    def fits_at_or_above(self, parts: Iterable[str]) -> bool:
+        """Whether the pattern matches a path, given as its parts, or a folder that it lies in."""
+        places = self.start
+        for name in parts:
+            places = self.after(name, places)
+            if self.end in places:
+                return True
+            if not places:
+                return False
+        return False
+
+    def leads_through(self, folder: str) -> bool:
+        """Whether the pattern may match something in a folder."""
+        return self.leads_on(self._places(folder))
+
+    def _places(self, path: str) -> Places:
+        places = self.start
+        for name in path.split("/"):
+            places = self.after(name, places)
+        return places
+
+
+def _alternatives(part: str) -> list[str]:
+    """A part of a pattern with braces, which names may have, too, and all that it stands for."""
+    texts = [part]
+    for text in texts:  # grows while it is walked
+        braces = _BRACES.search(text)
+        if braces is not None:
+            texts += [f"{text[: braces.start()]}{each}{text[braces.end() :]}" for each in braces[1].split(",")]
+        if len(texts) > _MOST_ALTERNATIVES:
+            msg = f"the braces of the pattern stand for more than {_MOST_ALTERNATIVES} texts; give fewer of them"
+            raise PathEscapeError(msg, path=part)
+    return texts
+
+
+def name_expression(part: str) -> str:
+    """The regular expression of the names that match one part of a pattern, with `*`, `?`, brackets and braces.
+
+    `[^a]` is `[!a]`, as in rules. A bracket stands for itself, too: `[id].ts` matches the file of that name.
+    """
+    parts = _alternatives(composed(part))
+    texts = [each for text in parts for each in dict.fromkeys((text.replace("[^", "[!"), text.replace("[", "[[]")))]
+    # The expressions of `translate` do not backtrack over stars, so a pattern that a model has written cannot make a
+    # walk hang.
+    return "|".join(map(fnmatch.translate, texts))
+
+
+def fits_name(part: str) -> Callable[[str], object]:
+    """The test of whether a name matches one part of a pattern."""
+    # Not `fnmatch.fnmatch`, which ignores case on Windows.
+    match = re.compile(name_expression(part)).match
+    return lambda name: match(composed(name))

@@ -38,8 +38,7 @@ from os import stat_result
 from typing import Protocol, Self, runtime_checkable
 
 from handrail.errors import FilesystemError
-from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.patterns import PathPattern
+from handrail.filesystem.path_filters import PathFilter, PathPattern
 from handrail.filesystem.walks import EVERYTHING, FileStat, Scan, WalkRequest
 from handrail.transaction import Snapshotable
 from handrail.turns import HasTurn
@@ -97,17 +96,8 @@ class Filesystem(Snapshotable[object], HasTurn, Protocol):
         """
         ...
 
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content, as 64 hexadecimal digits.
-
-        Raises:
-            PathNotFoundError: there is nothing at `path`.
-            PathConflictError: there is a folder at `path`.
-        """
-        ...
-
     def identity(self, path: str) -> str:
-        """A value that changes with the file's content: `digest`, or a cheaper one for a large file.
+        """A value that changes with the file's content: its SHA-256, or a cheaper one for a large file.
 
         A store on disk identifies a content of more than `handrail.filesystem.protocol.MOST_HASHED_BYTES` by size, time
         and inode of the file, and does not read it.

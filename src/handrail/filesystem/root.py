@@ -51,47 +51,6 @@ class ResolvedPath(NamedTuple):
     nearest: str = ROOT
 
 
-class PathCursor:
-    """Opens one folder of a root after another, and holds the folders on the way open; `close` closes them.
-
-    Opening a folder costs the steps that its path does not share with the last one, so a walk that visits folders in
-    the order of their paths costs one step for each.
-    """
-
-    __slots__ = ("_disk", "_held", "_names")
-
-    def __init__(self, root: Root, disk: Disk) -> None:
-        """Start at the root."""
-        self._disk = disk
-        self._names: list[str] = []
-        self._held = [disk.step(b".", at=root.descriptor)]
-
-    def folder(self, path: str) -> int:
-        """A descriptor of a folder, by a path without links; good only for names in it and until the next call.
-
-        Raises:
-            OSError: the folder does not exist, or a part of the path is a link.
-        """
-        parts = [] if path == ROOT else path.split("/")
-        shared = 0
-        while shared < min(len(parts), len(self._names)) and parts[shared] == self._names[shared]:
-            shared += 1
-        while len(self._names) > shared:
-            self._names.pop()
-            self._disk.close(self._held.pop())
-        for part in parts[shared:]:
-            # Opened before its name is added: if opening fails, names and descriptors still correspond.
-            self._held.append(self._disk.step(to_bytes(part), at=self._held[-1]))
-            self._names.append(part)
-        return self._held[-1]
-
-    def close(self) -> None:
-        """Close what is held open."""
-        self._names.clear()
-        while self._held:
-            self._disk.close(self._held.pop())
-
-
 class Root:
     """A folder that stays open; it does not close itself.
 
@@ -181,15 +140,6 @@ class Root:
             yield held
         finally:
             self._disk.close(held)
-
-    @contextmanager
-    def walking(self) -> Generator[PathCursor]:
-        """A cursor for a walk, closed at the end."""
-        cursor = PathCursor(self, self._disk)
-        try:
-            yield cursor
-        finally:
-            cursor.close()
 
     @contextmanager
     def entry(self, path: str) -> Generator[tuple[int, bytes]]:

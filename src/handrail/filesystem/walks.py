@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from handrail.filesystem.ignore_files import RULE_NAMES, IgnoreRules, ReadRuleFile
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Places
 from handrail.filesystem.paths import MAX_DEPTH, ROOT, depth_of, join
-from handrail.filesystem.patterns import PathPattern, Pattern, Places
 
 Stopped: TypeAlias = Literal["time", "number"]
 """Why a walk stopped early."""
@@ -85,17 +84,8 @@ class Scan:
 class FolderReader(Protocol):
     """What a walk needs of a filesystem; paths are without links."""
 
-    @property
-    def path_filter(self) -> PathFilter:
-        """The filter that the walk obeys."""
-        ...
-
     def listed(self, folder: str) -> Iterable[FileStat]:
         """All that a folder holds, sorted and unfiltered; nothing if it no longer exists."""
-        ...
-
-    def rule_names(self, folder: str) -> frozenset[str]:
-        """Which of `RULE_NAMES` a folder holds."""
         ...
 
     def rule_file(self, path: str) -> bytes | None:
@@ -130,6 +120,7 @@ class _Walk:
 
     pattern: PathPattern
     folders: FolderReader
+    path_filter: PathFilter
     look: WalkRequest
     entries: list[FileStat] = field(default_factory=list[FileStat])
     looked_at: int = 0
@@ -144,8 +135,6 @@ class _Walk:
             if self.look.is_over():
                 self.stopped = "time"
                 break
-            # Reversed, so that folders are visited in the order of their paths: `PathCursor` then opens each folder
-            # once.
             to_visit.extend(reversed(self._visited(to_visit.pop())))
         entries = tuple(sorted(self.entries, key=lambda stat: stat.path))
         return Scan(entries, self.looked_at, self.ignored, self.unlisted, self.too_deep, self.stopped)
@@ -194,33 +183,30 @@ class _Walk:
         """Whether an entry is left out; it is counted if it exists."""
         is_folder = stat.kind == "folder"
         # Not counted: the number would reveal that something is there.
-        if self.folders.path_filter.hides(path, stat.path, is_folder=is_folder):
+        if self.path_filter.hides(path, stat.path, is_folder=is_folder):
             return True
         ignored = rules is not None and rules.hides(stat.path.rpartition("/")[2], is_folder=is_folder)
-        unlisted = not ignored and self.folders.path_filter.unlisted(stat.path, is_folder=is_folder)
+        unlisted = not ignored and self.path_filter.unlisted(stat.path, is_folder=is_folder)
         self.ignored += ignored
         self.unlisted += unlisted
         return ignored or unlisted
 
 
-def walk(start: Start, pattern: str | PathPattern, folders: FolderReader, look: WalkRequest = EVERYTHING) -> Scan:
+def walk(start: Start, pattern: PathPattern, folders: FolderReader, path_filter: PathFilter, look: WalkRequest) -> Scan:
     """Everything in a folder whose path from there matches.
 
     Args:
         start: the folder.
-        pattern: see `Filesystem.glob`; relative to the folder. It may be parsed already.
+        pattern: see `Filesystem.glob`; relative to the folder.
         folders: lists the folders.
+        path_filter: the filter that it obeys.
         look: the options.
-
-    Raises:
-        PathEscapeError: the pattern is not one inside the root.
     """
-    read = Pattern(pattern) if isinstance(pattern, str) else pattern
     # A walk may begin in a folder that the files above hide, or for which they have rules.
     rules = None if look.ignored else _rules_above(start.real, folders)
     if rules is None and not look.ignored:
         return Scan(start_ignored=True)
-    return _Walk(read, folders, look).run(_Visit(start.path, start.real, read.start, rules))
+    return _Walk(pattern, folders, path_filter, look).run(_Visit(start.path, start.real, pattern.start, rules))
 
 
 def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
@@ -228,7 +214,7 @@ def _rules_above(folder: str, folders: FolderReader) -> IgnoreRules | None:
     rules, above = IgnoreRules(), ROOT
     # The folder's own files are read when it is visited.
     for name in [] if folder == ROOT else folder.split("/"):
-        rules = rules.with_files(folders.rule_names(above), _reading(folders, above))
+        rules = rules.with_files(_rule_names(folders.listed(above)), _reading(folders, above))
         if rules.hides(name, is_folder=True):
             return None
         rules, above = rules.entered(name), join(above, name)

@@ -15,9 +15,8 @@ from handrail.agents.run.run_group import OpenFolders
 from handrail.errors import AgentError, FilesystemBusyError, StoreUnavailableError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE
-from handrail.filesystem.journal.folder import default_journal_folder
-from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader
+from handrail.filesystem.host.journal import NO_BEFORE_IMAGE, JournalFile, JournalHeader
+from handrail.filesystem.host.journal_folder import default_journal_folder
 from handrail.store import open as open_store
 from handrail.testing import Call
 from handrail.waiting import run_in_thread

@@ -43,7 +43,7 @@ def test_the_variable_asks_for_tracebacks_unless_it_says_no(value: str, asked: b
 @pytest.mark.parametrize(
     "words, raised",
     [
-        (("run", "nowhere", "Go."), "ValidationError"),
+        (("run", "nowhere", "Go."), "CycloptsError"),
         (("run", "other/desk.agent", "Go."), "ZeroDivisionError"),
         (("check", "other/desk.agent"), "ZeroDivisionError"),
         (("sessions", "list", "--store", "sqlite:///nowhere.db"), "StoreError"),

@@ -80,16 +80,16 @@ def test_file_of_as_many_bytes_as_are_hashed_is_identified_by_its_content(fs: Ho
     """One byte more is too many."""
     with (root / "large").open("wb") as file:
         file.truncate(MOST_HASHED_BYTES)
-    assert fs.identity("large") == fs.digest("large")
+    assert len(fs.identity("large")) == 64
     os.truncate(root / "large", MOST_HASHED_BYTES + 1)
-    assert fs.identity("large") != fs.digest("large")
+    assert len(fs.identity("large")) < 64
 
 
 SPECIAL: dict[str, Callable[[HostFilesystem], object]] = {
     "read": lambda fs: fs.read_bytes("odd/fifo"),
     "read the start": lambda fs: fs.read_start("odd/fifo", 1),
     "identify": lambda fs: fs.identity("odd/fifo"),
-    "read a socket": lambda fs: fs.digest("odd/socket"),
+    "read a socket": lambda fs: fs.read_bytes("odd/socket"),
     "write": lambda fs: fs.write_text("odd/fifo", "x"),
     "remove": lambda fs: fs.remove("odd/fifo"),
     "remove around": lambda fs: fs.remove("odd", recursive=True),

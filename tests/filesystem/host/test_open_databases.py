@@ -129,7 +129,6 @@ READS: dict[str, Callable[[HostFilesystem, str], object]] = {
     "read_bytes": lambda files, path: files.read_bytes(path),
     "read_text": lambda files, path: files.read_text(path),
     "read_start": lambda files, path: files.read_start(path, 10),
-    "digest": lambda files, path: files.digest(path),
     "identity": lambda files, path: files.identity(path),
 }
 

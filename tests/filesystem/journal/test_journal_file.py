@@ -16,8 +16,15 @@ from typing_extensions import override
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import NO_BEFORE_IMAGE, BeforeImage, FileIdentity
-from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, JournalRecords, read_journal
+from handrail.filesystem.host.journal import (
+    NO_BEFORE_IMAGE,
+    BeforeImage,
+    FileIdentity,
+    JournalFile,
+    JournalHeader,
+    JournalRecords,
+    read_journal,
+)
 from tests.filesystem.disks import FromNth, WatchedDisk, fail, quiet
 from tests.kit import raises
 from tests.wording import Wording

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from handrail import programs
 from handrail.errors import JournalError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.disk import Disk
-from handrail.programs import program as programs
-from handrail.programs.process_tree import Process
-from handrail.programs.program import ProgramRecord
+from handrail.programs import Process, ProgramRecord
 from tests.programs.test_process_tree import child
 from tests.wording import Wording
 

@@ -88,7 +88,6 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a folder moved": lambda root: (root / "src" / "deep").rename(root / "moved"),
     "a link to a folder above": lambda root: (root / "src" / "out").symlink_to("../.."),
     "a file that became a folder": lambda root: replace_by_folder(root / "secret"),
-    "a file that became a pipe": lambda root: replace_by_pipe(root / "secret"),
     "a folder that became a file": lambda root: replace_by_file(root / "src"),
     "a folder that became a link to another": lambda root: replace_by_link(root / "src", "other"),
     "a name that is not UTF-8": lambda root: (root / os.fsdecode(b"caf\xe9 \xff.txt")).write_text("changed"),
@@ -237,26 +236,24 @@ def test_a_repository_of_another_kind_is_not_made_use_of(root: Path, shadow: Sha
     assert picture(root) == before
 
 
-def test_new_special_files_are_removed_and_a_pipe_is_made_again(root: Path, shadow: ShadowRepository) -> None:
-    """A socket that was there is neither touched nor made: only its process can."""
+def test_new_special_files_are_removed_and_old_ones_not_made_again(root: Path, shadow: ShadowRepository) -> None:
+    """A socket or pipe that was there is neither touched nor made: only its process can."""
     os.mkfifo(root / "pipe", 0o640)
     with socket.socket(socket.AF_UNIX) as old, socket.socket(socket.AF_UNIX) as new, chdir(root):
         old.bind("old")
         before, snapshot = picture(root), shadow.snapshot()
         (root / "new").mkdir()
         os.mkfifo(root / "new" / "pipe")
-        (root / "pipe").unlink()
-        (root / "pipe").write_text("a file now")
-        os.mkfifo(root / "src" / "other")
+        replace_by_pipe(root / "secret")
         new.bind("src/socket")
         shadow.restore(snapshot)
         assert picture(root) == before
         assert ((root / "old").is_socket(), (root / "src" / "socket").exists()) == (True, False)
-        (root / "old").unlink()
-        (root / "old").write_text("a file now")
-        (root / "pipe").chmod(0o600)
+        for name in ("old", "pipe"):
+            (root / name).unlink()
+            (root / name).write_text("a file now")
         shadow.restore(snapshot)
-    del before[b"old"]
+    del before[b"old"], before[b"pipe"]
     assert picture(root) == before
     assert shadow.snapshot() != snapshot
 

@@ -108,7 +108,7 @@ class Rule:
         expect: `"unmatched"` if it is known that the names of the rule are those of nothing in the project, so that
             neither `handrail check` nor the start of a run remarks on it. The rule holds all the same.
         reads_everything: for rules that allow: whether the programs that such calls run may read every file, those
-            that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.path_guard`.
+            that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
         commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of a
             program that such a call runs stay.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from handrail.agents.approval.decisions import Decision, GatedCall
-from handrail.contrib.tools.shell.live_output import ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.limits import TokenUsage
 from handrail.runtime import EffectAwaited
 

@@ -33,8 +33,8 @@ from handrail.agents.run.folder_paths import FolderPaths, RunRules, behind_filte
 from handrail.agents.run.foreseen_calls import foresee_call, link_targets, parsed_arguments
 from handrail.agents.run.run_group import RunGroup
 from handrail.contrib.tools import PlanningToolsSection, ShellRule, ShellToolsSection
-from handrail.contrib.tools.shell.live_output import ToolNames
-from handrail.contrib.tools.shell.path_guard import ProgramPaths
+from handrail.contrib.tools.shell.process import ToolNames
+from handrail.contrib.tools.shell.rules import ProgramPaths
 from handrail.errors import AgentError, UnboundResourceError
 from handrail.filesystem import Filesystem, HostFilesystem
 from handrail.filesystem.path_filters import PathFilter, excluding

@@ -65,7 +65,7 @@ from handrail.agents.toolsets.labelled_toolset import (
 )
 from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
-from handrail.contrib.tools.shell.live_output import ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.limits import TokenUsage

@@ -37,8 +37,7 @@ from handrail.contrib.tools import (
     ShellToolsSection,
     VfsToolsSection,
 )
-from handrail.contrib.tools.python.evaluation import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings
-from handrail.contrib.tools.python.section import python_tool
+from handrail.contrib.tools.python import DEFAULT_MEMORY_BYTES, DEFAULT_TIMEOUT, PythonSettings, python_tool
 from handrail.contrib.tools.sandbox.engine import SandboxEngine
 from handrail.contrib.tools.sandbox.section import sandbox_tool
 from handrail.contrib.tools.shell.rules import rules_of

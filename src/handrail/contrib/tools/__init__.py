@@ -15,18 +15,15 @@ from handrail.contrib.tools.planning import (
     StepStatus,
     UpdateStep,
 )
-from handrail.contrib.tools.python.evaluation import EvaluatePython, PythonEvaluated, PythonFault
-from handrail.contrib.tools.python.section import AstevalSection
+from handrail.contrib.tools.python import AstevalSection, EvaluatePython, PythonEvaluated, PythonFault
 from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
 from handrail.contrib.tools.sandbox.engine import SandboxLimits
-from handrail.contrib.tools.sandbox.handler import ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection
-from handrail.contrib.tools.shell.handler import ProgramEnded, ShellRun
-from handrail.contrib.tools.shell.live_output import ProgramProgress
-from handrail.contrib.tools.shell.presets import CHECKING, FIXING
-from handrail.contrib.tools.shell.rules import GIT_READING, READING, ShellRule
-from handrail.contrib.tools.shell.section import ShellToolsSection
+from handrail.contrib.tools.sandbox.section import PodmanSandboxSection, SandboxSection, ShellExecute, ShellExecuted
+from handrail.contrib.tools.shell.presets import CHECKING, FIXING, GIT_READING, READING
+from handrail.contrib.tools.shell.process import ProgramProgress
+from handrail.contrib.tools.shell.rules import ShellRule
+from handrail.contrib.tools.shell.section import ProgramEnded, ShellRun, ShellToolsSection
 from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from handrail.contrib.tools.section_options import suite_tool
 from handrail.errors import ToolValidationError
 from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.hooks import CompletionContext
@@ -353,7 +354,9 @@ class PlanningToolsSection(Section[None]):
     tools: Sequence[Tool[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tools", _tools(_Planner(self.session), accepts_overrides=self.accepts_overrides))
+        made = _tools(_Planner(self.session))
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in made)
+        object.__setattr__(self, "tools", tools)
         # After the assignment of `tools`, which it checks.
         Section.__post_init__(self)
         _register(self.session)
@@ -436,45 +439,32 @@ def _will_be(plan: Plan, event: E, *, note: str = "") -> ToolResult[E]:
     return ToolResult.ok(event, f"{note}{plan.render()}", exclude_value_from_context=True)
 
 
-def _tools(planner: _Planner, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    return (
-        Tool[SetupPlan, SetupPlan](
-            name="planning_setup_plan",
-            description="Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
-            handler=planner.setup_plan,
-            examples=(
-                _example(
-                    "A plan of two steps",
-                    SetupPlan("Publish the release", ("Write the changelog", "Build the package")),
-                ),
-            ),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[AddStep, AddStep](
-            name="planning_add_step",
-            description="Append one or more steps at the end of the plan.",
-            handler=planner.add_step,
-            examples=(_example("Append two steps", AddStep(("Upload the package", "Announce the release"))),),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[UpdateStep, UpdateStep](
-            name="planning_update_step",
-            description="Change the title of a step, its status (pending, in_progress or done), or both.",
-            handler=planner.update_step,
-            examples=(
-                _example("Begin a step", UpdateStep(2, status="in_progress")),
-                _example("Finish a step and note its outcome", UpdateStep(2, "Build the package: 0.4.0", "done")),
-            ),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[ReadPlan, Plan](
-            name="planning_read_plan",
-            description="Show the plan: its objective, its status, and its steps with their numbers and statuses.",
-            handler=planner.read_plan,
-            examples=(ToolExample(description="Show the plan", input=ReadPlan(), output=_PLAN),),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
+def _tools(planner: _Planner) -> Iterator[Tool[Any, Any]]:
+    yield suite_tool(
+        planner.setup_plan,
+        "Begin a plan with an objective and, if known, its first steps. Replaces the plan there is.",
+        _example("A plan of two steps", SetupPlan("Publish the release", ("Write the changelog", "Build the package"))),
+        name="planning_setup_plan",
+    )
+    yield suite_tool(
+        planner.add_step,
+        "Append one or more steps at the end of the plan.",
+        _example("Append two steps", AddStep(("Upload the package", "Announce the release"))),
+        name="planning_add_step",
+    )
+    yield suite_tool(
+        planner.update_step,
+        "Change the title of a step, its status (pending, in_progress or done), or both.",
+        _example("Begin a step", UpdateStep(2, status="in_progress")),
+        _example("Finish a step and note its outcome", UpdateStep(2, "Build the package: 0.4.0", "done")),
+        name="planning_update_step",
+    )
+    yield suite_tool(
+        planner.read_plan,
+        "Show the plan: its objective, its status, and its steps with their numbers and statuses.",
+        ToolExample(description="Show the plan", input=ReadPlan(), output=_PLAN),
+        name="planning_read_plan",
+        effect="read",
     )
 
 

@@ -1,8 +1,8 @@
 """What a filesystem on disk has changed and can restore: by hand, when a call fails, and after a crash.
 
-Two journals record every change, and both refer to the same images (`handrail.filesystem.journal.before_images`). The
+Two journals record every change, and both refer to the same images (`handrail.filesystem.host.journal`). The
 one in memory (`handrail.filesystem.undo_journal`) serves every snapshot that is referenced, also those of nested calls
-and of single operations. The one on disk (`handrail.filesystem.journal.journal_file`) serves only the beginning of the
+and of single operations. The one on disk (`handrail.filesystem.host.journal`) serves only the beginning of the
 transaction, for recovery after a crash; so it holds each path once.
 
 The order of one operation, and what a crash after each step leaves behind:
@@ -47,114 +47,33 @@ tree was saved cannot be distinguished from what the program has written, and is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from uuid import uuid4
 
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError, RootMissingError, SnapshotError
+from handrail.errors import FilesystemError, JournalError, RootMissingError
 from handrail.filesystem.disk import translate_os_errors
-from handrail.filesystem.journal.before_images import (
+from handrail.filesystem.host.journal import (
     NO_BEFORE_IMAGE,
     BeforeImage,
     BeforeImages,
     FileIdentity,
-    file_identity,
+    JournalFile,
+    JournalHeader,
+    beside_of,
 )
-from handrail.filesystem.journal.folder import drop_commit_record
-from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of
-from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
+from handrail.filesystem.host.journal_folder import drop_commit_record
+from handrail.filesystem.host.recovery import RestoreTarget, TreeRestorer, WholeTree
 from handrail.filesystem.paths import ROOT
 from handrail.filesystem.root import Root
-from handrail.filesystem.shadow.repository import ShadowRepository
-from handrail.filesystem.shadow.tree import spelled
-from handrail.filesystem.undo_journal import LOST, SavedTree, Snapshot, UndoJournal
+from handrail.filesystem.undo_journal import LOST, Snapshot, UndoJournal
 from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction import RecordCommit, Transaction, current, is_rolling_back
 from handrail.transaction.unit_of_work import CommitRecordStore
 
 _LOGGER = redacted_logger("handrail.filesystem")
-
-GIT_DIR = "tree.git"
-"""The name in the journal's folder of the git dir that holds the trees."""
-
-
-class WholeTree:
-    """Saves and restores the tree below a root.
-
-    Attributes:
-        root: the tree.
-        images: what was at its paths.
-    """
-
-    __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
-
-    def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
-        """Save what is below a root in a shadow repository of that root."""
-        self.root: Root = root
-        self.images: BeforeImages = images
-        self._shadow = shadow
-        self._synced = ""
-        self._left_out: frozenset[str] = frozenset()
-
-    def keep(self, *, synced: bool, is_first: bool) -> SavedTree:
-        """Save the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet.
-
-        Raises:
-            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
-            OSError: the disk fails.
-        """
-        check_blocking("saving the whole tree")
-        self.images.separate()
-        # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
-        # does not restore, also after a program has changed the rules.
-        taken = self._shadow.take(frozenset() if is_first else self._left_out)
-        self._left_out = taken.left_out
-        # Syncing the whole disk is slow, and the same tree has been synced already.
-        if synced and taken.id != self._synced:
-            self.sync()
-            self._synced = taken.id
-        return SavedTree(taken.id, spelled(taken.left_out))
-
-    def put_back(self, tree: SavedTree, journal: JournalFile) -> None:
-        """Restore the tree, before images are restored; a repetition continues where it stopped.
-
-        Raises:
-            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
-            OSError: the disk fails.
-        """
-        check_blocking("restoring the whole tree")
-        self.images.separate()
-        try:
-            left_out = self._shadow.put_back(tree.id)
-        except SnapshotError as error:
-            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
-            raise JournalError(msg, path=ROOT) from error
-        # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
-        # tree again and marks them then.
-        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
-        restored = SavedTree(tree.id, spelled(left_out))
-        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if restored.covers(path)])
-
-    def sync(self) -> None:
-        """Sync everything that a program may have written."""
-        self.images.disk.sync_all()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings:
-    """How changes are recorded.
-
-    Attributes:
-        store: decides whether the calls that changed something are committed; `None` without a store.
-        synced: whether changes also survive a power failure, not only the death of the process.
-        new_id: makes the id of a journal.
-    """
-
-    store: CommitRecordStore | None
-    synced: bool
-    new_id: Callable[[], str]
 
 
 class HostChanges:
@@ -166,28 +85,25 @@ class HostChanges:
         lock: guards the tree, within this process, and its state here.
         root: the tree.
         images: what was at its paths.
-        terms: how the changes are recorded.
+        store: decides whether the calls that changed something are committed; `None` without a store.
+        synced: whether changes also survive a power failure, not only the death of the process.
     """
 
-    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "terms")
+    __slots__ = ("_call", "_journal", "_pid", "_spans", "_stuck", "_whole", "images", "lock", "root", "store", "synced")
 
-    def __init__(self, tree: WholeTree, terms: HostSettings) -> None:
+    def __init__(self, tree: WholeTree, store: CommitRecordStore | None, *, synced: bool) -> None:
         """Start without changes."""
         self.lock: threading.RLock = threading.RLock()
         self.root: Root = tree.root
         self.images: BeforeImages = tree.images
-        self.terms: HostSettings = terms
+        self.store: CommitRecordStore | None = store
+        self.synced: bool = synced
         self._whole = tree
         self._pid = self.images.disk.process()
         self._spans = UndoJournal[BeforeImage]()
         self._journal: JournalFile | None = None
         self._call: Transaction | None = None
         self._stuck: BaseException | None = None
-
-    @property
-    def store(self) -> CommitRecordStore | None:
-        """The store that decides whether the changes of a call are committed."""
-        return self.terms.store
 
     @property
     def is_open(self) -> bool:
@@ -282,7 +198,7 @@ class HostChanges:
         """Save the whole tree, and record it durably."""
         reached("journal-before-image")
         is_first = self._journal is None or self._journal.written.tree is None
-        tree = self._whole.keep(synced=self.terms.synced, is_first=is_first)
+        tree = self._whole.keep(synced=self.synced, is_first=is_first)
         journal = self._opened()
         if is_first:
             # Only the first: the journal restores the beginning of the transaction. Later trees serve newer snapshots.
@@ -338,7 +254,7 @@ class HostChanges:
                 journal.prepare()
             reached("journal-prepared")
             # In the unit that commits the call: the store has the id if, and only if, the call is committed.
-            return () if self.terms.store is None else (RecordCommit(journal.journal_id),)
+            return () if self.store is None else (RecordCommit(journal.journal_id),)
 
     def after_commit(self) -> None:
         """Discard the journal of a committed call. Never raises: a fault is logged, and blocks further changes."""
@@ -398,15 +314,15 @@ class HostChanges:
         journal = self._opened()
         # Also after a rollback: the commit may have failed after `write`. Deleting an id that the store does not have
         # is not an error.
-        is_in_store = self.terms.store is not None and journal.written.prepared
+        is_in_store = self.store is not None and journal.written.prepared
         self._discard(settled=is_in_store)
         reached("journal-after-discard")
         return journal.journal_id if is_in_store else None
 
     def _drop_record(self, journal_id: str | None) -> None:
         # Without `lock`: a unit that commits files holds the lock of its store and waits for `lock`.
-        if journal_id is not None and self.terms.store is not None:
-            drop_commit_record(journal_id, self.terms.store, self.images)
+        if journal_id is not None and self.store is not None:
+            drop_commit_record(journal_id, self.store, self.images)
 
     def _back_to(self, snapshot: Snapshot[BeforeImage], *, shared: bool, by_hand: bool = False) -> None:
         images, tree = self._spans.since(snapshot)
@@ -433,21 +349,20 @@ class HostChanges:
     def _image(self, path: str, *, stays: bool) -> BeforeImage:
         try:
             with self.root.entry(path) as (folder, name):
-                return self.images.take(name, at=folder, synced=self.terms.synced, stays=stays)
+                return self.images.take(name, at=folder, synced=self.synced, stays=stays)
         except (FileNotFoundError, NotADirectoryError):
             return NO_BEFORE_IMAGE  # its folder will be made in the same operation
 
     def _opened(self) -> JournalFile:
         """The journal on disk; made by the first change of a transaction, and settled with the outermost call."""
         if self._journal is None:
-            images, terms = self.images, self.terms
             transaction = current()
             call = None if transaction is None else transaction.root
             # First: a call that has ended meanwhile refuses it, and would leave a journal that no other call settles.
             if call is not None:
                 call.check_files(self)
                 call.enlist(self)
-            self._journal = JournalFile(terms.new_id(), images.folder, images.disk, synced=terms.synced)
+            self._journal = JournalFile(uuid4().hex, self.images.folder, self.images.disk, synced=self.synced)
             self._call = call
         return self._journal
 
@@ -468,13 +383,13 @@ class HostChanges:
 
     def _header(self) -> JournalHeader:
         # Outside calls no unit records the id, so the header names no store.
-        store = self.terms.store if self._call is not None else None
+        store = self.store if self._call is not None else None
         return JournalHeader(self.root.identity[1], None if store is None else store.url, self.root.generation)
 
     def _sync(self, journal: JournalFile) -> None:
-        if self.terms.synced and journal.written.tree is not None:
+        if self.synced and journal.written.tree is not None:
             self._whole.sync()
-        elif self.terms.synced:
+        elif self.synced:
             self.root.sync_folders(journal.written.images)
 
     @contextmanager

@@ -7,7 +7,6 @@ This module implements the protocol on top of path resolution (`handrail.filesys
 from __future__ import annotations
 
 import os
-import uuid
 import weakref
 from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,15 +21,13 @@ from handrail.errors import FilesystemError, InvalidArgumentError
 from handrail.errors.developer import check_argument
 from handrail.filesystem import protocol
 from handrail.filesystem.disk import Disk, translate_os_errors
-from handrail.filesystem.host.changes import GIT_DIR, HostChanges, HostSettings, WholeTree
+from handrail.filesystem.host.changes import HostChanges
+from handrail.filesystem.host.journal import BeforeImage, BeforeImages
+from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, default_journal_folder
 from handrail.filesystem.host.operations import TreeReader, create_folder, move_path, remove_path, write_file
-from handrail.filesystem.host.recovery import recover
-from handrail.filesystem.journal.before_images import BeforeImage, BeforeImages
-from handrail.filesystem.journal.folder import JournalFolder, default_journal_folder
-from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.filesystem.path_filters import PathFilter, showing
+from handrail.filesystem.host.recovery import GIT_DIR, WholeTree, recover
+from handrail.filesystem.path_filters import PathFilter, PathPattern, Pattern, showing
 from handrail.filesystem.paths import ROOT, below_root
-from handrail.filesystem.patterns import PathPattern, Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, FileStart, digest_of, identity_of_status
 from handrail.filesystem.root import Root, normalise_on_disk
 from handrail.filesystem.shadow.repository import (
@@ -146,7 +143,7 @@ class HostFilesystem:
         except BaseException:
             self._finalizer()
             raise
-        self._changes = HostChanges(tree, HostSettings(store=store, synced=durability == "full", new_id=_new_id))
+        self._changes = HostChanges(tree, store, synced=durability == "full")
         self._view = TreeReader(self._root, self._disk, path_filter)
 
     restore_waits = True
@@ -195,11 +192,6 @@ class HostFilesystem:
             data = self._disk.start(descriptor, most_bytes)
             return FileStart(data, max(self._disk.look_at(descriptor).st_size, len(data)))
 
-    def digest(self, path: str) -> str:
-        """The SHA-256 of a file's content; see `Filesystem.digest`."""
-        with self._reading(path) as descriptor:
-            return digest_of(self._disk.chunks(descriptor))
-
     def identity(self, path: str) -> str:
         """A value that changes with the file's content; see `Filesystem.identity`."""
         with self._reading(path) as descriptor:
@@ -222,21 +214,18 @@ class HostFilesystem:
 
     def exists(self, path: str) -> bool:
         """Whether there is anything at a path; see `Filesystem.exists`."""
-        path = self.shortest(path)
-        with self._looking(path):
-            return self._view.resolve(path, follow=False).status is not None
+        with self._looking(path) as shortest:
+            return self._view.resolve(shortest, follow=False).status is not None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path; see `Filesystem.stat`."""
-        path = self.shortest(path)
-        with self._looking(path):
-            return self._view.stat(path)
+        with self._looking(path) as shortest:
+            return self._view.stat(shortest)
 
     def list(self, path: str = ROOT) -> tuple[FileStat, ...]:
         """What a folder holds; see `Filesystem.list`."""
-        path = self.shortest(path)
-        with self._looking(path):
-            return self._view.listing(path)
+        with self._looking(path) as shortest:
+            return self._view.listing(shortest)
 
     def glob(self, pattern: str) -> tuple[FileStat, ...]:
         """Files and folders whose path matches; see `Filesystem.glob`."""
@@ -244,23 +233,23 @@ class HostFilesystem:
 
     def scan(self, folder: str, pattern: str | PathPattern, look: WalkRequest = EVERYTHING) -> Scan:
         """Files and folders in a folder whose path matches, and what was left out; see `Filesystem.scan`."""
-        folder = self.shortest(folder)
         pattern = Pattern(pattern) if isinstance(pattern, str) else pattern
-        with self._looking(folder):
-            return self._view.scan(folder, pattern, look)
+        with self._looking(folder) as shortest:
+            return self._view.scan(shortest, pattern, look)
 
     def resolve(self, path: str, *, follow: bool = True) -> str:
         """The path without links that a path leads to; see `Filesystem.resolve`."""
-        path = self.shortest(path)
-        with self._looking(path):
-            return self._root.resolve(path, follow=follow).path
+        with self._looking(path) as shortest:
+            return self._root.resolve(shortest, follow=follow).path
 
     def shortest(self, path: str) -> str:
         """The path by which what is at a path is named; see `Filesystem.shortest`."""
         path = normalise_on_disk(below_root(path, self._root.spellings))
         if path.isascii():
             return path
-        with self._looking(path):
+        check_blocking("looking at", path)
+        with self._changes.lock, translate_os_errors(f"look at {path}", path):
+            self._usable()
             return self._root.as_stored(path)
 
     def unsearched(self, path: str, *, named: bool = True) -> str | None:
@@ -381,11 +370,13 @@ class HostFilesystem:
         self._changes.check_use()
 
     @contextmanager
-    def _looking(self, path: str) -> Generator[None]:
+    def _looking(self, path: str) -> Generator[str]:
+        """The shortest form of a path, to be looked at."""
+        path = self.shortest(path)
         check_blocking("looking at", path)
         with self._changes.lock, translate_os_errors(f"look at {path}", path):
             self._usable()
-            yield
+            yield path
 
     @contextmanager
     def _reading(self, path: str) -> Generator[int]:
@@ -412,10 +403,6 @@ class HostFilesystem:
             self._changes.check()
             with translate_os_errors(what, path):
                 yield
-
-
-def _new_id() -> str:
-    return uuid.uuid4().hex
 
 
 def _check_arguments(root: object, journal: object, store: object, wait: object) -> None:

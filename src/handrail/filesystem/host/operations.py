@@ -1,7 +1,5 @@
 """The operations on a tree on disk: what is shown of it, what each operation refuses, and the steps that it takes.
 
-A walk opens each folder from the one before, so it costs one step for each.
-
 An operation that changes the tree checks everything first; then it announces all paths that it will change
 (`HostChanges.about_to_change`), and changes them in an order in which the steps that need disk space come first.
 """
@@ -11,21 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from handrail.crash_points import reached
 from handrail.errors import PathConflictError, PathNotFoundError
 from handrail.filesystem import paths
 from handrail.filesystem.disk import Disk, holds_special_file, special_file
 from handrail.filesystem.host.changes import HostChanges
-from handrail.filesystem.ignore_files import MOST_RULE_BYTES, RULE_NAMES
-from handrail.filesystem.journal.before_images import FileIdentity, file_identity, file_kind
-from handrail.filesystem.path_filters import PathFilter
-from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join, parent_of
-from handrail.filesystem.patterns import PathPattern
-from handrail.filesystem.root import PathCursor, ResolvedPath, Root, normalise_on_disk, to_bytes, to_text
+from handrail.filesystem.host.journal import FileIdentity, file_identity, file_kind
+from handrail.filesystem.ignore_files import MOST_RULE_BYTES
+from handrail.filesystem.path_filters import PathFilter, PathPattern
+from handrail.filesystem.paths import MAX_DEPTH, ROOT, ancestors_of, depth_of, is_inside, join
+from handrail.filesystem.root import ResolvedPath, Root, normalise_on_disk, to_text
 from handrail.filesystem.shadow.tree import spelled
 from handrail.filesystem.walks import FileStat, Scan, Start, WalkRequest, walk
 from handrail.open_databases import has_open_databases, protected_paths
@@ -38,7 +33,9 @@ _DATABASE = "a database that this process has open"
 
 
 class TreeReader:
-    """Reads the tree for the operations; its paths have passed `normalise_on_disk`.
+    """Reads the tree for the operations, and for walks as a `handrail.filesystem.walks.FolderReader`.
+
+    Its paths have passed `normalise_on_disk`.
 
     Attributes:
         root: the tree.
@@ -74,11 +71,11 @@ class TreeReader:
         Raises:
             PathConflictError: the path is hidden, or there is something special at it.
         """
-        self.refuse_hidden(path, is_folder=is_folder)
+        self.path_filter.refuse_change(path, is_folder=is_folder)
         found = self.root.resolve(path, follow=follow)
         # A link must not lead to a path that the filter protects.
         if found.path != path:
-            self.refuse_hidden(found.path, named=path, is_folder=is_folder)
+            self.path_filter.refuse_change(found.path, named=path, is_folder=is_folder)
         if file_kind(found.status) == "special":
             raise special_file(path)
         return found
@@ -110,31 +107,8 @@ class TreeReader:
                     raise paths.hidden(found.path, by=_DATABASE)
         return missing
 
-    def refuse_hidden(self, path: str, *, is_folder: bool, named: str | None = None) -> None:
-        """Check that a path may be changed; `named` is how it was given.
-
-        Raises:
-            PathConflictError: it may not; the message names what hides it, and not whether anything is there.
-        """
-        by = self.path_filter.unwritable(path, is_folder=is_folder)
-        if by is not None:
-            raise paths.hidden(path if named is None else named, by=by)
-
-    def refuse_with(self, path: str, folder: str, *, named: str, is_folder: bool) -> None:
-        """Check that a path may be moved, moved onto or removed with a folder; `named` is what was given.
-
-        Raises:
-            PathConflictError: it may not.
-        """
-        by = self.path_filter.unmovable_with(path, folder, is_folder=is_folder)
-        if by is not None:
-            raise paths.holds_asked_about(named, by=by)
-
     def open_file(self, path: str) -> int:
         """A descriptor to read a file with."""
-        descriptor = self._opened_without_links(path)
-        if descriptor is not None:
-            return descriptor
         found = self.present(path, follow=True)
         if file_kind(found.status) != "file":
             self._refuse_reading(path, file_kind(found.status))
@@ -145,27 +119,6 @@ class TreeReader:
             self.disk.close(descriptor)
             self._refuse_reading(path, kind)
         return descriptor
-
-    def _opened_without_links(self, path: str) -> int | None:
-        """A descriptor of a file to which no link leads, in one walk.
-
-        `None` for anything else, and for what does not exist: the step-by-step walk then finds the error.
-        """
-        # On a disk that ignores case `Root.resolve` must check the spelling; a hidden path needs the error for what
-        # does not exist.
-        if self.root.folds_case or self.path_filter.hides(path, path, is_folder=False):
-            return None
-        try:
-            with self.root.entry(path) as (folder, name):
-                if file_kind(self.disk.look(name, at=folder)) != "file":
-                    return None
-                descriptor = self.disk.open_file(name, at=folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        if file_kind(self.disk.look_at(descriptor)) == "file":
-            return descriptor
-        self.disk.close(descriptor)  # it was replaced before it was opened
-        return None
 
     def stat(self, path: str) -> FileStat:
         """What there is at a path."""
@@ -189,15 +142,31 @@ class TreeReader:
 
     def scan(self, path: str, pattern: PathPattern, look: WalkRequest) -> Scan:
         """What a folder holds that matches a pattern, and what was left out."""
-        folder = self.folder(path)
-        with self.walking() as folders:
-            return walk(folder, pattern, folders, look)
+        return walk(self.folder(path), pattern, self, self.path_filter, look)
 
-    @contextmanager
-    def walking(self) -> Generator[HostFolders]:
-        """The folders for a walk, closed at the end."""
-        with self.root.walking() as cursor:
-            yield HostFolders(self.path_filter, cursor, self.disk)
+    def listed(self, folder: str) -> list[FileStat]:
+        """All that a folder holds, sorted; nothing if it no longer exists."""
+        try:
+            found = self.below(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((stat_of(each.path, each) for each in found), key=lambda stat: stat.path)
+
+    def rule_file(self, path: str) -> bytes | None:
+        """The content of an ignore file; `None` if it is not a file, or too large."""
+        try:
+            with self.root.entry(path) as (folder, name):
+                descriptor = self.disk.open_file(name, at=folder)
+        except OSError:
+            return None  # removed by another process, a link, or unreadable
+        try:
+            status = self.disk.look_at(descriptor)
+            # Looked at through the descriptor: the file cannot be replaced between the check and the reading.
+            if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
+                return None
+            return b"".join(self.disk.chunks(descriptor))
+        finally:
+            self.disk.close(descriptor)
 
     def below(self, folder: str) -> list[ResolvedPath]:
         """What a folder holds, hidden or not, by a path without links."""
@@ -211,17 +180,12 @@ class TreeReader:
         Raises:
             PathConflictError: some of it lies deeper than a path can name.
         """
-        subtree, to_visit = [found], [found]
-        with self.walking() as folders:
-            while to_visit:
-                each = to_visit.pop()
-                if file_kind(each.status) != "folder":
-                    continue
-                held = folders.found(each.path)
-                if held and depth_of(each.path) >= MAX_DEPTH:
-                    raise paths.too_deep(found.path)
-                subtree += held
-                to_visit += held
+        subtree = [found]
+        for each in subtree:  # grows while it is walked
+            held = self.below(each.path) if file_kind(each.status) == "folder" else []
+            if held and depth_of(each.path) >= MAX_DEPTH:
+                raise paths.too_deep(found.path)
+            subtree += held
         return subtree
 
     def _found(self, path: str, *, follow: bool) -> ResolvedPath | None:
@@ -325,8 +289,8 @@ def move_path(changes: HostChanges, view: TreeReader, src: str, dst: str) -> Non
     targets = [normalise_on_disk(target.path + each.path[len(found.path) :]) for each in subtree]
     for each, new in zip(subtree, targets, strict=True):
         is_folder = file_kind(each.status) == "folder"
-        view.refuse_hidden(new, is_folder=is_folder)
-        view.refuse_with(new, target.path, named=src, is_folder=is_folder)
+        view.path_filter.refuse_change(new, is_folder=is_folder)
+        view.path_filter.refuse_with(new, target.path, named=src, is_folder=is_folder)
     with changes.operation(f"move {src} to {dst}", dst):
         sources = [each.path for each in subtree]
         # A moved file is both an old and a new path. Its image is a copy (`stay`), since the file itself remains in the
@@ -348,14 +312,11 @@ def _all_to_change(view: TreeReader, path: str, found: ResolvedPath) -> Sequence
     if any(is_inside(each, found.path) for each in spelled(protected_paths(view.root.path))):
         raise paths.holds_hidden(path, by=_DATABASE)
     subtree = view.subtree(found)
-    for each in subtree:
-        is_folder = file_kind(each.status) == "folder"
-        by = view.path_filter.unmovable(each.path, is_folder=is_folder)
-        if by is not None:
-            raise paths.hidden(path, by=by) if each is subtree[0] else paths.holds_hidden(path, by=by)
-        view.refuse_with(each.path, found.path, named=path, is_folder=is_folder)
-        if file_kind(each.status) == "special":
-            raise holds_special_file(path, special=each.path)
+    entries = ((each.path, file_kind(each.status) == "folder") for each in subtree)
+    view.path_filter.refuse_moving(entries, found.path, named=path)
+    special = next((each.path for each in subtree if file_kind(each.status) == "special"), None)
+    if special is not None:
+        raise holds_special_file(path, special=special)
     return subtree
 
 
@@ -382,7 +343,7 @@ def _put(changes: HostChanges, view: TreeReader, found: ResolvedPath, data: byte
                     owner = (found.status.st_uid, found.status.st_gid)
                     disk.dress(descriptor, owner=owner, mode=stat.S_IMODE(found.status.st_mode))
                 # Before the rename: otherwise a power failure could leave an empty file under the name.
-                if changes.terms.synced:
+                if changes.synced:
                     disk.sync(descriptor)
                 # After the last write, because the mark holds size and time. The rename changes neither.
                 mark = file_identity(disk.look_at(descriptor))
@@ -405,65 +366,6 @@ def _rename(view: TreeReader, found: ResolvedPath, path: str) -> None:
             view.disk.unlink(old, at=old_folder)
         else:
             view.disk.rename(old, new, at=old_folder, to=new_folder)
-
-
-@dataclass(frozen=True, slots=True)
-class HostFolders:
-    """A tree on disk as a `handrail.filesystem.walks.FolderReader`. One walk uses it.
-
-    Attributes:
-        path_filter: the filter that the walk obeys.
-        cursor: the folder where the walk is.
-        disk: the operating system.
-    """
-
-    path_filter: PathFilter
-    cursor: PathCursor
-    disk: Disk
-
-    def found(self, folder: str) -> list[ResolvedPath]:
-        """All that a folder holds, in no order.
-
-        Raises:
-            OSError: the folder does not exist, or may not be listed.
-        """
-        at = self.cursor.folder(folder)
-        # The cursor's descriptor is good only for names (O_PATH), so the folder is opened once more to be listed.
-        held = self.disk.open_folder(b".", at=at)
-        try:
-            looked = [(name, self.disk.look(name, at=at)) for name in self.disk.names(held)]
-        finally:
-            self.disk.close(held)
-        return [ResolvedPath(join(folder, to_text(name)), status) for name, status in looked if status is not None]
-
-    def listed(self, folder: str) -> list[FileStat]:
-        """All that a folder holds, sorted; nothing if it no longer exists."""
-        try:
-            found = self.found(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted((stat_of(each.path, each) for each in found), key=lambda stat: stat.path)
-
-    def rule_names(self, folder: str) -> frozenset[str]:
-        """Which of `RULE_NAMES` a folder holds."""
-        at = self.cursor.folder(folder)
-        return frozenset(name for name in RULE_NAMES if self.disk.look(to_bytes(name), at=at) is not None)
-
-    def rule_file(self, path: str) -> bytes | None:
-        """The content of an ignore file; `None` if it is not a file, or too large."""
-        try:
-            at = self.cursor.folder(parent_of(path))
-            descriptor = self.disk.open_file(to_bytes(path.rpartition("/")[2]), at=at)
-        except OSError:
-            return None  # removed by another process, a link, or unreadable
-        try:
-            status = self.disk.look_at(descriptor)
-            # Looked at through the descriptor: the file cannot be replaced between the check and the reading.
-            if file_kind(status) != "file" or status.st_size > MOST_RULE_BYTES:
-                return None
-            return b"".join(self.disk.chunks(descriptor))
-        finally:
-            self.disk.close(descriptor)
 
 
 def stat_of(path: str, found: ResolvedPath) -> FileStat:

@@ -1,4 +1,6 @@
-"""Recovery at the opening of a filesystem on disk: each journal of a dead process is rolled back or discarded.
+"""Restores a tree on disk: from before-images, from a saved tree, and after a crash.
+
+At the opening each journal of a dead process is rolled back or discarded:
 
 ======================================================  ===========================================================
 what the journal's folder holds                         what is done
@@ -16,24 +18,118 @@ the file that records that a journal was discarded      the store deletes the id
 ======================================================  ===========================================================
 
 If the process dies meanwhile, the journal is unchanged and the next opening continues.
+
+Before-images define what is to be at some paths, so restoring is the same whether all changes were made, or some, or
+some have been restored already: it can be interrupted and repeated. Three passes over the paths:
+
+1. from the deepest up, remove what is not to be there or is of another kind;
+2. from the top down, make folders, files and links, each file under a temporary name first and then renamed;
+3. from the deepest up, set the permissions of folders, which might have prevented the other passes.
+
+What another process made is not lost. It is recognised by not being marked as made by the transaction; a file or link
+is then moved into the journal's folder as `NAME.found`. A folder that is not empty, a device, a socket or a fifo stays
+where it is, or, if something else belongs there, is renamed to `NAME.found`: it cannot be moved to another disk, where
+the journal's folder may be. A warning is logged.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
 from handrail.crash_points import reached
-from handrail.errors import FilesystemError, JournalError
-from handrail.filesystem.host.changes import WholeTree
-from handrail.filesystem.journal.before_images import BeforeImages, file_kind
-from handrail.filesystem.journal.folder import JournalFolder, drop_commit_record
-from handrail.filesystem.journal.journal_file import JournalFile, JournalHeader, beside_of, read_journal
-from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.filesystem.journal.restore import RestoreTarget, TreeRestorer
-from handrail.filesystem.paths import ROOT, parent_of
+from handrail.errors import FilesystemError, JournalError, SnapshotError
+from handrail.filesystem.host.journal import (
+    BeforeImage,
+    BeforeImages,
+    FileIdentity,
+    JournalFile,
+    JournalHeader,
+    beside_of,
+    file_identity,
+    file_kind,
+    read_journal,
+    unused,
+)
+from handrail.filesystem.host.journal_folder import JournalFolder, RecordedPrograms, drop_commit_record
+from handrail.filesystem.paths import ROOT, ancestors_of, parent_of
 from handrail.filesystem.root import Root
+from handrail.filesystem.shadow.repository import ShadowRepository
+from handrail.filesystem.shadow.tree import spelled
+from handrail.filesystem.undo_journal import SavedTree
+from handrail.loop_guard import check_blocking
 from handrail.redaction import redacted_logger
 from handrail.transaction.unit_of_work import CommitRecordStore
 
 _LOGGER = redacted_logger("handrail.filesystem")
+
+GIT_DIR = "tree.git"
+"""The name in the journal's folder of the git dir that holds the trees."""
+
+
+class WholeTree:
+    """Saves and restores the tree below a root.
+
+    Attributes:
+        root: the tree.
+        images: what was at its paths.
+    """
+
+    __slots__ = ("_left_out", "_shadow", "_synced", "images", "root")
+
+    def __init__(self, root: Root, images: BeforeImages, shadow: ShadowRepository) -> None:
+        """Save what is below a root in a shadow repository of that root."""
+        self.root: Root = root
+        self.images: BeforeImages = images
+        self._shadow = shadow
+        self._synced = ""
+        self._left_out: frozenset[str] = frozenset()
+
+    def keep(self, *, synced: bool, is_first: bool) -> SavedTree:
+        """Save the tree as it is now; `synced` to fsync it. `is_first` says that the call has saved none yet.
+
+        Raises:
+            FilesystemError: it cannot be saved; see `ShadowRepository.snapshot`.
+            OSError: the disk fails.
+        """
+        check_blocking("saving the whole tree")
+        self.images.separate()
+        # What the first tree of a call leaves out, the later ones do, too: so images are taken of what the first one
+        # does not restore, also after a program has changed the rules.
+        taken = self._shadow.take(frozenset() if is_first else self._left_out)
+        self._left_out = taken.left_out
+        # Syncing the whole disk is slow, and the same tree has been synced already.
+        if synced and taken.id != self._synced:
+            self.sync()
+            self._synced = taken.id
+        return SavedTree(taken.id, spelled(taken.left_out))
+
+    def put_back(self, tree: SavedTree, journal: JournalFile) -> None:
+        """Restore the tree, before images are restored; a repetition continues where it stopped.
+
+        Raises:
+            FilesystemError: it cannot be restored; see `ShadowRepository.restore`. A `JournalError` if it is lost.
+            OSError: the disk fails.
+        """
+        check_blocking("restoring the whole tree")
+        self.images.separate()
+        try:
+            left_out = self._shadow.put_back(tree.id)
+        except SnapshotError as error:
+            msg = f"the folder {GIT_DIR!r} in the journal's folder has lost the tree to restore; put it back"
+            raise JournalError(msg, path=ROOT) from error
+        # The restored files are new inodes. If the process dies before they are marked, the next rollback restores the
+        # tree again and marks them then.
+        changed = dict.fromkeys([*journal.written.images, *journal.written.marks])
+        restored = SavedTree(tree.id, spelled(left_out))
+        journal.mark([(path, file_identity(self.root.look(path))) for path in changed if restored.covers(path)])
+
+    def sync(self) -> None:
+        """Sync everything that a program may have written."""
+        self.images.disk.sync_all()
 
 
 def recover(tree: WholeTree, folder: JournalFolder, store: CommitRecordStore | None) -> None:
@@ -141,3 +237,146 @@ def _undo(journal: JournalFile, tree: WholeTree) -> None:
         raise JournalError(msg, path=ROOT) from error
     what = "" if written.tree is None else "the whole tree and "
     _LOGGER.info("%s%d paths that a dead process had changed have been restored", what, len(written.images))
+
+
+class RestoreTarget(NamedTuple):
+    """What is to be restored.
+
+    Attributes:
+        images: for each path what is to be there, in the order in which they were taken.
+        marks: for each path what the transaction put there; `None` if anything there may be removed.
+        beside: the temporary name under which a file is made.
+        shared: whether the journal's files may be linked into the tree, since they are not needed again.
+    """
+
+    images: Mapping[str, BeforeImage]
+    marks: Mapping[str, Collection[FileIdentity]] | None
+    beside: bytes
+    shared: bool
+
+
+class TreeRestorer:
+    """Restores images in a tree."""
+
+    __slots__ = ("_disk", "_images", "_mark", "_root", "_wanted")
+
+    def __init__(
+        self, root: Root, images: BeforeImages, wanted: RestoreTarget, mark: Callable[[str, FileIdentity], object]
+    ) -> None:
+        """Restore what is wanted; `mark` is called with what will be at a path before it is made."""
+        self._root = root
+        self._images = images
+        self._disk = images.disk
+        self._wanted = wanted
+        self._mark = mark
+
+    def run(self) -> None:
+        """Restore everything.
+
+        Raises:
+            OSError: something could not be restored. A repetition continues where it stopped.
+        """
+        newest_first = tuple(reversed(tuple(self._wanted.images.items())))  # one file may have had two spellings
+        deepest_first = sorted(newest_first, key=_depth, reverse=True)
+        for path, image in deepest_first:
+            self._clear(path, image)
+        for path, image in sorted(newest_first, key=_depth):
+            if image.kind != "nothing":
+                self._make(path, image)
+        for path, image in deepest_first:
+            if image.kind == "folder":
+                self._dress(path, image)
+
+    def _clear(self, path: str, image: BeforeImage) -> None:
+        status = self._root.look(path)
+        # What an earlier attempt has restored is left as it is.
+        if status is None or self._images.is_there(image, status):
+            return
+        with self._root.entry(path) as (folder, name):
+            # A folder is not compared with the marks: it is removed only if it is empty, so nothing can be lost with
+            # it.
+            kind, needed = file_kind(status), image.kind != "nothing"
+            is_ours = self._wanted.marks is None or file_identity(status) in self._wanted.marks.get(path, ())
+            if kind == "folder":
+                self._clear_folder(path, name, at=folder, needed=needed)
+            elif not is_ours:
+                self._set_aside(path, name, at=folder, kind=kind, needed=needed)
+            # A file or link stays until `_make_anew` renames the old one over it, so that readers find one of the two.
+            elif image.kind in {"nothing", "folder"}:
+                self._disk.unlink(name, at=folder)
+
+    def _clear_folder(self, path: str, name: bytes, *, at: int, needed: bool) -> None:
+        try:
+            self._disk.remove_folder(name, at=at)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+            self._leave_in_tree(f"the folder {path!r} holds files of another process", name, at=at, needed=needed)
+
+    def _leave_in_tree(self, what: str, name: bytes, *, at: int, needed: bool) -> None:
+        """Leave what another process made, under another name if its own is needed."""
+        if not needed:
+            _LOGGER.warning("%s, so it stays", what)
+            return
+        # If another process takes this name meanwhile, the rename fails, or replaces an empty folder.
+        aside = unused(name, at=at, disk=self._disk)
+        self._disk.rename(name, aside, at=at, to=at)
+        _LOGGER.warning("%s; it is now called %r", what, os.fsdecode(aside))
+
+    def _make(self, path: str, image: BeforeImage) -> None:
+        self._make_missing_above(path)
+        with self._root.entry(path) as (folder, name):
+            status = self._disk.look(name, at=folder)
+            if status is None or not self._images.is_there(image, status):
+                self._make_anew(path, image, name, at=folder)
+
+    def _make_anew(self, path: str, image: BeforeImage, name: bytes, *, at: int) -> None:
+        if image.kind == "folder":
+            self._mark(path, image.mark)
+            self._disk.make_folder(name, at=at)
+            return
+        beside = self._wanted.beside
+        # An attempt that failed or crashed may have left one.
+        self._disk.discard(beside, at=at)
+        if image.kind == "symlink":
+            self._disk.make_link(image.target, beside, at=at)
+        else:
+            self._images.put(image, beside, at=at, shared=self._wanted.shared)
+        # Before the rename: in the other order, a crash between the two would leave a file without a mark, and the next
+        # attempt would set it aside as one of another process.
+        self._mark(path, file_identity(self._disk.look(beside, at=at)))
+        self._disk.rename(beside, name, at=at, to=at)
+
+    def _make_missing_above(self, path: str) -> None:
+        for folder in reversed(tuple(ancestors_of(path))):
+            status = self._root.look(folder)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                continue
+            # Without a mark: the folder has no image, and `read_journal` takes a mark without an image for damage.
+            with self._root.entry(folder) as (parent, name):
+                if status is not None:
+                    self._set_aside(folder, name, at=parent, kind=file_kind(status), needed=True)
+                self._disk.make_folder(name, at=parent)
+            _LOGGER.warning(
+                "the folder %r was removed or replaced by another process, and is needed: it was made again", folder
+            )
+
+    def _set_aside(self, path: str, name: bytes, *, at: int, kind: str, needed: bool) -> None:
+        """Set aside what another process made; a link is moved, and what it leads to stays."""
+        if kind == "special":
+            self._leave_in_tree(f"{path!r} is a device, socket or fifo of another process", name, at=at, needed=needed)
+            return
+        aside = self._images.set_aside(name, at=at)
+        _LOGGER.warning("%r was made or changed by another process; it is now %r in the journal's folder", path, aside)
+
+    def _dress(self, path: str, image: BeforeImage) -> None:
+        status = self._root.look(path)
+        if status is None or (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (image.mode, *image.owner):
+            return
+        # `listed`, because a descriptor of O_PATH does not permit `fchmod`.
+        with self._root.folder(path, listed=True) as folder:
+            self._disk.dress(folder, owner=image.owner, mode=image.mode)
+
+
+def _depth(item: tuple[str, BeforeImage]) -> int:
+    return item[0].count("/")

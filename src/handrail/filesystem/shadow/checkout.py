@@ -50,7 +50,7 @@ LEFT_OUT = "left-out"
 
 _ID = re.compile("[0-9a-f]{40}")
 
-_MADE = frozenset({stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO})
+_MADE = frozenset({stat.S_IFREG, stat.S_IFLNK})
 """The kinds of leaves that a restore can make."""
 
 _EMPTY = Folder(0)
@@ -70,7 +70,7 @@ class CheckoutPlan:
     Attributes:
         surplus: what is removed.
         folders: the folders that are made.
-        leaves: the files, links and fifos that are made.
+        leaves: the files and links that are made.
         modes: the modes that are set.
         unread: the files that must be read to know whether they are to be made, each with what is wanted there.
     """
@@ -84,8 +84,7 @@ class CheckoutPlan:
     @property
     def blobs(self) -> list[str]:
         """The ids of the contents that the restore may need."""
-        wanted = [entry for _, entry in (*self.leaves, *self.unread)]
-        return [entry.id for entry in wanted if not stat.S_ISFIFO(entry.mode)]
+        return [entry.id for _, entry in (*self.leaves, *self.unread)]
 
 
 class WantedTree(NamedTuple):
@@ -144,7 +143,7 @@ def compare_contents(steps: CheckoutPlan, sizes: Mapping[str, int], disk: DiskTr
             steps.leaves.append((item.path, entry))
         elif item.leaf.mode != entry.mode:
             steps.modes.append((item.path, entry.mode))
-    lost = [entry.id for _, entry in steps.leaves if entry.id not in sizes and not stat.S_ISFIFO(entry.mode)]
+    lost = [entry.id for _, entry in steps.leaves if entry.id not in sizes]
     if lost:
         raise objects_missing(lost)
 
@@ -178,9 +177,6 @@ def _make(steps: CheckoutPlan, reader: ObjectReader, disk: DiskTree) -> None:
     for path in steps.folders:
         disk.make_folder(path)
     for path, leaf in steps.leaves:
-        if stat.S_ISFIFO(leaf.mode):
-            disk.make_fifo(path, leaf.mode)
-            continue
         content = reader.blob(leaf.id)
         if stat.S_ISLNK(leaf.mode):
             disk.make_link(path, b"".join(content))
@@ -242,7 +238,7 @@ def _plan_leaf(path: str, wanted: TreeEntry, present: Folder, steps: CheckoutPla
     if stat.S_IFMT(wanted.mode) in _MADE:
         steps.leaves.append((path, wanted))
     elif leaf is not None or wanted.name in present.folders:
-        # A socket is of use only to the process that has made it, and a device is made by the system.
+        # A socket or fifo is of use only to the processes that have opened it, and a device is made by the system.
         steps.surplus.append(path)
 
 
@@ -277,32 +273,25 @@ class DiskTree:
 
     def remove(self, path: str) -> None:
         """Remove what is at a path, if anything."""
-        with _at(path), self._parent(path) as (parent, name), suppress(FileNotFoundError):
+        with self._changing(path) as (parent, name), suppress(FileNotFoundError):
             _remove_entry(name, at=parent)
 
     def make_folder(self, path: str) -> None:
         """Make an empty folder in place of what is at a path."""
         self.remove(path)
-        with _at(path), self._parent(path) as (parent, name):
+        with self._changing(path) as (parent, name):
             os.mkdir(name, stat.S_IRWXU, dir_fd=parent)
 
     def make_link(self, path: str, target: bytes) -> None:
         """Make a link in place of what is at a path."""
         self.remove(path)
-        with _at(path), self._parent(path) as (parent, name):
+        with self._changing(path) as (parent, name):
             os.symlink(target, os.fsencode(name), dir_fd=parent)
-
-    def make_fifo(self, path: str, mode: int) -> None:
-        """Make a fifo in place of what is at a path."""
-        self.remove(path)
-        with _at(path), self._parent(path) as (parent, name):
-            os.mkfifo(name, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
-            set_mode_of(name, stat.S_IMODE(mode), at=parent)
 
     def make_file(self, path: str, mode: int, content: Iterable[bytes]) -> None:
         """Make a file in place of what is at a path."""
         self.remove(path)
-        with _at(path), self._parent(path) as (parent, name):
+        with self._changing(path) as (parent, name):
             fd = os.open(name, MAKE, stat.S_IRUSR | stat.S_IWUSR, dir_fd=parent)
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.writelines(content)
@@ -312,11 +301,10 @@ class DiskTree:
 
     def set_mode(self, path: str, mode: int) -> None:
         """Set the mode of a file or folder."""
-        with _at(path):
+        with self._changing(path) as (parent, name):
             if path == ROOT:
                 os.fchmod(self.root, stat.S_IMODE(mode))
-                return
-            with self._parent(path) as (parent, name):
+            else:
                 set_mode_of(name, stat.S_IMODE(mode), at=parent)
 
     @contextmanager
@@ -324,6 +312,14 @@ class DiskTree:
         *folders, name = path.split("/")
         with open_folder(self.root, folders) as fd:
             yield fd, name
+
+    @contextmanager
+    def _changing(self, path: str) -> Generator[tuple[int, str]]:
+        try:
+            with self._parent(path) as found:
+                yield found
+        except OSError as error:
+            raise cannot_snapshot("restore", path, error) from error
 
 
 def file_digest(source: BinaryIO, size: int) -> str:
@@ -368,14 +364,6 @@ def _source(item: UnreadFile, parent: int, name: str) -> BinaryIO:
         target.seek(0)
         return cast("BinaryIO", target)  # declared as the class that it wraps
     return open(open_to_read(name, at=parent), "rb")  # noqa: PTH123 - a descriptor
-
-
-@contextmanager
-def _at(path: str) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise cannot_snapshot("restore", path, error) from error
 
 
 def _remove_entry(name: str, *, at: int) -> None:

@@ -152,14 +152,6 @@ class Git:
             for leftover in self.git_dir.glob(pattern):
                 leftover.unlink(missing_ok=True)
 
-    def blob(self, source: BinaryIO, size: int) -> str:  # noqa: ARG002 - as `ObjectWriter.blob`
-        """Store the content of a file on disk as a blob, and return its id. For a file or two cheaper than `feed`.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
-        return self.run("hash-object", "-w", "--stdin", stdin=source).decode().strip()
-
     def keep_bytes(self, content: bytes) -> str:
         """Store a blob, and return its id.
 
@@ -192,15 +184,6 @@ class Git:
         if made.decode().split() != [tree_id for tree_id, _ in trees]:
             msg = f"{self._command!r} did not store the folders as they are, so nothing has been done; use another git"
             raise FilesystemError(msg, path=ROOT)
-
-    def missing(self, ids: Iterable[str]) -> set[str]:
-        """The ids that have no object.
-
-        Raises:
-            FilesystemError: git is missing, or fails.
-        """
-        asked = set(ids)
-        return asked - self.sizes(asked).keys()
 
     def sizes(self, ids: Iterable[str]) -> dict[str, int]:
         """The sizes of the objects with these ids, as far as there are any.
@@ -249,7 +232,7 @@ class Git:
         with self._stream("cat-file", "--batch") as pipes:
             yield ObjectReader(pipes)
 
-    def run(self, *arguments: str, stdin: bytes | BinaryIO = b"") -> bytes:
+    def run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """The output of a git command.
 
         Raises:
@@ -261,15 +244,13 @@ class Git:
         return done.stdout
 
     def _run(
-        self, arguments: Sequence[str], stdin: bytes | BinaryIO = b"", environment: Mapping[str, str] = _NO_VARIABLES
+        self, arguments: Sequence[str], stdin: bytes = b"", environment: Mapping[str, str] = _NO_VARIABLES
     ) -> subprocess.CompletedProcess[bytes]:
         check_blocking("git", arguments[0])
-        data, file = (stdin, None) if isinstance(stdin, bytes) else (None, stdin)
         try:
             return subprocess.run(  # noqa: S603 - git, with arguments of this module
                 self._line(arguments),
-                input=data,
-                stdin=file,
+                input=stdin,
                 capture_output=True,
                 env={**self._environment(), **environment},
                 check=False,

@@ -12,7 +12,7 @@ Not included, neither saved nor changed:
 - the root's own `.git`;
 - files that git ignores (`handrail.filesystem.shadow.tree`);
 - the files of databases that this process has open (`handrail.open_databases`);
-- the contents of fifos, and sockets and devices. New ones are removed, and a fifo that was removed is made again.
+- sockets, fifos and devices. New ones are removed.
 
 Not restored: owners, times, extended attributes and hard links.
 
@@ -27,7 +27,7 @@ import os
 import stat
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -67,7 +67,6 @@ from handrail.posix import fcntl
 
 _ATTEMPTS = 3
 _UNSETTLED_NS = 2_000_000_000  # the coarsest clock of a usual filesystem, FAT's
-_FEW = 2  # up to here blobs are stored one by one, because one git for all of them costs as much as three
 _LOCK = "handrail-lock"
 
 MAX_UNTRACKED_BYTES: Final = 100 * 1024 * 1024
@@ -227,9 +226,10 @@ class ShadowRepository:
                 item.has_been_read(item.known_id, settled_before=settled_before)
         # Also those whose digest has just differed: they are still unread.
         fresh = [item for item in small if item.leaf.id == UNREAD]
-        with self._git.feed() if len(fresh) > _FEW else nullcontext(self._git) as git:
-            for item in fresh:
-                item.has_been_read(disk.read(item, git.blob), settled_before=settled_before)
+        if fresh:
+            with self._git.feed() as git:
+                for item in fresh:
+                    item.has_been_read(disk.read(item, git.blob), settled_before=settled_before)
         return [item.path for item in unread if item.leaf.id == UNREAD]
 
     def _is_large(self, item: UnreadFile) -> bool:
@@ -240,8 +240,8 @@ class ShadowRepository:
         """Refuse large files whose content git does not have already."""
         # What the last scan has read is in git, so git is not asked about it.
         ids = {item.path: item.leaf.id for item in large if item.leaf.id not in {UNREAD, item.known_id}}
-        new = self._git.missing(ids.values())
-        refused = sorted(path for path, blob_id in ids.items() if blob_id in new)
+        there = self._git.sizes(ids.values())
+        refused = sorted(path for path, blob_id in ids.items() if blob_id not in there)
         if refused:
             msg = (
                 f"files of more than {self._max_untracked_bytes:,} bytes are not saved: "

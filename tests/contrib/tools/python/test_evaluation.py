@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handrail.contrib.tools import PythonFault
-from handrail.contrib.tools.python.evaluation import Printed
+from handrail.contrib.tools.monty import Printed
 from tests.wording import Wording
 
 

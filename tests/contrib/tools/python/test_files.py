@@ -9,8 +9,8 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import AstevalSection, VfsToolsSection
-from handrail.contrib.tools.python import files as files_module
-from handrail.contrib.tools.python.files import unasked
+from handrail.contrib.tools import python as files_module
+from handrail.contrib.tools.python import unasked
 from handrail.errors import FilesystemError
 from handrail.filesystem import Filesystem, HostFilesystem, InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import excluding

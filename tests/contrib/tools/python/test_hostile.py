@@ -10,7 +10,7 @@ import pytest
 
 from handrail.contrib.tools import AstevalSection
 from handrail.filesystem import InMemoryFilesystem
-from handrail.programs.process_tree import descendants, running
+from handrail.programs import descendants, running
 from tests.contrib.suites import SuiteRun
 from tests.contrib.tools.python.hostile import HOSTILE
 from tests.extent import some

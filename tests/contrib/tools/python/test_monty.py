@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 
-from handrail.contrib.tools.python.evaluation import PythonEvaluated, PythonFault, PythonSettings
-from handrail.contrib.tools.python.files import MOST_FILE_CALLS
-from handrail.contrib.tools.python.monty import Evaluation
-from handrail.programs.process_tree import Process, descendants, running
+from handrail.contrib.tools.monty import Evaluation, MontyFault, MontyLimits, MontyOutcome
+from handrail.contrib.tools.python import MOST_FILE_CALLS
+from handrail.programs import Process, descendants, running
 from tests.extent import some
 from tests.wording import Wording
 
 MIB = 1 << 20
-SETTINGS = PythonSettings(memory_bytes=64 * MIB, seconds=0.3, most_characters=100)
+LIMITS = MontyLimits(0.3, 64 * MIB, 100, MOST_FILE_CALLS)
 
 TOO_LONG = (
     "while True:\n    pass",
@@ -44,10 +43,10 @@ QUICK = (
 """Patterns that take others an age."""
 
 
-def evaluate(code: str, settings: PythonSettings = SETTINGS, **functions: Callable[..., object]) -> PythonEvaluated:
+def evaluate(code: str, limits: MontyLimits = LIMITS, **functions: Callable[..., object]) -> MontyOutcome:
     """The result of code, evaluated in another thread."""
-    results = list[PythonEvaluated]()
-    evaluation = Evaluation(settings)
+    results = list[MontyOutcome]()
+    evaluation = Evaluation(limits)
     thread = threading.Thread(target=lambda: results.append(evaluation.carry_out(code, functions)))
     thread.start()
     thread.join()
@@ -78,7 +77,7 @@ def test_code_that_exceeds_a_limit_is_stopped() -> None:
         for code in some(codes, len(codes) // 2 + 1):
             # Of what grows slowly the time may be over first.
             assert kind_of_fault(code) in {kind, "TimeoutError", "OverflowError"}, code
-    assert evaluate("1 + 1") == PythonEvaluated("2", "json")
+    assert evaluate("1 + 1") == MontyOutcome("2", "json")
     assert own_peak() < before + 64 * MIB
     assert children_of_monty() == set()
 
@@ -108,7 +107,7 @@ VALUES: tuple[tuple[str, str, str], ...] = (
 def test_value_is_json_where_that_is_all_of_it() -> None:
     """Else a model and a program would read another value."""
     for code, text, form in VALUES:
-        assert evaluate(code) == PythonEvaluated(text, form), code  # type: ignore[arg-type]  # a form of the table
+        assert evaluate(code) == MontyOutcome(text, form), code  # type: ignore[arg-type]  # a form of the table
 
 
 ENDLESS = (
@@ -123,7 +122,7 @@ def test_value_without_a_text_is_not_shown(wording: Wording) -> None:
     """One whose text is endless though it is small, or has too many digits; the code has succeeded."""
     before = own_peak()
     for code in ENDLESS:
-        assert evaluate(code) == PythonEvaluated(wording, "repr"), code
+        assert evaluate(code) == MontyOutcome(wording, "repr"), code
     assert own_peak() < before + 64 * MIB
 
 
@@ -139,7 +138,7 @@ def test_calls_of_functions_are_bounded() -> None:
     """Each takes time of the agent; code cannot catch that."""
     calls = list[int]()
     code = "while True:\n    try:\n        note()\n    except BaseException:\n        pass"
-    fault = evaluate(code, PythonSettings(seconds=30), note=lambda: calls.append(1)).fault
+    fault = evaluate(code, LIMITS._replace(seconds=30), note=lambda: calls.append(1)).fault
     assert fault is not None
     assert fault.type == "RuntimeError"
     assert len(calls) <= MOST_FILE_CALLS
@@ -148,8 +147,8 @@ def test_calls_of_functions_are_bounded() -> None:
 @pytest.mark.parametrize("stop", ["before", "while it runs"])
 def test_evaluation_is_stopped_by_another_thread(stop: str) -> None:
     """At once, also in the middle of a loop; stopping again, and after the end, is no harm."""
-    evaluation = Evaluation(PythonSettings(seconds=600))
-    began, results = threading.Event(), list[PythonEvaluated]()
+    evaluation = Evaluation(LIMITS._replace(seconds=600))
+    began, results = threading.Event(), list[MontyOutcome]()
     if stop == "before":
         evaluation.stop()
     code = "began()\nwhile True:\n    pass"
@@ -161,7 +160,7 @@ def test_evaluation_is_stopped_by_another_thread(stop: str) -> None:
     thread.join()
     evaluation.stop()
     (result,) = results
-    assert isinstance(result.fault, PythonFault)
+    assert isinstance(result.fault, MontyFault)
     assert result.fault.type == "SystemError"
     assert children_of_monty() == set()
 

@@ -11,7 +11,7 @@ import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import AstevalSection, PythonEvaluated
-from handrail.contrib.tools.python import section as section_module
+from handrail.contrib.tools import python as section_module
 from handrail.errors import DuplicateBindingError, PromptValidationError, TransactionClosedError
 from handrail.filesystem import Filesystem, InMemoryFilesystem
 from handrail.prompt import Prompt, PromptTemplate

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handrail.contrib.tools.sandbox.engine import WORKSPACE
-from handrail.programs.process_tree import running
+from handrail.programs import running
 from handrail.runtime import ToolMessage
 from tests.architecture.sources import ROOT
 from tests.contrib.tools.sandbox.grounds import Ground, Where

@@ -10,7 +10,7 @@ import pytest
 
 from handrail.contrib.tools.sandbox import bubblewrap
 from handrail.contrib.tools.sandbox.bubblewrap import Bubblewrap
-from handrail.contrib.tools.sandbox.engine import SandboxLimits, SandboxWorkspace
+from handrail.contrib.tools.sandbox.engine import SandboxEngine, SandboxLimits, SandboxWorkspace
 from handrail.contrib.tools.sandbox.podman import Podman
 from handrail.contrib.tools.sandbox.section import SandboxSection
 from handrail.errors import PromptValidationError, SandboxError
@@ -34,6 +34,13 @@ def workspace(root: Path) -> SandboxWorkspace:
     return SandboxWorkspace(root, SandboxLimits(memory_bytes=1 << 25), {"GIVEN": "yes"})
 
 
+def fault(engine: SandboxEngine) -> str:
+    """What an engine says is missing."""
+    with pytest.raises(SandboxError) as raised:
+        engine.check()
+    return str(raised.value)
+
+
 def test_what_is_missing_is_named_with_its_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
@@ -48,14 +55,14 @@ def test_what_is_missing_is_named_with_its_cure(
         Podman(image="", command=fails.command),
         Podman(image="a", command=()),
     ]
-    told = [str(engine.fault()) for engine in engines]
+    told = [fault(engine) for engine in engines]
     with monkeypatch.context() as patched:
         patched.setattr(bubblewrap, "LIMITER", "/no/such/prlimit")
-        told.append(str(Bubblewrap().fault()))
+        told.append(fault(Bubblewrap()))
         with pytest.raises(SandboxError):
             Bubblewrap().start(workspace(tmp_path))
     monkeypatch.setattr(sys, "platform", "darwin")
-    told += [str(Bubblewrap().fault()), str(engines[0].fault())]
+    told += [fault(Bubblewrap()), fault(engines[0])]
     assert "\n".join(told).replace(str(tmp_path), "FOLDER") == wording
 
 
@@ -75,7 +82,7 @@ def test_processes_below_bubblewrap_have_limits_each(tmp_path: Path, monkeypatch
     libraries.mkdir()
     monkeypatch.setattr(bubblewrap, "_SYSTEM", (str(libraries), "/bin", "/no/such/lib"))
     engine = Bubblewrap(folders=(tmp_path,))
-    assert engine.fault() is None
+    engine.check()
     running = engine.start(workspace(tmp_path))
     line = running.line(("true",), "notes", has_input=False)
     assert line[0].endswith("/bwrap")
@@ -106,9 +113,9 @@ def test_user_for_whom_podman_sets_no_limits_is_refused(
 ) -> None:
     """Without root it warns of them, and starts the container without; it says which it can set."""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
-    assert Podman(image="a", command=FakePodman(tmp_path, info=GIVEN).command).fault() is None
+    Podman(image="a", command=FakePodman(tmp_path, info=GIVEN).command).check()
     for given in ("echo []", "echo no answer >&2; exit 1"):
-        assert Podman(image="a", command=FakePodman(tmp_path, info=given).command).fault() == wording
+        assert fault(Podman(image="a", command=FakePodman(tmp_path, info=given).command)) == wording
 
 
 def test_git_of_a_workspace_is_there_and_is_not_a_link(tmp_path: Path, wording: Wording) -> None:

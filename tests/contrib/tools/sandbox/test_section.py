@@ -128,8 +128,8 @@ class Refusing:
     runs: bool = True
     closed: list[bool] = field(default_factory=list[bool])
 
-    def fault(self) -> str | None:
-        return None
+    def check(self) -> None:
+        pass
 
     def start(self, workspace: SandboxWorkspace) -> Refusing:
         return self

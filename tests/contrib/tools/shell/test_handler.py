@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection
+from handrail.contrib.tools import ProgramEnded, ShellExecuted, ShellRule, ShellToolsSection
+from handrail.contrib.tools.shell.process import ProgramExit
 from handrail.contrib.tools.shell.rules import describe_rules
-from handrail.errors import PromptValidationError
+from handrail.contrib.tools.shell.section import failure_result
+from handrail.errors import EffectUncertain, PromptValidationError
 from handrail.filesystem import HostFilesystem
 from tests.contrib.suites import SuiteRun
 from tests.filesystem.shadow_trees import git
@@ -88,3 +91,12 @@ def test_what_is_no_exit_code_is_refused(codes: Any, wording: Wording) -> None:
         ShellRule(("a",), commit_on=codes)
     single: Any = [1, 0]
     assert ShellRule(("a",), commit_on=single).commit_on == (0, 1)
+
+
+def test_a_killed_program_is_in_doubt_unless_all_that_it_does_is_rolled_back() -> None:
+    """As a command in a sandbox without a network, or a program that only reads, of which no process is left."""
+    value, ended = ShellExecuted("x", ".", -9, ""), ProgramExit("timeout", -9, "", 0)
+    assert not failure_result(value, ended, "was killed", name="x", is_certain=True).success
+    for end, is_certain in ((ended, False), (replace(ended, left_running=1), True)):
+        with pytest.raises(EffectUncertain):
+            failure_result(value, end, "was killed", name="x", is_certain=is_certain)

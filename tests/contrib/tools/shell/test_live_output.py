@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handrail.contrib.tools.shell.live_output import MOST_LIVE_BYTES, QUIET_SECONDS, LiveOutput
+from handrail.contrib.tools.shell.process import MOST_LIVE_BYTES, QUIET_SECONDS, LiveOutput
 
 
 class Listener:

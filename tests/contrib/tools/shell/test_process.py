@@ -21,8 +21,8 @@ import pytest
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell import process
 from handrail.contrib.tools.shell.process import ProgramExit, ProgramOutput, ProgramRun
-from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail.filesystem.host.journal_folder import RecordedPrograms
+from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 from tests.open_files import open_files
 from tests.wording import Wording
 
@@ -78,17 +78,6 @@ time.sleep(600)
 """
 
 
-def test_error_output_may_be_apart(tmp_path: Path) -> None:
-    """Each has its own limit; otherwise one output has both, in the order written."""
-    script = "import os; os.write(1, b'one'); os.write(2, b'x' * 50 + b'two'); os.write(1, b'three')"
-    apart = ended(script, tmp_path, errors_apart=True, max_output_bytes=20)
-    assert (apart.output, apart.left_out) == ("onethree", 0)
-    assert apart.errors_left_out == 33
-    assert apart.errors.endswith("two")
-    together = ended(script, tmp_path)
-    assert (together.output, together.errors) == (f"one{'x' * 50}twothree", "")
-
-
 def test_program_reads_its_input_and_writes_to_one_output(tmp_path: Path) -> None:
     """Output and error output come as they are written; the exit code is the program's."""
     script = """
@@ -105,7 +94,7 @@ _ON_A_TERMINAL = """
 from pathlib import Path
 from handrail.clock import SYSTEM_CLOCK
 from handrail.contrib.tools.shell.process import ProgramRun
-from handrail.programs.program import Program
+from handrail.programs import Program
 open("/dev/tty").close()
 line = ("/bin/sh", "-c", "read answer < /dev/tty; echo $?")
 run = ProgramRun(SYSTEM_CLOCK, "call")

@@ -49,7 +49,6 @@ def test_files_are_found_at_any_depth(run: SuiteRun, wording: Wording) -> None:
     assert run.told("glob_files", pattern="**/*.py") == wording
     assert run.told("glob_files", pattern="*", path="src/deep/") == wording
     assert run.refused("glob_files", pattern="*", path="README.md") == wording
-    assert run.refused("list_files", offset=99) == wording
     assert run.told("glob_files", pattern="*.py") == wording
 
 
@@ -192,7 +191,6 @@ def test_patterns_know_braces_and_names_with_brackets(filesystem: Filesystem, ru
     filesystem.write_text("src/{a,b}.ts", "x = 2\n")
     assert run.told("glob_files", pattern="{src,docs}/{desk,x}.py") == wording
     assert run.told("glob_files", pattern="**/{desk,odd[1]}.{py,ts}") == wording
-    assert run.told("list_files", path="src", pattern="{a,b}.ts") == wording
     assert run.told("grep_files", pattern="x", files="**/*.{ts,md}") == wording
     assert run.told("grep_files", pattern="x", path="src/{a,b}.ts") == wording
     for pattern in ("{src/a,b}.py", "{a,b", "{a,b}" * 7):

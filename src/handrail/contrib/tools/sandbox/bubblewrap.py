@@ -65,34 +65,31 @@ class Bubblewrap:
     name: str = "bubblewrap"
     reaches_network: bool = False
 
-    def fault(self) -> str | None:
-        """What is missing here, and what cures it."""
-        error = self._error()
-        return None if error is None else str(error)
-
     def start(self, workspace: SandboxWorkspace) -> RunningBubblewrap:
         """Prepare a sandbox: a process is started for each command.
 
         Raises:
             SandboxError: something is missing here.
         """
-        error = self._error()
-        if error is not None:
-            raise error
+        self.check()
         return RunningBubblewrap(tuple(self._line(workspace)), workspace)
 
-    def _error(self) -> SandboxError | None:
-        if sys.platform != "linux":
-            return SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
-        if shutil.which(self.program) is None:
-            return SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
-        if not Path(LIMITER).exists():
-            return SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
+    def check(self) -> None:
+        """Check that nothing is missing here.
+
+        Raises:
+            SandboxError: something is; it says what cures that.
+        """
         missing = next((folder for folder in self.folders if not folder.is_absolute() or not folder.exists()), None)
+        if sys.platform != "linux":
+            raise SandboxError(self.name, "it exists for Linux alone", cure="Use Podman on Linux, or no sandbox.")
+        if shutil.which(self.program) is None:
+            raise SandboxError(self.name, f"the program {self.program!r} is not installed", cure=_INSTALL)
+        if not Path(LIMITER).exists():
+            raise SandboxError(self.name, f"{LIMITER} is missing", cure="Install it: apt-get install util-linux")
         if missing is not None:
             cure = "Give the absolute path of a folder that exists."
-            return SandboxError(self.name, f"folders has {str(missing)!r}, which cannot be shown", cure=cure)
-        return None
+            raise SandboxError(self.name, f"folders has {str(missing)!r}, which cannot be shown", cure=cure)
 
     def _line(self, workspace: SandboxWorkspace) -> Iterator[str]:
         limits = workspace.limits

@@ -28,13 +28,14 @@ from typing import Protocol, cast, runtime_checkable
 from uuid import uuid4
 
 from handrail.clock import SYSTEM_CLOCK
+from handrail.contrib.tools.section_options import limit_faults, timeout_faults
 from handrail.contrib.tools.shell.process import ProgramRun
 from handrail.errors import SandboxError
 from handrail.filesystem import HostFilesystem
 from handrail.filesystem.paths import is_inside
 from handrail.open_databases import protected_paths
 from handrail.process_identity import ProcessName
-from handrail.programs.program import Program
+from handrail.programs import Program
 
 WORKSPACE = "/workspace"
 """Where the files of the filesystem are inside."""
@@ -91,17 +92,15 @@ class SandboxLimits:
 
     def faults(self) -> Iterator[str]:
         """What is wrong with them, each as a clause."""
-        least = {"memory_bytes": LEAST_SANDBOX_BYTES, "processes": LEAST_PROCESSES}
         for name in (each.name for each in fields(self) if each.name not in {"timeout", "cpus"}):
-            value = cast("object", getattr(self, name))
-            # `bool` is a subclass of `int`, so `True` would be a limit of one.
-            if not isinstance(value, int) or isinstance(value, bool) or value < least.get(name, 1):
-                yield f"limits.{name} is {value!r}; give a whole number, at least {least.get(name, 1):,}"
-        cpus, timeout = cast("object", self.cpus), cast("object", self.timeout)
+            least = {"memory_bytes": LEAST_SANDBOX_BYTES, "processes": LEAST_PROCESSES}.get(name, 1)
+            yield from limit_faults(
+                f"limits.{name}", getattr(self, name), unit=name.partition("_")[2] or name, least=least
+            )
+        yield from timeout_faults(self.timeout, usual=60, name="limits.timeout")
+        cpus = cast("object", self.cpus)
         if not isinstance(cpus, int | float) or isinstance(cpus, bool) or not 0.01 <= cpus <= 1024:  # noqa: PLR2004
             yield f"limits.cpus is {cpus!r}; give a number of processors, at least 0.01"
-        if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-            yield f"limits.timeout is {timeout!r}; give a positive timedelta: timedelta(seconds=60)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +208,12 @@ class SandboxEngine(Protocol):
         """Whether commands may have effects outside, by a network."""
         ...
 
-    def fault(self) -> str | None:
-        """What is missing here, and what cures it; `None` if nothing is. Takes a fraction of a second."""
+    def check(self) -> None:
+        """Check that nothing is missing here; takes a fraction of a second.
+
+        Raises:
+            SandboxError: something is; it says what cures that.
+        """
         ...
 
     def start(self, workspace: SandboxWorkspace) -> RunningSandbox:
@@ -274,27 +277,22 @@ def try_sandbox(engine: SandboxEngine, workspace: SandboxWorkspace) -> None:
         SandboxError: it cannot be started, as with limits that this machine cannot set, or runs no command.
     """
     running = engine.start(workspace)
-    program = _nothing_in(running, workspace)
-    try:
-        ended = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
-        how = f"exit code {ended.code}" if ended.how == "exited" else ended.how
-        fault = "" if how == "exit code 0" else " ".join(ended.errors.split()) or how
-    except OSError as error:
-        fault = f"{program.line[0]}: {error.strerror or error}"
-    finally:
-        running.close()
-    if fault:
-        raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)
-
-
-def _nothing_in(running: RunningSandbox, workspace: SandboxWorkspace) -> Program:
-    return Program(
+    program = Program(
         line=running.line(_NOTHING, ".", has_input=False),
         folder=workspace.root,
         environment=running.environment,
         input=b"",
         seconds=workspace.limits.timeout.total_seconds(),
         max_output_bytes=_LONGEST_REPORT,
-        errors_apart=True,
         namespace=running.namespace,
     )
+    try:
+        ended = ProgramRun(SYSTEM_CLOCK, uuid4().hex).carry_out(program)
+        how = f"exit code {ended.code}" if ended.how == "exited" else ended.how
+        fault = "" if how == "exit code 0" else " ".join(ended.output.split()) or how
+    except OSError as error:
+        fault = f"{program.line[0]}: {error.strerror or error}"
+    finally:
+        running.close()
+    if fault:
+        raise SandboxError(engine.name, f"no command can be run: {fault[-_LONGEST_REPORT:]}", cure=_CURE)

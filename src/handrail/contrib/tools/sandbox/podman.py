@@ -48,7 +48,7 @@ from uuid import uuid4
 from handrail.contrib.tools.sandbox.engine import INSIDE, UNREADABLE, USER, WORKSPACE, SandboxWorkspace, path_inside
 from handrail.errors import SandboxError
 from handrail.process_identity import ProcessName, is_running, own_name, process_name
-from handrail.programs.process_tree import Process, send
+from handrail.programs import Process, send
 from handrail.redaction import redacted_logger
 
 OWNER_LABEL = "handrail.owner"
@@ -105,10 +105,19 @@ class Podman:
         """Whether commands may have effects outside."""
         return self.network != "none"
 
-    def fault(self) -> str | None:
-        """What is missing here, and what cures it."""
-        error = self._error() or self._error_of_limits()
-        return None if error is None else str(error)
+    def check(self) -> None:
+        """Check that nothing is missing here, and that limits can be set.
+
+        Raises:
+            SandboxError: something is; it says what cures that.
+        """
+        self._check_image()
+        # Without root it warns of limits that it cannot set, and starts the container without them.
+        info = run_podman(self.command, "info", "--format", "{{.Host.CgroupControllers}}") if os.getuid() else None
+        there = _CONTROLLERS if info is None else info.stdout.strip("[]\n").split()
+        missing = [name for name in _CONTROLLERS if name not in there]
+        if missing:
+            raise SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
 
     def start(self, workspace: SandboxWorkspace) -> RunningPodman:
         """Start a container, after those of dead processes are removed.
@@ -116,47 +125,31 @@ class Podman:
         Raises:
             SandboxError: something is missing here; or Podman refuses, as it does for limits that it cannot set.
         """
-        error = self._error()
-        if error is not None:
-            raise error
+        self._check_image()
         if ":" in os.fspath(workspace.root):
             cure = "Give a folder without colons in its path."
             raise SandboxError(self.name, f"{os.fspath(workspace.root)!r} cannot be mounted", cure=cure)
         remove_left_over(self.command)
         return RunningPodman(self, workspace)
 
-    def _error(self) -> SandboxError | None:
+    def _check_image(self) -> None:
         if sys.platform != "linux":
-            return SandboxError(self.name, "containers are followed on Linux alone", cure="Use a machine with Linux.")
+            raise SandboxError(self.name, "containers are followed on Linux alone", cure="Use a machine with Linux.")
         if not self.command or shutil.which(self.command[0]) is None:
             program = self.command[0] if self.command else ""
-            return SandboxError(self.name, f"the program {program!r} is not installed", cure=_INSTALL)
+            raise SandboxError(self.name, f"the program {program!r} is not installed", cure=_INSTALL)
         # A name that begins with a dash would be an option.
         if not self.image or self.image.startswith("-"):
-            return SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
-        return self._error_of_image()
-
-    def _error_of_image(self) -> SandboxError | None:
+            raise SandboxError(self.name, f"{self.image!r} is not the name of an image", cure="Give one as image=.")
         shown = " ".join(self.command)
         try:
             found = run_podman(self.command, "image", "exists", self.image)
         except (OSError, subprocess.SubprocessError) as error:
-            return SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {shown} info")
+            raise SandboxError(self.name, f"it does not answer ({error})", cure=f"Try: {shown} info") from error
         if found.returncode == 1:
-            return SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {shown} pull {self.image}")
+            raise SandboxError(self.name, f"no image {self.image!r}", cure=f"Fetch it: {shown} pull {self.image}")
         if found.returncode:
-            return SandboxError(self.name, f"it failed: {_report(found.stderr)}", cure=f"Try: {shown} info")
-        return None
-
-    def _error_of_limits(self) -> SandboxError | None:
-        # Without root it warns of limits that it cannot set, and starts the container without them.
-        if os.getuid() == 0:
-            return None
-        info = run_podman(self.command, "info", "--format", "{{.Host.CgroupControllers}}")
-        missing = [name for name in _CONTROLLERS if name not in info.stdout.strip("[]\n").split()]
-        if missing:
-            return SandboxError(self.name, f"it does not limit {', '.join(missing)} here", cure=_DELEGATE)
-        return None
+            raise SandboxError(self.name, f"it failed: {_report(found.stderr)}", cure=f"Try: {shown} info")
 
 
 class RunningPodman:

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import uuid4
 
 from handrail.contrib.tools.sandbox.engine import Sandbox, SandboxEngine, SandboxLimits, SandboxWorkspace, try_sandbox
-from handrail.contrib.tools.sandbox.handler import TOOL, SandboxHandler, ShellExecute, ShellExecuted
 from handrail.contrib.tools.sandbox.podman import Podman
-from handrail.contrib.tools.section_options import also_bound
-from handrail.contrib.tools.shell.rules import ShellRule
-from handrail.contrib.tools.shell.section import faults_of_environment
+from handrail.contrib.tools.section_options import also_bound, environment_faults, suite_tool
+from handrail.contrib.tools.shell.process import ProgramRun, run_over
+from handrail.contrib.tools.shell.rules import ProgramChanges, ProgramReach, ShellRule, end_of, exit_codes, text_of
+from handrail.contrib.tools.shell.section import failure_cause, failure_result, notifying, place_of
 from handrail.contrib.tools.vfs.section import VfsToolsSection
-from handrail.errors import PromptValidationError, SandboxError
+from handrail.errors import PromptValidationError, SandboxError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.prompt import External, ReadBeforeWritePolicy, Section, Tool, ToolExample, ToolPolicy
+from handrail.programs import Program
+from handrail.prompt import (
+    External,
+    ReadBeforeWritePolicy,
+    Section,
+    Tool,
+    ToolContext,
+    ToolExample,
+    ToolPolicy,
+    ToolResult,
+)
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.redaction import redacted_logger
 from handrail.resources import Binding
+from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
+
+_log = redacted_logger("handrail")
+
+TOOL = "shell_execute"
+"""The name of the tool."""
+
+_LOST = "was killed, because its sandbox has ended"
 
 _TEXT = """\
 Run commands with `shell_execute`, in a sandbox: a system apart, of which only the files in `/workspace` stay.
@@ -34,6 +54,63 @@ Run commands with `shell_execute`, in a sandbox: a system apart, of which only t
 
 _NO_NETWORK = "There is no network, and no package can be installed."
 _NETWORK = "There is a network. What a command does outside is not undone."
+
+
+@stored_as("handrail.shell_execute")
+@dataclass(frozen=True, slots=True)
+class ShellExecute:
+    """A request to run a command in the sandbox.
+
+    Attributes:
+        command: a line for the shell, or a program and its arguments.
+        folder: where it starts, relative to the workspace.
+        input: what it reads from its input.
+    """
+
+    command: str | tuple[str, ...] = field(
+        metadata={"description": "A line for `sh -c`, or a list of a program and its arguments, which no shell reads."}
+    )
+    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
+    input: str = field(default="", metadata={"description": "What the command reads from its standard input."})
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """The program inside, and its arguments."""
+        return ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else self.command
+
+
+@stored_as("handrail.shell_executed")
+@dataclass(frozen=True, slots=True)
+class ShellExecuted:
+    """A command in the sandbox has ended.
+
+    Attributes:
+        command: a line for the shell, or a program and its arguments.
+        folder: where it was started.
+        code: its exit code; for a program that a signal has ended, 128 and the number of the signal.
+        output: its output and error output, of which the model is shown the beginning and the end.
+        left_out: how many bytes in the middle of it are left out.
+        changes: whether its changes in the workspace are kept.
+    """
+
+    command: str | tuple[str, ...]
+    folder: str
+    code: int
+    output: str
+    left_out: int = 0
+    changes: ProgramChanges = "kept"
+
+    @property
+    def name(self) -> str:
+        """What the command is called in messages."""
+        return "The command" if isinstance(self.command, str) else self.command[0]
+
+    def render(self) -> str:
+        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
+        output = self.output.rstrip("\n") or f"{self.name} wrote nothing."
+        if not self.code or self.changes != "kept":
+            return output
+        return f"{end_of(self.name, self.code)}.{text_of(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -129,19 +206,19 @@ class SandboxSection(Section[None]):
             faults.append(f"limits is {limits!r}; give SandboxLimits()")
         else:
             faults += limits.faults()
-        codes = cast("Sequence[object]", self.commit_on)
-        if not codes or not all(isinstance(code, int) and not isinstance(code, bool) for code in codes):
-            faults.append(f"commit_on is {codes!r}; give exit codes: (0,)")
-        faults += faults_of_environment(self.environment)
+        try:
+            exit_codes(self.commit_on)
+        except PromptValidationError as error:
+            faults.append(str(error))
+        faults += environment_faults(self.environment)
         engine = cast("object", self.engine)
         if not isinstance(engine, SandboxEngine):
             faults.append(f"engine is {engine!r}; give Podman(image=...) or Bubblewrap()")
-        elif (fault := engine.fault()) is not None:
-            faults.append(fault)
-        if not faults:
+        else:
             try:
-                # Now, so that no call is seen to make it.
-                self._workspace().git(self.engine.name)
+                engine.check()
+                if not faults:  # now, so that no call is seen to make it
+                    self._workspace().git(self.engine.name)
             except SandboxError as error:
                 faults.append(str(error))
         return faults
@@ -183,24 +260,95 @@ def sandbox_tool(
         outside: whether commands may have effects outside, by a network.
         accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
     """
-    return Tool[ShellExecute, ShellExecuted](
-        name=TOOL,
-        description="Run a command in the sandbox and show what it writes.",
-        handler=SandboxHandler(limits, rule, new_id=lambda: uuid4().hex).run,
-        examples=(
-            ToolExample(
-                description="Run a line of the shell in a folder",
-                input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
-                output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
-            ),
-            ToolExample(
-                description="Run a program with arguments that no shell reads",
-                input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
-                output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
-            ),
+    tool = suite_tool(
+        SandboxHandler(limits, rule, outside).run,
+        "Run a command in the sandbox and show what it writes.",
+        ToolExample(
+            description="Run a line of the shell in a folder",
+            input=ShellExecute("ls | sort > names.txt && cat names.txt", "notes"),
+            output=ShellExecuted("ls | sort > names.txt && cat names.txt", "notes", 0, "names.txt\nplan.md\n"),
         ),
-        accepts_overrides=accepts_overrides,
-        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
+        ToolExample(
+            description="Run a program with arguments that no shell reads",
+            input=ShellExecute(("grep", "-c", "$HOME", "plan.md")),
+            output=ShellExecuted(("grep", "-c", "$HOME", "plan.md"), ".", 0, "1\n"),
+        ),
+        name=TOOL,
         # Without a network all effects are in the workspace, and are rolled back.
         effect=External(repeat_unknown="allow") if outside else "state",
+        max_result_chars=max(limits.max_output_bytes, MIN_RESULT_CHARS),
     )
+    return replace(tool, accepts_overrides=accepts_overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxHandler:
+    """Runs commands in the sandbox of the run.
+
+    Attributes:
+        limits: what a command may use.
+        rule: what is said of every command: with which exit codes its changes stay, and whether it may read what the
+            run keeps from other tools.
+        outside: whether it may have effects outside, by a network.
+    """
+
+    limits: SandboxLimits
+    rule: ShellRule
+    outside: bool
+
+    async def run(self, params: ShellExecute, *, context: ToolContext) -> ToolResult[ShellExecuted]:
+        """Run a command on a thread of its own; when the call is cancelled the command is killed, and waited for."""
+        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
+        run = ProgramRun(context.clock, uuid4().hex, live=notifying(TOOL, context))
+        sandbox = context.resources.get(Sandbox)
+        reach = ProgramReach.of(params, context, sandbox.filesystem.root)
+        # The changes of the call are rolled back when this function returns, so the command must have ended by then.
+        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run, sandbox)), stop=run.stop)
+
+    def _carry_out(
+        self, params: ShellExecute, reach: ProgramReach, run: ProgramRun, sandbox: Sandbox
+    ) -> ToolResult[ShellExecuted]:
+        filesystem = sandbox.filesystem
+        line, root = _checked(params.line), filesystem.root
+        folder, start = place_of(params.folder, root)
+        # Without its tokens: which files a line of the shell names is not known.
+        fault = reach.fault(self.rule, (TOOL,), start)
+        if fault is not None:
+            raise ToolValidationError(f"{fault}.")
+        try:
+            running = sandbox.running()
+        except SandboxError as error:
+            # The machine is at fault, which only the developer can change.
+            _log.error("the sandbox cannot be started: %s", error)
+            raise ToolValidationError("The sandbox cannot be started here. Do without it.") from error
+        program = Program(
+            line=running.line(line, folder, has_input=bool(params.input)),
+            folder=root,
+            environment=running.environment,
+            input=params.input.encode(),
+            seconds=self.limits.timeout.total_seconds(),
+            max_output_bytes=max(self.limits.max_output_bytes, self.limits.max_kept_bytes),
+            namespace=running.namespace,
+        )
+        ended = run_over(filesystem, run, program, name="The command")
+        cause = failure_cause(ended, self.limits.timeout.total_seconds(), lost=_LOST)
+        if cause is None and not running.is_running():
+            cause = _LOST
+        commits = cause is None and ended.code in {*self.rule.commit_on, *reach.commit_on}
+        changes: ProgramChanges = "kept" if commits else "rolled back"
+        value = ShellExecuted(params.command, folder, ended.code, ended.output, ended.left_out, changes)
+        if commits:
+            return ToolResult.ok(value)
+        return failure_result(value, ended, cause, name=value.name, is_certain=not self.outside)
+
+
+def _checked(line: tuple[str, ...]) -> tuple[str, ...]:
+    if not line or not line[0] or (line[:2] == ("/bin/sh", "-c") and not line[2:][0].strip()):
+        raise ToolValidationError('$.command: it is empty. Give a line for the shell: "ls -l".')
+    # `execve` takes C strings, so a NUL would end the argument.
+    if any("\0" in token for token in line):
+        raise ToolValidationError("$.command: it holds a NUL character, which a command cannot. Leave it out.")
+    # Where a command begins with a dash, what runs it takes it for an option of its own.
+    if line[0].startswith("-"):
+        raise ToolValidationError("$.command[0]: it begins with '-', which the name of a program does not.")
+    return line

@@ -4,11 +4,16 @@ One thread starts it, reads its output and enforces its timeout; any other threa
 has started is killed and waited for, and its pipes are closed (`handrail.programs`).
 
 A program is recorded before it runs: if this process is killed, the next opening of the folder finds the record.
+
+What it writes is passed on to subscribers of the session while it runs, and how long it has written nothing. It may
+write faster than a person reads, so its output is passed on in pieces: one every fifth of a second at most, and of what
+was written meanwhile only the end. The result of the call has all that `max_kept_bytes` allows.
 """
 
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import selectors
 import signal
@@ -17,9 +22,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from handrail.clock import Clock
-from handrail.contrib.tools.shell.live_output import LiveOutput
-from handrail.filesystem.journal.recorded_programs import RecordedPrograms
-from handrail.programs.program import Program, ProgramEnd, ProgramRecord, StartedProgram
+from handrail.errors import FilesystemError, ToolValidationError
+from handrail.filesystem import HostFilesystem
+from handrail.filesystem.host.journal_folder import RecordedPrograms
+from handrail.programs import Program, ProgramEnd, ProgramRecord, StartedProgram
 
 How = Literal["exited", "timeout", "stopped", "lost"]
 """How a program ended: by itself, by the timeout, because `ProgramRun.stop` was called, or so that its exit code is not
@@ -32,11 +38,96 @@ _MOST_CHUNKS_AFTER_END = 64
 _SECONDS_AFTER_END = 1.0
 """How long to wait then for the rest of the group, which has been killed, to close the pipe."""
 
-_INSIDE_A_CHARACTER = range(0x80, 0xC0)
-"""The UTF-8 continuation bytes."""
-
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two looks at a program that writes nothing, and after which a stop is seen at the latest."""
+
+
+QUIET_SECONDS = 10.0
+"""After how long without output a program is reported to be quiet; then again after twice as long, and so on."""
+
+MOST_LIVE_BYTES = 4096
+"""How much of the output is passed on at once."""
+
+_PIECE_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class ToolNames:
+    """The prefix of one toolset's tool names. A run of an agent binds it where they have one.
+
+    Attributes:
+        prefix: precedes the name of each tool.
+    """
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramProgress:
+    """A program has written something, or has been quiet for some time.
+
+    Subscribers of the session are notified while the call runs. It is not stored, and has no slice.
+
+    Attributes:
+        reply: the reply of the model that asked for the call; `None` if it was not given.
+        call_id: the id of the call.
+        tool: the name of the tool.
+        text: what the program has written since the last such event, or the end of that; empty if it is quiet.
+        quiet_seconds: for how long it has written nothing.
+    """
+
+    reply: str | None
+    call_id: str
+    tool: str
+    text: str
+    quiet_seconds: float = 0.0
+
+
+class LiveOutput:
+    """The output of one program since it was passed on last. Used by one thread."""
+
+    __slots__ = ("_decoder", "_last", "_new", "_notify", "_passed", "_quiet")
+
+    def __init__(self, notify: Callable[[str, float], object]) -> None:
+        """Call `notify` with each piece, and seconds without output: one of the two is empty."""
+        self._notify = notify
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._new = bytearray()
+        self._last: float | None = None
+        self._passed = -math.inf
+        self._quiet = QUIET_SECONDS
+
+    def add(self, chunk: bytes) -> None:
+        """Add output."""
+        self._new += chunk
+        if len(self._new) > MOST_LIVE_BYTES:
+            del self._new[:-MOST_LIVE_BYTES]
+
+    def pass_on(self, now: float) -> float:
+        """Pass on what is due; returns after how many seconds something may be due.
+
+        Args:
+            now: seconds since some fixed moment.
+        """
+        if self._last is None:
+            self._last = now
+        if self._new:
+            self._last, self._quiet = now, QUIET_SECONDS
+            if now - self._passed < _PIECE_SECONDS:
+                return self._passed + _PIECE_SECONDS - now
+            self._passed = now
+            self.finish()
+        elif now - self._last >= self._quiet:
+            self._notify("", self._quiet)
+            self._quiet *= 2
+        return self._last + self._quiet - now
+
+    def finish(self) -> None:
+        """Pass on what has not been passed on yet."""
+        text = self._decoder.decode(bytes(self._new)).replace("\0", "\u2400")
+        self._new.clear()
+        if text:
+            self._notify(text, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +137,9 @@ class ProgramExit:
     Attributes:
         how: what ended it.
         code: its exit code; negative for the signal that killed it.
-        output: its output, and error output in the order written unless that is apart.
+        output: its output and error output, in the order written.
         left_out: how many bytes in the middle of it are left out.
         left_running: how many processes that it has started cannot be killed.
-        errors: its error output, if that is apart.
-        errors_left_out: how many bytes in the middle of that are left out.
     """
 
     how: How
@@ -58,8 +147,6 @@ class ProgramExit:
     output: str
     left_out: int
     left_running: int = 0
-    errors: str = ""
-    errors_left_out: int = 0
 
 
 class ProgramOutput:
@@ -97,12 +184,8 @@ class ProgramOutput:
         """The stored output, with a line for what is left out, and signs for NUL and bytes that are not UTF-8."""
         if not self.left_out:
             return _text(bytes(self._head + self._tail))
-        # Without an incomplete character.
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head))
         tail = bytes(self._tail[-self._most_tail :])
-        # A tail may begin in the middle of a character, whose remaining bytes (at most three) are left out.
-        start = next((at for at, byte in enumerate(tail[:4]) if byte not in _INSIDE_A_CHARACTER), 0)
-        return f"{head}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail[start:])}".replace("\0", "\u2400")
+        return f"{_text(bytes(self._head))}\n[... {self.left_out:,} bytes left out ...]\n{_text(tail)}"
 
 
 class ProgramRun:
@@ -140,17 +223,17 @@ class ProgramRun:
         """
         if self._stopped:
             return ProgramExit("stopped", -signal.SIGKILL, "", 0)
-        output, errors = (ProgramOutput(program.max_output_bytes, self._live) for _ in range(2))
+        output = ProgramOutput(program.max_output_bytes, self._live)
         record, timed_out, is_over = ProgramRecord(self._call, program.namespace), False, True
         if records is not None:
             records.record(record)
         try:
             started, is_over = StartedProgram(program, self._call), False
             try:
-                timed_out = not self._followed(started, program, output, errors)
+                timed_out = not self._followed(started, program, output)
             finally:
                 # Also on an exception of the reading: nothing must continue to run.
-                end = self._end(started, output, errors)
+                end = self._end(started, output)
                 is_over = not end.left
         finally:
             # What cannot be killed is found by the record at the next opening.
@@ -159,18 +242,14 @@ class ProgramRun:
         # The timeout takes precedence, because `stop` may have been called while what is left was being killed.
         how: How = "timeout" if timed_out else "stopped" if self._stopped else "lost" if end.code is None else "exited"
         code = -signal.SIGKILL if end.code is None else end.code
-        return ProgramExit(
-            how, code, output.text(), output.left_out, end.left, errors=errors.text(), errors_left_out=errors.left_out
-        )
+        return ProgramExit(how, code, output.text(), output.left_out, end.left)
 
-    def _followed(
-        self, started: StartedProgram, program: Program, output: ProgramOutput, errors: ProgramOutput
-    ) -> bool:
+    def _followed(self, started: StartedProgram, program: Program, output: ProgramOutput) -> bool:
         """Read and write until the program has ended, or is stopped; false on a timeout."""
         end = self._clock.monotonic() + program.seconds
         feed, pause = memoryview(program.input), _SHORTEST_PAUSE
         with selectors.DefaultSelector() as selector:
-            _register(selector, started, output, errors)
+            _register(selector, started, output)
             # The end of the program is waited for, and not the end of its output: a daemon may hold the pipe open.
             while not self._stopped and not started.has_ended():
                 now = self._clock.monotonic()
@@ -184,14 +263,12 @@ class ProgramRun:
                     feed = _serve(key, started, selector, feed)
         return True
 
-    def _end(self, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput) -> ProgramEnd:
+    def _end(self, started: StartedProgram, output: ProgramOutput) -> ProgramEnd:
         try:
             return started.end()
         finally:
             started.close_input()
             self._read_rest(started.output, output)
-            if started.errors is not None:
-                self._read_rest(started.errors, errors)
             if self._live is not None:
                 self._live.finish()
             started.close()
@@ -207,11 +284,9 @@ class ProgramRun:
                     break
 
 
-def _register(
-    selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput, errors: ProgramOutput
-) -> None:
+def _register(selector: selectors.BaseSelector, started: StartedProgram, output: ProgramOutput) -> None:
     # Without blocking, a program that neither reads nor writes cannot stop this thread beyond its timeout.
-    for pipe, written in ((started.output, output), (started.errors, errors), (started.input, None)):
+    for pipe, written in ((started.output, output), (started.input, None)):
         if pipe is not None:
             os.set_blocking(pipe, False)
             selector.register(pipe, selectors.EVENT_WRITE if written is None else selectors.EVENT_READ, written)
@@ -254,3 +329,30 @@ def _fed(descriptor: int, feed: memoryview) -> memoryview:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\0", "\u2400")
+
+
+def run_over(
+    filesystem: HostFilesystem | None, run: ProgramRun, program: Program, *, name: str, reads: bool = False
+) -> ProgramExit:
+    """Run a program over a filesystem, which can then roll its changes back.
+
+    Args:
+        filesystem: the filesystem; `None` for a plain folder.
+        run: the run.
+        program: what to run.
+        name: what messages call it.
+        reads: whether it changes nothing; then the tree is not saved.
+
+    Raises:
+        ToolValidationError: the tree cannot be saved, or the program not be started.
+    """
+    try:
+        # Before the program starts: afterwards it is not known which files it has changed.
+        if filesystem is not None and not reads:
+            filesystem.keep_tree()
+    except FilesystemError as error:
+        raise ToolValidationError(f"{name} was not started: {error}") from error
+    try:
+        return run.carry_out(program, None if filesystem is None else filesystem.programs)
+    except OSError as error:
+        raise ToolValidationError(f"{name} cannot be run: {error.strerror}.") from error

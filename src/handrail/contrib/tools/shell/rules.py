@@ -7,26 +7,35 @@ that no rule allows is refused.
 Rules define what a model *should* run. A program that they allow can do whatever the process may do: the security
 boundary is the isolation of the process, not this module.
 
-`READING` and `GIT_READING` are rules to start from: programs that only read, with the options that keep it so. Options
-are allowed by name, so that one that a later version of a program adds is refused. Left out are options that write
-(`find -delete`, `sort -o`), start programs (`find -exec`, `rg --pre`), follow links in folders (`grep -R`, `find -L`),
-read names of files from a file (`wc --files0-from`), or never end (`tail -f`).
+What is hidden from a run's file tools, `shell_run` protects from programs too:
+
+| a command | |
+|---|---|
+| names a protected path, by itself or through a link | is refused |
+| reads or may read more than the files that it names | is refused while anything is protected |
+| the same, where its `ShellRule`, or the approval rule that allows the call, sets `reads_everything` | runs |
+
+A program is not monitored while it runs. Rules about paths cannot control what it does with the files that it is given,
+nor the other names of a file on disk (hard links).
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, cast
 
 from handrail.errors import PromptValidationError, ToolValidationError
-from handrail.filesystem.paths import MAX_PART_BYTES, MAX_PATH_BYTES
+from handrail.filesystem.path_filters import NOTHING_FILTERED, PathFilter, excluding
+from handrail.filesystem.paths import MAX_PART_BYTES, MAX_PATH_BYTES, ROOT
+from handrail.prompt import ToolContext
 
 Command = tuple[str, ...]
 """The tokens of a command: a program by its bare name, and its arguments."""
@@ -59,53 +68,6 @@ _OUTSIDE = re.compile(r"(?:^|[=:,@])/|(?:^|[=:,@/])\.\.(?:/|$)")
 _SEPARATOR = re.compile(r"[=:,@]")
 _JOINED = re.compile(r"-[^-]")
 """A token whose letters are options; a value may follow the last one."""
-
-_FIND = (
-    "-name -iname -path -ipath -regex -iregex -regextype -type -size -empty -newer -mtime -mmin -maxdepth -mindepth "
-    "-not -o -or -a -and -prune -depth -print -printf -ls -quit -true -false -samefile -links -xdev -[0-9]*"
-)
-
-_GREP = (
-    "-r -n -i -v -w -x -c -l -L -o -h -H -E -F -G -P -e -m -A -B -C -a -I -s -q --recursive --line-number "
-    "--ignore-case --include --exclude --exclude-dir --max-count --count --files-with-matches --files-without-match "
-    "--only-matching --word-regexp --invert-match --fixed-strings --extended-regexp --context --after-context "
-    "--before-context"
-)
-
-_RG = (
-    "-n -N -i -s -S -v -w -x -c -l -o -F -P -e -m -A -B -C -g -t -T -U --files --hidden --no-ignore --glob --iglob "
-    "--type --type-not --type-list --line-number --ignore-case --smart-case --fixed-strings --max-count --count "
-    "--count-matches --files-with-matches --files-without-match --only-matching --word-regexp --invert-match "
-    "--multiline --context --after-context --before-context --max-depth --sort --stats --json"
-)
-
-_GIT_HISTORY = (
-    "-n -p -s -w -b -M -C -U -S -G -i -E -F --oneline --stat --shortstat --numstat --name-only --name-status --summary "
-    "--patch --no-patch --graph --all --branches --tags --since --until --after --before --author --committer --grep "
-    "--merges --no-merges --first-parent --follow --reverse --max-count --skip --format --pretty --date --decorate "
-    "--no-decorate --abbrev-commit --diff-filter --find-renames --unified --ignore-all-space --ignore-space-change "
-    "--word-diff --cached --staged --merge-base --color --no-color"
-)
-
-_GIT_STATUS = "-s -b -u --short --branch --porcelain --long --untracked-files --ignored --no-renames"
-
-_GIT_SETTINGS = (
-    ("core.fsmonitor", "false"),
-    ("core.hooksPath", os.devnull),
-    ("core.attributesFile", os.devnull),
-    ("core.pager", "cat"),
-    ("log.showSignature", "false"),
-    ("protocol.allow", "never"),
-    ("submodule.recurse", "false"),
-    ("status.submoduleSummary", "false"),
-)
-
-# Given on the command line, which overrides the configuration of the repository: a model that can write files may have
-# written that.
-_GIT = ("git", "--no-pager", *(part for key, value in _GIT_SETTINGS for part in ("-c", f"{key}={value}")))
-
-# External diffs and text conversions are programs that a repository's configuration names.
-_PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +107,7 @@ class ShellRule:
             `forbid` has them: `("-r", "--recursive")` for `grep`; `()` if it never does. `None` if it may at any time,
             as most programs do: one that lists folders, and one that runs code.
         reads_everything: whether such a command may run although files are protected from the run's programs
-            (`handrail.contrib.tools.shell.path_guard`).
+            (see above).
         commit_on: the exit codes with which the call succeeds and the program's changes stay: `(0, 1)` for a program
             that ends with 1 when it has found or fixed something. 0 is always among them.
 
@@ -169,12 +131,9 @@ class ShellRule:
             optional = name in {"options", "reads_beyond_with"}
             # Before the other checks, which iterate these fields.
             object.__setattr__(self, name, _tokens(name, getattr(self, name), optional=optional))
-        for field in fields(self):
-            value: object = getattr(self, field.name)
-            if field.name in {"exact", "confined", "reads", "reads_everything"} and not isinstance(value, bool):
-                raise PromptValidationError(
-                    f"{field.name} of a shell rule is of type {type(value).__name__}; write True or False"
-                )
+        for name in ("exact", "confined", "reads", "reads_everything"):
+            if not isinstance(getattr(self, name), bool):
+                raise PromptValidationError(f"{name} of a shell rule is not a bool; write True or False")
         object.__setattr__(self, "commit_on", exit_codes(self.commit_on))
         # The program that is run may differ from the one in the prefix, and must be a bare name too.
         for name, program in (("prefix", self.prefix[:1]), ("runs", self.runs[:1] or self.prefix[:1])):
@@ -354,17 +313,13 @@ def exit_codes(given: object) -> tuple[int, ...]:
 def _tokens(name: str, given: object, *, optional: bool) -> Command | None:
     if given is None and optional:
         return None
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+    is_sequence = isinstance(given, Sequence) and not isinstance(given, str | bytes)
+    tokens = tuple(cast("Command", given)) if is_sequence else ()
+    if not is_sequence or not all(isinstance(cast("object", token), str) and token for token in tokens):
         raise PromptValidationError(
-            f"{name} of a shell rule is of type {type(given).__name__}; write a tuple of strings"
+            f"{name} of a shell rule is {given!r}; write a tuple of strings, each of them not empty: ('ls', '-l')"
         )
-    tokens = tuple(cast("Sequence[object]", given))
-    for token in tokens:
-        if not isinstance(token, str) or not token:
-            raise PromptValidationError(
-                f"{name} of a shell rule holds {token!r}; each item is a string that is not empty"
-            )
-    return cast("Command", tokens)  # the loop has checked each
+    return tokens
 
 
 def _forbids(pattern: str, token: str) -> bool:
@@ -457,41 +412,89 @@ def _signal(number: int) -> str:
     return f"signal {number}"
 
 
-def _looking(
-    *prefix: str,
-    options: str,
-    forbid: tuple[str, ...] = (),
-    runs: tuple[str, ...] = (),
-    beyond: tuple[str, ...] | None = None,
-) -> ShellRule:
-    return ShellRule(
-        prefix, options=tuple(options.split()), forbid=forbid, reads=True, runs=runs, reads_beyond_with=beyond
-    )
+@dataclass(frozen=True, slots=True)
+class ProgramPaths:
+    """The paths protected from the programs that a run's calls start. A run of an agent binds it for every toolset.
+
+    Attributes:
+        path_filter: the filter of the run's file tools.
+        kept_in: the additional filter of the run's toolsets, for a folder in which programs run.
+        commit_on: the exit codes with which the rules of the run let the changes of a call's program stay; called as
+            `reads_everything`.
+        show_git: whether `.git` may be named to a program, as it exists for the file tools.
+        reads_everything: whether the rules of the run allow a call to run programs that read every file; called with
+            the context of the call and its parameters.
+    """
+
+    path_filter: PathFilter
+    show_git: bool
+    reads_everything: Callable[[ToolContext, object], bool]
+    kept_in: Callable[[Path], PathFilter]
+    commit_on: Callable[[ToolContext, object], frozenset[int]]
 
 
-READING: tuple[ShellRule, ...] = (
-    _looking("ls", options="-l -a -A -R -h -t -S -r -1 -d -F -i -p -n --all --almost-all --recursive --reverse --sort"),
-    _looking("cat", options="-n -b -s -A -E -T -v --number --show-all", beyond=()),
-    _looking("head", options="-n -c -q -v --lines --bytes", beyond=()),
-    _looking("tail", options="-n -c -q -v --lines --bytes", beyond=()),
-    _looking("wc", options="-l -w -c -m -L --lines --words --bytes --chars", beyond=()),
-    _looking("grep", options=_GREP, beyond=("-r", "--recursive")),
-    _looking("rg", options=_RG),
-    _looking("find", options=_FIND),
-)
-"""Programs that show and find files, without git; see `GIT_READING`."""
+@dataclass(frozen=True, slots=True)
+class ProgramReach:
+    """What one command may access.
+
+    Attributes:
+        path_filter: what is protected from it.
+        named: the same, and paths that must not be named.
+        everything: whether it may read everything that it does not name.
+        commit_on: the exit codes with which its changes stay, beside those of its `ShellRule`.
+    """
+
+    path_filter: PathFilter = NOTHING_FILTERED
+    named: PathFilter = NOTHING_FILTERED
+    everything: bool = True
+    commit_on: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, params: object, context: ToolContext, root: Path) -> ProgramReach:
+        """What a call that runs programs in the folder `root` may access: everything if nothing is bound."""
+        paths = context.resources.get(ProgramPaths, None)
+        if paths is None:
+            return cls()
+        path_filter = paths.path_filter.plus(paths.kept_in(root))
+        named = path_filter.plus(excluding((), show_git=paths.show_git))
+        return cls(path_filter, named, paths.reads_everything(context, params), paths.commit_on(context, params))
+
+    def fault(self, rule: ShellRule, command: Command, place: ArgumentPath) -> str | None:
+        """Why a command that a rule allows must not run, in words; `None` if it may."""
+        if not self.named:
+            return None
+        # The starting folder is checked as well: a program may read it without naming a path.
+        by = self._keeps(os.path.relpath(place.folder, place.root), changes=not rule.reads)
+        if by is not None:
+            return f"$.folder: it is out of reach here, because of {by}"
+        for number, token in enumerate(command[1:], 1):
+            for path in _paths_named(token, place):
+                by = self._keeps(path, changes=not rule.reads)
+                if by is not None:
+                    return f"$.command[{number}]: {format_command(token)} is out of reach here, because of {by}"
+        # After the named paths: `reads_everything` permits what is not named, and a protected path that is named is
+        # refused nevertheless.
+        if self.everything or rule.reads_everything or not rule.reads_beyond(command):
+            return None
+        # The programs' own reading cannot be observed, so a command that may read more is refused as a whole.
+        if self.path_filter.is_partial(changes=not rule.reads):
+            return (
+                f"{rule.label} reads files that its arguments do not name, and some of them are out of reach here. Use "
+                "the file tools, or a program that reads only the files that are named to it"
+            )
+        return None
+
+    def _keeps(self, path: str, *, changes: bool) -> str | None:
+        # The root itself is the starting folder of most commands; what it contains is checked by name.
+        return None if path == ROOT else self.named.keeps(path, changes=changes)
 
 
-GIT_READING: tuple[ShellRule, ...] = (
-    _looking("git", "status", options=_GIT_STATUS, runs=(*_GIT, "status", "--ignore-submodules=all")),
-    *(
-        # `%G` in a format checks signatures, which starts the program that the configuration names for it.
-        _looking("git", what, options=_GIT_HISTORY, forbid=("*%G*",), runs=(*_GIT, what, *_PLAIN_DIFF))
-        for what in ("log", "diff", "show")
-    ),
-)
-"""`git status`, `log`, `diff` and `show`, without pager, hooks, external diffs and signatures.
-
-Only for repositories whose `.git` is written only by trusted users, and never by the model: a repository's own
-configuration can name programs as filters, which git starts when it compares files; these rules cannot prevent it.
-"""
+def _paths_named(token: str, place: ArgumentPath) -> Iterator[str]:
+    """The paths that a token may name, relative to the root: as spelled, and what they lead to."""
+    folder = os.fspath(place.folder)
+    for candidate in paths_in(token):
+        whole = candidate if candidate.startswith("/") else f"{folder}/{candidate}"
+        # Both forms are checked: `a/../b` is another file than `b` if `a` is a link.
+        for path in dict.fromkeys((os.path.normpath(whole), os.path.realpath(whole))):
+            if Path(path).is_relative_to(place.root):
+                yield posixpath.relpath(path, place.root)

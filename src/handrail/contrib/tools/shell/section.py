@@ -1,27 +1,56 @@
 """The shell suite: one tool that runs programs in a folder, as far as rules allow, and the guidance for it.
 
 `handrail.contrib.tools.shell.rules` decides what may be run, when the command runs and not when it is approved;
-`process` runs and ends a program, and `handler` is the handler.
+`process` runs and ends a program. The handler here makes a program of a model's request, and a result of its end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from handrail.contrib.tools.section_options import also_bound, limit_faults, timeout_faults
-from handrail.contrib.tools.shell.handler import ProgramEnded, ShellHandler, ShellRun, ShellSettings
-from handrail.contrib.tools.shell.rules import ShellRule, describe_rules, rules_of
-from handrail.errors import PromptValidationError
+from handrail.contrib.tools.section_options import (
+    also_bound,
+    environment_faults,
+    limit_faults,
+    suite_tool,
+    timeout_faults,
+)
+from handrail.contrib.tools.shell.process import ProgramExit, ProgramProgress, ProgramRun, ToolNames, run_over
+from handrail.contrib.tools.shell.rules import (
+    ArgumentPath,
+    Command,
+    ProgramChanges,
+    ProgramReach,
+    ShellRule,
+    changes_of,
+    describe_rules,
+    end_of,
+    format_command,
+    match_command,
+    rules_of,
+    text_of,
+)
+from handrail.errors import EffectUncertain, FilesystemError, PromptValidationError, ToolValidationError
 from handrail.filesystem import HostFilesystem
-from handrail.prompt import External, Section, Tool, ToolExample
+from handrail.filesystem.paths import below_root, normalise
+from handrail.programs import Program
+from handrail.prompt import External, Section, Tool, ToolContext, ToolExample, ToolResult
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
+from handrail.redaction import redacted_logger
+from handrail.serde.formatting import count_noun
+from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
+
+_log = redacted_logger("handrail")
 
 # Not the `PATH` of this process: it may have relative folders, or ones that the user of the process can write to.
 PROGRAM_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -59,6 +88,72 @@ _NOT_UNDONE = "- Nothing that a program does is undone, also if it fails: look b
 _NOTHING = "- Nothing: every program is refused. Do without."
 
 _ONLY_READS = "- Nothing is ever changed here: these programs only look."
+
+_LOST = "has ended, and how is not known: something else in this process has waited for it"
+
+_KILLED = 137  # 128 and SIGKILL, as shells report it
+_MAY_BE_MEMORY = " Something has killed it: it may have taken more memory than there is."
+
+_OPERATORS = frozenset({"|", "||", "&&", "&", ">", ">>", "<", "<<", "2>", "2>&1", "&>"})
+
+
+class _Ended(Protocol):
+    """The value of a result of a program."""
+
+    @property
+    def changes(self) -> ProgramChanges: ...
+
+    def render(self) -> str: ...
+
+
+E = TypeVar("E", bound=_Ended)
+
+
+@stored_as("handrail.shell_run")
+@dataclass(frozen=True, slots=True)
+class ShellRun:
+    """A request to run a program.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it starts, relative to the root.
+        input: what it reads from its input.
+    """
+
+    command: tuple[str, ...] = field(
+        metadata={"description": "The name of the program, then each argument as a string of its own."}
+    )
+    folder: str = field(default=".", metadata={"description": "The folder to start in, such as 'notes'."})
+    input: str = field(default="", metadata={"description": "What the program reads from its standard input."})
+
+
+@stored_as("handrail.program_ended")
+@dataclass(frozen=True, slots=True)
+class ProgramEnded:
+    """A program has ended.
+
+    Attributes:
+        command: its bare name, and its arguments.
+        folder: where it was started.
+        code: its exit code; negative for the signal that killed it.
+        output: its output and error output, of which the model is shown the beginning and the end.
+        left_out: how many bytes in the middle of it are left out.
+        changes: whether its changes in the folder are kept.
+    """
+
+    command: tuple[str, ...]
+    folder: str
+    code: int
+    output: str
+    left_out: int = 0
+    changes: ProgramChanges = "none"
+
+    def render(self) -> str:
+        """Its output, after the exit code if it is not 0 and the changes are kept all the same."""
+        output = self.output or f"{self.command[0]} wrote nothing."
+        if not self.code or self.changes != "kept":
+            return output
+        return f"{end_of(self.command[0], self.code)}.{text_of(self.changes)}\n{output}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,8 +204,22 @@ class ShellToolsSection(Section[None]):
         missing = (name for name, path in shell.programs.items() if path is None)
         set_field(self, "missing", frozenset(missing))
         set_field(self, "environment", dict(self.environment))
-        shown = max(self.max_output_bytes, MIN_RESULT_CHARS)
-        set_field(self, "tools", (_tool(shell, accepts_overrides=self.accepts_overrides, max_result_chars=shown),))
+        # The example must be a command that is allowed; a prefix with globs is not a command.
+        plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
+        command = next(plain, ("ls",))
+        tool = suite_tool(
+            shell.run,
+            "Run one program and show what it writes. There is no shell: give name and arguments apart.",
+            ToolExample(
+                description="Run a program in a folder",
+                input=ShellRun(command, "notes"),
+                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
+            ),
+            name="shell_run",
+            effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
+            max_result_chars=max(self.max_output_bytes, MIN_RESULT_CHARS),
+        )
+        set_field(self, "tools", (replace(tool, accepts_overrides=self.accepts_overrides),))
         if shell.filesystem is not None:
             # Bound, so that it takes part in the transactions of calls: its changes are then rolled back with them.
             set_field(self, "resources", also_bound(self.resources, {HostFilesystem: shell.filesystem}))
@@ -120,8 +229,12 @@ class ShellToolsSection(Section[None]):
         """The guidance: what may be run, and whether its changes are rolled back."""
         rules = cast("tuple[ShellRule, ...]", self.allow)  # `__post_init__` has made it so
         there = tuple(rule for rule in rules if rule.program not in self.missing)
-        return shell_guidance(
-            there, seconds=self.timeout.total_seconds(), undoes=isinstance(self.folder, HostFilesystem)
+        undone = _UNDONE if isinstance(self.folder, HostFilesystem) else _NOT_UNDONE
+        return _TEXT.format(
+            allowed="\n".join(f"- {line}" for line in describe_rules(there)) or _NOTHING,
+            confined=_CONFINED if any(rule.confined for rule in there) else "",
+            seconds=self.timeout.total_seconds(),
+            undoing=_ONLY_READS if all(rule.reads for rule in there) else undone,
         )
 
     def _shell(self) -> ShellHandler:
@@ -145,20 +258,16 @@ class ShellToolsSection(Section[None]):
         faults += timeout_faults(self.timeout, usual=60)
         faults += limit_faults("max_output_bytes", self.max_output_bytes, unit="bytes")
         faults += limit_faults("max_kept_bytes", self.max_kept_bytes, unit="bytes")
-        faults += faults_of_environment(self.environment)
+        faults += environment_faults(self.environment)
         if faults:
             raise PromptValidationError("; ".join(faults), section_path=(self.key,))
         environment = _environment(root) | dict(self.environment)
         path = environment["PATH"]
         # Searched for once: a file that is put on the `PATH` later is not run in place of the one that was found now.
         programs = {rule.program: shutil.which(rule.program, path=path) for rule in rules}
-        terms = ShellSettings(
-            self.timeout.total_seconds(),
-            max(self.max_output_bytes, self.max_kept_bytes),
-            environment,
-            new_id=lambda: uuid4().hex,
-        )
-        return ShellHandler(root, filesystem, rules, programs, terms)
+        most_bytes = max(self.max_output_bytes, self.max_kept_bytes)
+        seconds = self.timeout.total_seconds()
+        return ShellHandler(root, filesystem, rules, programs, seconds, most_bytes, environment)
 
 
 def _environment(root: Path) -> dict[str, str]:
@@ -177,54 +286,180 @@ def _environment(root: Path) -> dict[str, str]:
     }
 
 
-def faults_of_environment(given: object) -> list[str]:
-    """What is wrong with an environment for programs, each as a clause."""
-    if not isinstance(given, Mapping):
-        return [f"environment is of type {type(given).__name__}; write environment={{'HOME': '/tmp'}}"]
-    faults: list[str] = []
-    for name, value in cast("Mapping[object, object]", given).items():
-        if not isinstance(name, str) or not name or set(name) & {"=", "\0"}:
-            faults.append(f"environment holds the invalid name {name!r}")
-        elif not isinstance(value, str) or "\0" in value:
-            faults.append(f"environment[{name!r}] is {value!r}; give a string without NUL")
-        # A relative folder of `PATH` is searched relative to where the program starts, which the model can write to.
-        elif name == "PATH" and not all(Path(part).is_absolute() for part in value.split(os.pathsep)):
-            faults.append(
-                f"environment['PATH'] is {value!r}; give absolute folders, so that a program cannot be planted"
+@dataclass(frozen=True, slots=True)
+class ShellHandler:
+    """Runs programs over one folder.
+
+    Attributes:
+        root: where programs run, without links.
+        filesystem: rolls back their changes there; `None` for a plain folder.
+        rules: what may be run.
+        programs: where the programs are; `None` for one that is not installed.
+        seconds: how long one may take.
+        max_kept_bytes: how much of its output the result holds.
+        environment: its environment.
+    """
+
+    root: Path
+    filesystem: HostFilesystem | None
+    rules: tuple[ShellRule, ...]
+    programs: Mapping[str, str | None]
+    seconds: float
+    max_kept_bytes: int
+    environment: Mapping[str, str]
+
+    async def run(self, params: ShellRun, *, context: ToolContext) -> ToolResult[ProgramEnded]:
+        """Run a program on a thread of its own; when the call is cancelled the program is killed, and waited for."""
+        # Made before the thread starts, so that a cancellation finds it even if the program has not been started yet.
+        run = ProgramRun(context.clock, uuid4().hex, live=notifying("shell_run", context))
+        reach = ProgramReach.of(params, context, self.root)
+        # The changes of the call are rolled back when this function returns, so the program must have ended by then.
+        return await outlast(run_in_thread(lambda: self._carry_out(params, reach, run)), stop=run.stop)
+
+    def _carry_out(self, params: ShellRun, reach: ProgramReach, run: ProgramRun) -> ToolResult[ProgramEnded]:
+        command = _checked(params.command)
+        path, place = place_of(params.folder, self.root)
+        rule = match_command(self.rules, command, place, reach.fault)
+        program = self.programs[rule.program]
+        if program is None:
+            raise ToolValidationError(f"{rule.program} may be run, but it is not installed here. Do without it.")
+        wanted = Program(
+            # By its absolute path, found when the section was made; `PATH` of the environment is not searched again.
+            line=(program, *rule.line(command)[1:]),
+            folder=place.folder,
+            environment=self.environment,
+            input=params.input.encode(),
+            seconds=self.seconds,
+            max_output_bytes=self.max_kept_bytes,
+        )
+        ended = run_over(self.filesystem, run, wanted, name=command[0], reads=rule.reads)
+        cause = failure_cause(ended, self.seconds, lost=_LOST)
+        commits = cause is None and ended.code in {*rule.commit_on, *reach.commit_on}
+        changes = changes_of(rule, commits=commits, has_filesystem=self.filesystem is not None)
+        value = ProgramEnded(command, path, ended.code, ended.output, ended.left_out, changes)
+        if commits:
+            return ToolResult.ok(value)
+        return failure_result(value, ended, cause, name=command[0], is_certain=rule.reads)
+
+
+def _checked(command: Command) -> Command:
+    if not command:
+        raise ToolValidationError('$.command: it is empty. Give a program and its arguments: ["ls", "-l"].')
+    # A name with spaces is a whole shell line as one token, such as "ls -l".
+    if any(character.isspace() for character in command[0]):
+        tokens = ", ".join(f'"{token}"' for token in command[0].split()[:5])
+        raise ToolValidationError(
+            f"$.command[0]: {format_command(command[0])} is a whole line, and there is no shell to take it apart. Give "
+            "each "
+            f"argument as a string of its own: [{tokens}]."
+        )
+    # A path would bypass the rules: they name programs, and `PATH` alone decides which file that is.
+    if "/" in command[0]:
+        raise ToolValidationError(
+            f"$.command[0]: {format_command(command[0])} is a path. Give the bare name of a program: "
+            f"{format_command(command[0].rpartition('/')[2])}."
+        )
+    for number, token in enumerate(command):
+        if token in _OPERATORS:
+            raise ToolValidationError(
+                f"$.command[{number}]: {token!r} means nothing here, because there is no shell: run one program a "
+                "call, and use `input` for what it reads. A pattern may be written '[|]'."
             )
-    return faults
+        # `execve` takes C strings, so a NUL would end the argument.
+        if "\0" in token:
+            raise ToolValidationError(
+                f"$.command[{number}]: it holds a NUL character, which an argument cannot. Leave it out."
+            )
+    return command
 
 
-def _tool(shell: ShellHandler, *, accepts_overrides: bool, max_result_chars: int) -> Tool[Any, Any]:
-    # The example must be a command that is allowed; a prefix with globs is not a command.
-    plain = (rule.prefix for rule in shell.rules if not any(set(token) & set("*?[") for token in rule.prefix))
-    command = next(plain, ("ls",))
-    return Tool[ShellRun, ProgramEnded](
-        name="shell_run",
-        description="Run one program and show what it writes. There is no shell: give name and arguments apart.",
-        handler=shell.run,
-        examples=(
-            ToolExample(
-                description="Run a program in a folder",
-                input=ShellRun(command, "notes"),
-                output=ProgramEnded(command, "notes", 0, "plan.md\n"),
-            ),
-        ),
-        accepts_overrides=accepts_overrides,
-        max_result_chars=max_result_chars,
-        effect=External(repeat_unknown="allow"),  # before a repetition, another command can show what happened
-    )
-
-
-def shell_guidance(rules: tuple[ShellRule, ...], *, seconds: float, undoes: bool) -> str:
-    """The text of the shell section, as Markdown.
+def place_of(folder: str, root: Path) -> tuple[str, ArgumentPath]:
+    """The folder that a command names, in its shortest form, and its location.
 
     Args:
-        rules: what may be run.
-        seconds: how long a program may take.
-        undoes: whether a program's changes are rolled back when it fails.
+        folder: relative to the root.
+        root: where programs run, without links.
+
+    Raises:
+        ToolValidationError: there is no such folder, or it is not inside the root.
     """
-    allowed = "\n".join(f"- {line}" for line in describe_rules(rules)) or _NOTHING
-    undoing = _ONLY_READS if all(rule.reads for rule in rules) else _UNDONE if undoes else _NOT_UNDONE
-    confined = _CONFINED if any(rule.confined for rule in rules) else ""
-    return _TEXT.format(allowed=allowed, confined=confined, seconds=seconds, undoing=undoing)
+    try:
+        path = normalise(below_root(folder, (os.fspath(root),)))
+    except FilesystemError as error:
+        raise ToolValidationError(f"$.folder: {error}") from error
+    # The check below needs the real path, because a link in the folder may lead out of the root.
+    real = Path(os.path.realpath(root / path))
+    if not real.is_relative_to(root):
+        raise ToolValidationError(
+            f"$.folder: {format_command(path)} is or goes through a link that leads out of the root. Give another "
+            "folder."
+        )
+    if not real.is_dir():
+        raise ToolValidationError(f"$.folder: there is no folder {format_command(path)}. Give one that exists.")
+    return path, ArgumentPath(root, real)
+
+
+def notifying(name: str, context: ToolContext) -> Callable[[str, float], object] | None:
+    """Notifies the subscribers of the session of what a program writes, on the event loop; `None` without any.
+
+    Args:
+        name: the name of the tool in its section.
+        context: the context of the call.
+    """
+    dispatcher, loop = context.session.dispatcher, asyncio.get_running_loop()
+    if not dispatcher.listens(ProgramProgress):
+        return None
+    names = context.resources.get(ToolNames, None)
+    tool = name if names is None else f"{names.prefix}{name}"
+
+    def dispatch(event: ProgramProgress) -> None:
+        try:
+            dispatcher.dispatch(event)
+        except Exception:  # noqa: BLE001 - logged, because a subscriber must not fail the call
+            _log.exception("a subscriber of the output of %s failed", tool)
+
+    def notify(text: str, quiet_seconds: float) -> None:
+        event = ProgramProgress(context.reply, context.call_id, tool, text, quiet_seconds)
+        with suppress(RuntimeError):  # the loop was closed: no task waits for the call
+            loop.call_soon_threadsafe(dispatch, event)
+
+    return notify
+
+
+def failure_cause(ended: ProgramExit, seconds: float, *, lost: str) -> str | None:
+    """Why a call must fail whatever the exit code is, as the rest of a sentence; `None` if it need not.
+
+    Args:
+        ended: how its program has ended.
+        seconds: how long it may take.
+        lost: the cause if its exit code is not known.
+    """
+    if ended.left_running:
+        left = count_noun(ended.left_running, "process", "processes")
+        return f"has started {left} that cannot be killed and may change files at any time"
+    if ended.how == "timeout":
+        return f"was killed, because it may take {seconds:g} s and was not done"
+    # For a program that was stopped this is not shown: `run` raises the cancellation.
+    return None if ended.how == "exited" else lost
+
+
+def failure_result(value: E, ended: ProgramExit, cause: str | None, *, name: str, is_certain: bool) -> ToolResult[E]:
+    """The result of a call that fails, so that the changes of its program are rolled back.
+
+    Args:
+        value: the value of the result.
+        ended: how the program has ended.
+        cause: see `failure_cause`.
+        name: what messages call it.
+        is_certain: whether it has had no effect outside, which the rollback does not undo.
+
+    Raises:
+        EffectUncertain: it was killed, and it is not certain what it has done.
+    """
+    undone = text_of(value.changes)
+    if cause is None:
+        hint = _MAY_BE_MEMORY if ended.code == _KILLED else ""
+        return ToolResult.error(f"{end_of(name, ended.code)}.{hint}{undone}", value)
+    if is_certain and not ended.left_running:
+        return ToolResult.error(f"{name} {cause}.{undone}", value)
+    raise EffectUncertain(f"{name} {cause}.{undone}\n{value.render()}")

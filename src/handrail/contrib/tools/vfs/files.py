@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -30,17 +31,10 @@ class ListFiles:
 
     Attributes:
         path: the folder.
-        pattern: what to list, relative to the folder; `None` for all direct entries.
-        offset: the number of the first entry to show, from 1.
         include_ignored: whether to list what ignore files hide, too.
     """
 
     path: str = field(default=".", metadata={"description": "The folder, such as 'notes'; '.' is the root."})
-    pattern: str | None = field(
-        default=None,
-        metadata={"description": "List only what fits, such as '*.md'. To look at any depth, use glob_files."},
-    )
-    offset: int = field(default=1, metadata={"ge": 1, "description": "The number of the first entry to show."})
     include_ignored: bool = field(
         default=False,
         metadata={"description": "Whether to show what .gitignore and .ignore files hide, too."},
@@ -91,43 +85,23 @@ NOTHING_LEFT_OUT = LeftOut()
 @stored_as("handrail.file_list")
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """A folder's files, or one part of them.
+    """What a folder holds.
 
     Attributes:
         path: the folder.
-        pattern: what they match, if one was given.
-        entries: what is shown.
-        first: the number of the first entry that is shown.
+        entries: its files and folders, the first of them as many as one call shows.
         total: how many there are.
         left_out: what was not looked at.
     """
 
     path: str
-    pattern: str | None
     entries: tuple[FileStat, ...]
-    first: int
     total: int
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
-        """A line that describes what is shown and how to continue, then one for each entry."""
-        return "\n".join((" ".join((self._head(), *self.left_out.notes())), *map(format_entry, self.entries)))
-
-    def _head(self) -> str:
-        where = f"{shown_pattern(self.pattern)} in {self.path}" if self.pattern else self.path
-        if not self.total:
-            nothing = "nothing fits" if self.pattern else "the folder is empty"
-            return f"{where}: {nothing if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}."
-        last = self.first + len(self.entries) - 1
-        if len(self.entries) == self.total:
-            head = f"{where}: {count_noun(self.total, 'entry', 'entries')}."
-        elif last == self.first:
-            head = f"{where}: entry {last} of {self.total}."
-        else:
-            head = f"{where}: entries {self.first} to {last} of {self.total}."
-        if last < self.total:
-            head += f" Continue with offset={last + 1}, or narrow it down with pattern."
-        return head
+        """A line with the number of entries, then one for each entry."""
+        return render_entries(self.path, "the folder is empty", self.entries, self.total, self.left_out)
 
 
 @stored_as("handrail.read_file")
@@ -356,6 +330,16 @@ class FileMoved:
     def render(self) -> str:
         """One line."""
         return f"Moved {self.path} to {self.new_path}."
+
+
+def render_entries(where: str, nothing: str, entries: Sequence[FileStat], total: int, left_out: LeftOut) -> str:
+    """A line with the number of entries, then one for each of the first; `nothing` says that there are none."""
+    head = f"{where}: {count_noun(total, 'entry', 'entries')}"
+    if not total:
+        head = f"{where}: {nothing if left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
+    if len(entries) < total:
+        head += f". Listed are the first {len(entries):,}; narrow it down with path and pattern of glob_files"
+    return "\n".join((" ".join((f"{head}.", *left_out.notes())), *map(format_entry, entries)))
 
 
 def shown_pattern(pattern: str) -> str:

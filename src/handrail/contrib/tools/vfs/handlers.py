@@ -4,7 +4,7 @@ A handler translates the parameters into one or two operations of the filesystem
 reads. `handrail.contrib.tools.vfs.text` makes excerpts and edits, and `search` searches files. The message of a search
 that finds much is cut, and the model reads the rest as that of any long result (`handrail.runtime.long_results`).
 
-A file above the size limit is described from its first bytes, and never read whole. The identity of a content is
+A file above the size limit is never read whole. The identity of a content is
 computed from the bytes that are shown, or before they are read: a change in between counts as unread.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from glob import escape
+from itertools import accumulate
 
 from handrail.contrib.tools.vfs.files import (
     NOTHING_LEFT_OUT,
@@ -37,25 +38,22 @@ from handrail.contrib.tools.vfs.text import (
     NotText,
     VfsLimits,
     decode_text,
-    described,
     excerpt,
-    fit_lines,
     like,
     mark_of,
     replace_exactly,
+    too_large,
 )
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
-from handrail.filesystem.path_filters import PathFilter
+from handrail.filesystem.path_filters import PathFilter, Pattern
 from handrail.filesystem.paths import parent_of
-from handrail.filesystem.patterns import Pattern
 from handrail.filesystem.protocol import MOST_HASHED_BYTES, digest_of
 from handrail.filesystem.walks import Scan, WalkRequest
 from handrail.prompt import FileShown, ToolContext, ToolResult
-from handrail.serde.formatting import count_noun
 
 START_BYTES = 64 * 1024
-"""How many bytes at the start of a file that is too large determine its kind: 64 KiB."""
+"""How much of a file is read at first, which is all of most: 64 KiB."""
 
 _SPECIAL = NotText("is a device, socket or pipe, which is neither read nor changed")
 
@@ -73,20 +71,12 @@ class FileHandlers:
     path_filter: PathFilter = field(default_factory=PathFilter)
 
     def list_files(self, params: ListFiles, *, context: ToolContext) -> ToolResult[FileList]:
-        """Show a part of what a folder holds."""
+        """Show what a folder holds."""
         with self._filesystem(context) as filesystem:
             look = self._look(context, include_ignored=params.include_ignored)
             folder = filesystem.stat(params.path).path
-            found = _scanned(filesystem, folder, _pattern(filesystem, params.pattern or "*", folder), look)
-        entries = found.entries
-        # An empty folder has no entry 1, and listing it is not a fault.
-        if params.offset > max(len(entries), 1):
-            there = count_noun(len(entries), "entry", "entries")
-            raise ToolValidationError(f"$.offset: there are {there}, so there is none at {params.offset:,}.")
-        rest = entries[params.offset - 1 :]
-        limits = self.limits
-        shown = rest[: fit_lines(map(_length, rest), most=limits.entries, characters=limits.characters)]
-        return ToolResult.ok(FileList(folder, params.pattern, shown, params.offset, len(entries), LeftOut.of(found)))
+            found = _scanned(filesystem, folder, Pattern("*"), look)
+        return ToolResult.ok(FileList(folder, self._shown(found), len(found.entries), LeftOut.of(found)))
 
     def glob_files(self, params: GlobFiles, *, context: ToolContext) -> ToolResult[FilesFound]:
         """Show what matches."""
@@ -95,9 +85,8 @@ class FileHandlers:
             pattern = _pattern(filesystem, params.pattern, folder)
             look = self._look(context, include_ignored=params.include_ignored)
             found = _scanned(filesystem, folder, pattern, look)
-        entries = found.entries
-        fit = fit_lines(map(_length, entries), most=len(entries), characters=self.limits.search_characters)
-        return ToolResult.ok(FilesFound(params.pattern, folder, entries[:fit], len(entries), LeftOut.of(found)))
+        entries = self._shown(found)
+        return ToolResult.ok(FilesFound(params.pattern, folder, entries, len(found.entries), LeftOut.of(found)))
 
     def grep_files(self, params: GrepFiles, *, context: ToolContext) -> ToolResult[LinesFound]:
         """Show the lines that match."""
@@ -178,6 +167,12 @@ class FileHandlers:
             filesystem.move(path, params.new_path)
             return ToolResult.ok(FileMoved(path, filesystem.shortest(params.new_path)))
 
+    def _shown(self, found: Scan) -> tuple[FileStat, ...]:
+        """The first entries, as many as one call finds."""
+        room, entries = self.limits.search_characters, found.entries
+        fit = next((n for n, size in enumerate(accumulate(map(_length, entries)), 1) if size > room), len(entries) + 1)
+        return entries[: max(fit - 1, 1)]
+
     def _look(self, context: ToolContext, *, include_ignored: bool) -> WalkRequest:
         return WalkRequest(include_ignored, self.limits.walked_entries, _time_over(context, self.limits))
 
@@ -213,7 +208,7 @@ def _start_of(filesystem: Filesystem, path: str) -> bytes:
 
 
 def _length(entry: FileStat) -> int:
-    return len(format_entry(entry))
+    return len(format_entry(entry)) + 1  # and the line end
 
 
 def _refuse_link_to_folder(filesystem: Filesystem, path: str) -> None:
@@ -309,10 +304,9 @@ def content_of(filesystem: Filesystem, path: str, limits: VfsLimits) -> Content:
     if stat.kind == "special":
         return Content(stat.path, _SPECIAL, "")
     start = filesystem.read_start(path, START_BYTES)
-    if start.size > limits.file_bytes:
-        # The identity is computed first: if the file changes before the second read, it counts as unread.
-        identity = filesystem.identity(path)
-        return Content(stat.path, described(filesystem.read_start(path, START_BYTES), limits), identity)
+    larger = too_large(start.size, limits)
+    if larger is not None:
+        return Content(stat.path, NotText(larger), filesystem.identity(path))
     # Most files are this small, and then the first read was the only one.
     if start.size <= len(start.data):
         return Content(stat.path, decode_text(start.data), identity_of(filesystem, path, start.data))

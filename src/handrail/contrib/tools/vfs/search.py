@@ -19,11 +19,11 @@ from handrail.contrib.tools.vfs.files import (
     NOTHING_LEFT_OUT,
     LeftOut,
     at_any_depth,
-    format_entry,
     path_in_line,
+    render_entries,
     shown_pattern,
 )
-from handrail.contrib.tools.vfs.text import NotText, VfsLimits, decode_text, lines_of, too_large
+from handrail.contrib.tools.vfs.text import VfsLimits, decode_text, lines_of
 from handrail.errors import FilesystemError, ToolValidationError
 from handrail.filesystem import FileStat, Filesystem
 from handrail.serde.formatting import count_noun
@@ -36,7 +36,7 @@ MAX_SEARCHED_CHARACTERS = 10_000
 """How many characters of a line are searched."""
 
 _NAMED = 3
-"""How many files that were not searched are named for each reason."""
+"""How many files that were not searched are named."""
 
 _LONGEST_ESCAPED = 100
 """The longest pattern that an error repeats."""
@@ -87,16 +87,10 @@ class FilesFound:
 
     def render(self) -> str:
         """A line with the number of entries, then one for each entry."""
+        deeper = at_any_depth(self.pattern)
+        nothing = f"nothing fits. To look at any depth, write {deeper}" if deeper else "nothing fits"
         where = f"{shown_pattern(self.pattern)} in {self.path}"
-        head = f"{where}: {count_noun(self.total, 'entry', 'entries')}"
-        if not self.total:
-            deeper = at_any_depth(self.pattern)
-            head = f"{where}: {'nothing fits' if self.left_out == NOTHING_LEFT_OUT else 'nothing to show'}"
-            head += f". To look at any depth, write {deeper}" if deeper else ""
-        if len(self.entries) < self.total:
-            head += f". Listed are the first {len(self.entries):,}; narrow it down with pattern"
-        notes = " ".join((f"{head}.", *self.left_out.notes()))
-        return "\n".join((notes, *map(format_entry, self.entries)))
+        return render_entries(where, nothing, self.entries, self.total, self.left_out)
 
 
 @stored_as("handrail.grep_files")
@@ -131,26 +125,6 @@ class GrepFiles:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Unsearched:
-    """Files that were not searched for one reason.
-
-    Attributes:
-        why: the reason, as text that follows their names.
-        paths: the first of them.
-        total: how many there are.
-    """
-
-    why: str
-    paths: tuple[str, ...]
-    total: int
-
-    def render(self) -> str:
-        """One clause."""
-        more = self.total - len(self.paths)
-        return f"{', '.join(self.paths)}{f' and {more} more' if more else ''} ({self.why})"
-
-
 @stored_as("handrail.lines_found")
 @dataclass(frozen=True, slots=True)
 class LinesFound:
@@ -165,7 +139,8 @@ class LinesFound:
         left: how many files were not searched, because `stopped`.
         stopped: why the search stopped early: `"time"`, or `"room"` when it had found as much as one search may.
         cut: how many lines were too long to be searched to their end.
-        unsearched: files that cannot be searched.
+        unsearched: the first of the files that are not text, too large or cannot be read.
+        unsearched_total: how many there are.
         left_out: what was skipped when the files were listed.
     """
 
@@ -177,7 +152,8 @@ class LinesFound:
     left: int = 0
     stopped: Literal["time", "room"] | None = None
     cut: int = 0
-    unsearched: tuple[Unsearched, ...] = ()
+    unsearched: tuple[str, ...] = ()
+    unsearched_total: int = 0
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def render(self) -> str:
@@ -199,7 +175,9 @@ class LinesFound:
             cut = count_noun(self.cut, "very long line was", "very long lines were")
             notes.append(f"{cut} searched up to character {MAX_SEARCHED_CHARACTERS:,} only.")
         if self.unsearched:
-            notes.append(f"Not searched: {', '.join(each.render() for each in self.unsearched)}.")
+            more = self.unsearched_total - len(self.unsearched)
+            names = f"{', '.join(self.unsearched)}{f' and {more} more' if more else ''}"
+            notes.append(f"Not searched: {names} (not text, too large, or not to be read).")
         return [*notes, *self.left_out.notes(), *self._hints()]
 
     def _hints(self) -> list[str]:
@@ -253,47 +231,35 @@ def _escaping(pattern: str) -> str:
     return r"put a backslash before each of the characters \ . ^ $ * + ? ( ) [ ] { } | in it"
 
 
+@dataclass(slots=True)
 class Search:
-    """One search of several files, and what it has found so far. One call owns it, and uses it once."""
+    """One search of several files, and what it has found so far. One call owns it, and uses it once.
 
-    __slots__ = (
-        "_asked",
-        "_cut",
-        "_files",
-        "_is_over",
-        "_limits",
-        "_lines",
-        "_matches",
-        "_matching",
-        "_room",
-        "_searched",
-        "_stopped",
-        "_unsearched",
-    )
+    Attributes:
+        asked: what to look for.
+        limits: the bounds of the search.
+        is_over: whether its time is over; called between lines.
 
-    def __init__(self, asked: GrepFiles, limits: VfsLimits, is_over: Callable[[], bool]) -> None:
-        """Make a search that has found nothing.
+    Raises:
+        ToolValidationError: the pattern is not a regular expression.
+    """
 
-        Args:
-            asked: what to look for.
-            limits: the bounds of the search.
-            is_over: whether its time is over; called between lines.
+    asked: GrepFiles
+    limits: VfsLimits
+    is_over: Callable[[], bool]
+    _matches: Matches = field(init=False)
+    _lines: list[str] = field(default_factory=list[str])
+    _room: int = field(init=False)
+    _stopped: Literal["time", "room"] | None = None
+    _matching: int = 0
+    _files: int = 0
+    _searched: int = 0
+    _cut: int = 0
+    _unsearched: list[str] = field(default_factory=list[str])
 
-        Raises:
-            ToolValidationError: the pattern is not a regular expression.
-        """
-        self._asked = asked
-        self._limits = limits
-        self._is_over = is_over
-        self._matches = matcher(asked.pattern, ignore_case=asked.ignore_case)
-        self._lines: list[str] = []
-        self._room = limits.search_characters
-        self._stopped: Literal["time", "room"] | None = None
-        self._matching = 0
-        self._files = 0
-        self._searched = 0
-        self._cut = 0
-        self._unsearched: dict[str, list[str]] = {}
+    def __post_init__(self) -> None:
+        self._matches = matcher(self.asked.pattern, ignore_case=self.asked.ignore_case)
+        self._room = self.limits.search_characters
 
     def of(self, filesystem: Filesystem, stats: Sequence[FileStat], left_out: LeftOut) -> LinesFound:
         """Search files, in their order; `left_out` is what was skipped when they were listed."""
@@ -308,36 +274,25 @@ class Search:
 
     def _text(self, filesystem: Filesystem, stat: FileStat) -> str | None:
         """The text of a file; `None` for one that cannot be searched, which is recorded."""
-        text = self._read(filesystem, stat)
-        if isinstance(text, NotText):
-            # By reason, so that a folder of images is one clause in the result.
-            self._unsearched.setdefault(text.what, []).append(stat.path)
-            return None
-        return text
-
-    def _read(self, filesystem: Filesystem, stat: FileStat) -> str | NotText:
-        most = self._limits.file_bytes
-        larger = NotText(f"larger than {most:,} bytes")
-        # Checked by size first, so that a large file is not read.
-        if too_large(stat.size, self._limits):
-            return larger
         try:
-            # Of a link, `stat.size` is not the size of the file, which may also have grown since it was listed.
-            start = filesystem.read_start(stat.path, most + 1)
-        # A file that was removed or became unreadable after the listing does not end the search.
-        except FilesystemError:
-            return NotText("cannot be read")
-        if too_large(start.size, self._limits):
-            return larger
-        text = decode_text(start.data)
-        return NotText("not text") if isinstance(text, NotText) else text
+            # Checked by size first, so that a large file is not read. Of a link, `stat.size` is not the size of the
+            # file, which may also have grown since it was listed.
+            if stat.size <= self.limits.file_bytes:
+                start = filesystem.read_start(stat.path, self.limits.file_bytes + 1)
+                text = decode_text(start.data)
+                if start.size <= self.limits.file_bytes and isinstance(text, str):
+                    return text
+        except FilesystemError:  # one that was removed or became unreadable does not end the search
+            pass
+        self._unsearched.append(stat.path)
+        return None
 
     def _search(self, path: str, text: str) -> None:
         lines = lines_of(text)
         found: list[int] = []
         self._searched += 1
         for number, line in enumerate(lines):
-            if self._is_over():
+            if self.is_over():
                 self._stopped = "time"
                 break
             # A long line is searched in part, and counted, so that the model learns that a match may be missing.
@@ -351,7 +306,7 @@ class Search:
 
     def _with_context(self, path: str, lines: Sequence[str], found: Sequence[int]) -> Iterator[str]:
         """The lines that match and those around them, as they are shown: `path:12: text` and `path-13- text`."""
-        around, matching, next_number = self._asked.context, frozenset(found), -1
+        around, matching, next_number = self.asked.context, frozenset(found), -1
         # A set, because the contexts of neighbouring matches overlap.
         numbers = {n for at in found for n in range(max(at - around, 0), min(at + around + 1, len(lines)))}
         for number in sorted(numbers):
@@ -372,12 +327,12 @@ class Search:
             self._lines.append(line)
 
     def _shown(self, line: str) -> str:
-        most = self._limits.line_characters
+        most = self.limits.line_characters
         return line if len(line) <= most else f"{line[:most]} [cut: the line has {len(line):,} characters]"
 
     def _found(self, *, left: int, left_out: LeftOut) -> LinesFound:
         return LinesFound(
-            asked=self._asked,
+            asked=self.asked,
             lines=tuple(self._lines),
             matches=self._matching,
             files=self._files,
@@ -385,8 +340,7 @@ class Search:
             left=left,
             stopped=self._stopped,
             cut=self._cut,
-            unsearched=tuple(
-                Unsearched(why, tuple(paths[:_NAMED]), len(paths)) for why, paths in self._unsearched.items()
-            ),
+            unsearched=tuple(self._unsearched[:_NAMED]),
+            unsearched_total=len(self._unsearched),
             left_out=left_out,
         )

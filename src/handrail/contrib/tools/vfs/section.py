@@ -6,12 +6,12 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import Parameter
 from typing import Any, cast
 
-from handrail.contrib.tools.section_options import also_bound
+from handrail.contrib.tools.section_options import also_bound, suite_tool
 from handrail.contrib.tools.vfs.files import (
     EditFile,
     FileEdited,
@@ -36,56 +36,6 @@ from handrail.prompt.function_signature import InjectedParameter
 from handrail.prompt.tool_declaration import MIN_RESULT_CHARS
 from handrail.prompt.tool_definition import MAX_RESULT_CHARS
 from handrail.resources import Binding, ResourceRegistry
-
-_LIST_EXAMPLE = ToolExample(
-    description="All that a folder holds",
-    input=ListFiles("notes"),
-    output=FileList("notes", None, (FileStat("notes/plan.md", "file", 31),), 1, 1),
-)
-
-_GLOB_EXAMPLE = ToolExample(
-    description="All Markdown files below a folder",
-    input=GlobFiles("**/*.md", "notes"),
-    output=FilesFound("**/*.md", "notes", (FileStat("notes/plan.md", "file", 31),), 1),
-)
-
-_GREP = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
-
-_GREP_EXAMPLE = ToolExample(
-    description="Where the Markdown files below a folder mention milk or bread",
-    input=_GREP,
-    output=LinesFound(_GREP, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
-)
-
-_READ_EXAMPLE = ToolExample(
-    description="The first two lines of a file",
-    input=ReadFile("notes/plan.md", limit=2),
-    output=FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
-)
-
-_WRITE_EXAMPLE = ToolExample(
-    description="Make a file",
-    input=WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
-    output=FileWritten("notes/plan.md", created=True, size=31),
-)
-
-_EDIT_EXAMPLE = ToolExample(
-    description="Change one line",
-    input=EditFile("notes/plan.md", "- buy milk\n", "- buy oat milk\n"),
-    output=FileEdited("notes/plan.md", 1, (2,)),
-)
-
-_REMOVE_EXAMPLE = ToolExample(
-    description="Remove a folder with everything in it",
-    input=RemoveFile("notes/old", recursive=True),
-    output=FileRemoved("notes/old", "folder", 2),
-)
-
-_MOVE_EXAMPLE = ToolExample(
-    description="Move a file into a folder",
-    input=MoveFile("draft.md", "notes/plan.md"),
-    output=FileMoved("draft.md", "notes/plan.md"),
-)
 
 _LOOKING = """\
 {purpose} A path is relative to the root of the filesystem, with forward slashes, such as
@@ -178,11 +128,12 @@ class VfsToolsSection(Section[None]):
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
-        tools = looking_tools if self.read_only else file_tools
         path_filter = excluding(self.exclude, show_git=self.show_git)
         # The handlers filter too, because without `filesystem` the prompt binds one that this section does not filter.
         files = FileHandlers(self.limits, path_filter)
-        set_field(self, "tools", tools(files, accepts_overrides=self.accepts_overrides))
+        tools = (*_looking(files), *(() if self.read_only else _changing(files)))
+        tools = tuple(replace(tool, accepts_overrides=self.accepts_overrides) for tool in tools)
+        set_field(self, "tools", tuple(map(_with_files, tools)))
         # The filter is applied to the bound filesystem, so that other tools of the prompt do not see excluded paths
         # either.
         if isinstance(self.filesystem, Filesystem):
@@ -204,8 +155,11 @@ class VfsToolsSection(Section[None]):
     def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
         """The guidance; it covers writing and reading first only where they apply."""
         if self.read_only:
-            return looking_guidance()
-        return file_guidance(read_first=any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies))
+            looking = _LOOKING.format(purpose="Look at files with these tools.")
+            return f"{looking}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"
+        read_first = any(isinstance(policy, ReadBeforeWritePolicy) for policy in self.policies)
+        rules = _CHANGING.format(find=_FIND, read_first=_READ_FIRST if read_first else "")
+        return _LOOKING.format(purpose="Work on files with these tools.") + rules
 
 
 def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
@@ -215,15 +169,94 @@ def _behind(policy: ToolPolicy, path_filter: PathFilter) -> ToolPolicy:
     return replace(policy, path_filter=policy.path_filter.plus(path_filter))
 
 
-def file_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    """The file tools, those that only read first.
+def _looking(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
+    # What a file's excerpt shows has a limit of its own, and a policy relies on it: nothing must be left out of the
+    # message. That of a search is cut.
+    longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
+    most = max(MIN_RESULT_CHARS, files.limits.characters)
+    plan = FileStat("notes/plan.md", "file", 31)
+    grep = GrepFiles("buy (milk|bread)", "notes", "**/*.md")
+    yield suite_tool(
+        files.list_files,
+        "List what a folder holds.",
+        ToolExample(
+            description="All that a folder holds", input=ListFiles("notes"), output=FileList("notes", (plan,), 1)
+        ),
+        effect="read",
+        max_result_chars=most,
+    )
+    yield suite_tool(
+        files.glob_files,
+        "Find files and folders by a pattern of their path, at any depth.",
+        ToolExample(
+            description="All Markdown files below a folder",
+            input=GlobFiles("**/*.md", "notes"),
+            output=FilesFound("**/*.md", "notes", (plan,), 1),
+        ),
+        effect="read",
+        max_result_chars=most,
+    )
+    yield suite_tool(
+        files.grep_files,
+        "Find the lines of files that match a regular expression, with their files and numbers.",
+        ToolExample(
+            description="Where the Markdown files below a folder mention milk or bread",
+            input=grep,
+            output=LinesFound(grep, ("notes/plan.md:2: - buy milk",), matches=1, files=1, searched=1),
+        ),
+        effect="read",
+        max_result_chars=most,
+    )
+    yield suite_tool(
+        files.read_file,
+        "Show the text of a file, or a part of it. The first line of the result names the part.",
+        ToolExample(
+            description="The first two lines of a file",
+            input=ReadFile("notes/plan.md", limit=2),
+            output=FileExcerpt("notes/plan.md", "# Plan\n- buy milk", 1, 2, 3),
+        ),
+        effect="read",
+        max_result_chars=longest,
+    )
 
-    Args:
-        files: the handlers.
-        accepts_overrides: whether their descriptions may be replaced when a prompt is tuned.
-    """
-    looking = looking_tools(files, accepts_overrides=accepts_overrides)
-    return (*looking, *map(_with_files, _changing(files, accepts_overrides=accepts_overrides)))
+
+def _changing(files: FileHandlers) -> Iterator[Tool[Any, Any]]:
+    yield suite_tool(
+        files.write_file,
+        "Make a text file, or replace all of its content. Folders are made as needed.",
+        ToolExample(
+            description="Make a file",
+            input=WriteFile("notes/plan.md", "# Plan\n- buy milk\n- sell bread\n"),
+            output=FileWritten("notes/plan.md", created=True, size=31),
+        ),
+    )
+    yield suite_tool(
+        files.edit_file,
+        "Replace a piece of text in a file by another, exactly. The rest of the file stays as it is.",
+        ToolExample(
+            description="Change one line",
+            input=EditFile("notes/plan.md", "- buy milk\n", "- buy oat milk\n"),
+            output=FileEdited("notes/plan.md", 1, (2,)),
+        ),
+    )
+    yield suite_tool(
+        files.remove_file,
+        "Remove a file or an empty folder, or with recursive a folder and everything in it.",
+        ToolExample(
+            description="Remove a folder with everything in it",
+            input=RemoveFile("notes/old", recursive=True),
+            output=FileRemoved("notes/old", "folder", 2),
+        ),
+    )
+    yield suite_tool(
+        files.move_file,
+        "Give a file, or a folder with everything in it, another path. Nothing is ever replaced.",
+        ToolExample(
+            description="Move a file into a folder",
+            input=MoveFile("draft.md", "notes/plan.md"),
+            output=FileMoved("draft.md", "notes/plan.md"),
+        ),
+    )
 
 
 def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
@@ -231,94 +264,3 @@ def _with_files(tool: Tool[Any, Any]) -> Tool[Any, Any]:
     changed: Any = replace  # checkers do not see the field
     need = InjectedParameter("context.filesystem", Filesystem, Parameter.empty)
     return cast("Tool[Any, Any]", changed(tool, given_injected=(need,)))
-
-
-def looking_tools(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    """The file tools that only read; the arguments are those of `file_tools`."""
-    # What a file's excerpt shows has a limit of its own, and a policy relies on it: nothing must be left out of the
-    # message. That of a search is cut.
-    longest = max(MAX_RESULT_CHARS, files.limits.characters * 3 // 2)
-    most = max(MIN_RESULT_CHARS, files.limits.characters)
-    tools: tuple[Tool[Any, Any], ...] = (
-        Tool[ListFiles, FileList](
-            name="list_files",
-            description="List what a folder holds.",
-            handler=files.list_files,
-            examples=(_LIST_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
-        Tool[GlobFiles, FilesFound](
-            name="glob_files",
-            description="Find files and folders by a pattern of their path, at any depth.",
-            handler=files.glob_files,
-            max_result_chars=most,
-            examples=(_GLOB_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
-        Tool[GrepFiles, LinesFound](
-            name="grep_files",
-            description="Find the lines of files that match a regular expression, with their files and numbers.",
-            handler=files.grep_files,
-            max_result_chars=most,
-            examples=(_GREP_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
-        Tool[ReadFile, FileExcerpt](
-            name="read_file",
-            description="Show the text of a file, or a part of it. The first line of the result names the part.",
-            handler=files.read_file,
-            max_result_chars=longest,
-            examples=(_READ_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-            effect="read",
-        ),
-    )
-    return tuple(map(_with_files, tools))
-
-
-def _changing(files: FileHandlers, *, accepts_overrides: bool) -> tuple[Tool[Any, Any], ...]:
-    return (
-        Tool[WriteFile, FileWritten](
-            name="write_file",
-            description="Make a text file, or replace all of its content. Folders are made as needed.",
-            handler=files.write_file,
-            examples=(_WRITE_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[EditFile, FileEdited](
-            name="edit_file",
-            description="Replace a piece of text in a file by another, exactly. The rest of the file stays as it is.",
-            handler=files.edit_file,
-            examples=(_EDIT_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[RemoveFile, FileRemoved](
-            name="remove_file",
-            description="Remove a file or an empty folder, or with recursive a folder and everything in it.",
-            handler=files.remove_file,
-            examples=(_REMOVE_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-        ),
-        Tool[MoveFile, FileMoved](
-            name="move_file",
-            description="Give a file, or a folder with everything in it, another path. Nothing is ever replaced.",
-            handler=files.move_file,
-            examples=(_MOVE_EXAMPLE,),
-            accepts_overrides=accepts_overrides,
-        ),
-    )
-
-
-def file_guidance(*, read_first: bool) -> str:
-    """The text of the file section, as Markdown; `read_first` if files must be read before they are written to."""
-    rules = _CHANGING.format(find=_FIND, read_first=_READ_FIRST if read_first else "")
-    return _LOOKING.format(purpose="Work on files with these tools.") + rules
-
-
-def looking_guidance() -> str:
-    """The text of a file section without tools to write with."""
-    looking = _LOOKING.format(purpose="Look at files with these tools.")
-    return f"{looking}\n\n**Rules**\n\n{_FIND.rstrip()}{_ONLY_LOOKING}"

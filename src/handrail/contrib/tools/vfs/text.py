@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from codecs import getincrementaldecoder
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -21,7 +19,6 @@ from unicodedata import normalize
 
 from handrail.contrib.tools.vfs.files import EditFile, FileExcerpt, Newlines, ReadFile, numbered_lines
 from handrail.errors import ToolValidationError
-from handrail.filesystem import FileStart
 from handrail.serde.formatting import count_noun
 
 # Git and grep decide by a NUL near the start too.
@@ -30,18 +27,6 @@ _LOOKED_AT = 8_192
 
 MARK = "\ufeff"
 """The byte order mark, which some programs write before a text, and which the first line does not have."""
-
-_KINDS = (
-    (b"\x89PNG\r\n", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"GIF8", "a GIF image"),
-    (b"%PDF-", "a PDF document"),
-    (b"PK\x03\x04", "a ZIP archive or an office document"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"\x7fELF", "a program"),
-    (b"SQLite format 3\0", "an SQLite database"),
-)
-"""How files of the usual kinds begin."""
 
 _LINE_END = re.compile(r"\r?\n")
 
@@ -64,12 +49,11 @@ class VfsLimits:
 
     Attributes:
         lines: lines in one result of `read_file`.
-        characters: characters of text, or of a list of files, in one result; for a search, at least 1,000.
-        entries: entries in one result of `list_files`.
+        characters: characters of text in one result; of a list of files or a search, at least 1,000.
         line_characters: characters of a line that `grep_files` shows.
         file_bytes: the largest file that is read, searched or edited, in bytes.
-        search_characters: characters that `glob_files` or `grep_files` finds at most, of which the model reads what
-            `characters` leaves out by `read_result`.
+        search_characters: characters that a list or search finds at most, of which the model reads what `characters`
+            leaves out by `read_result`.
         search_seconds: how long `glob_files` and `list_files` look for files, and `grep_files` searches.
         walked_entries: files and folders that one call looks at while it looks for files.
 
@@ -79,7 +63,6 @@ class VfsLimits:
 
     lines: int = 500
     characters: int = 20_000
-    entries: int = 200
     line_characters: int = 500
     file_bytes: int = 10_000_000
     search_characters: int = 100_000
@@ -105,39 +88,14 @@ class NotText:
 
 def decode_text(data: bytes) -> str | NotText:
     """The text of data in UTF-8, if it is text, without its byte order mark."""
+    size = count_noun(len(data), "byte", "bytes")
     if b"\0" in data[:_LOOKED_AT]:
-        return _binary(data, len(data))
+        return NotText(f"is binary ({size}), not text")
     try:
         return data.decode().removeprefix(MARK)
     except UnicodeDecodeError as error:
-        return _no_utf8(data, len(data), error)
-
-
-def described(start: FileStart, limits: VfsLimits) -> NotText:
-    """The kind of a file that is too large to be read, from its first bytes."""
-    if b"\0" in start.data:
-        return _binary(start.data, start.size)
-    # More than the decoded start is not read, so text is assumed to continue as it begins.
-    try:
-        getincrementaldecoder("utf-8")().decode(start.data)  # accepts a character that is cut off at the end
-    except UnicodeDecodeError as error:
-        return _no_utf8(start.data, start.size, error)
-    return NotText(f"is text, {too_large(start.size, limits)}")
-
-
-def _binary(data: bytes, size: int) -> NotText:
-    return NotText(f"is binary ({_kind(data)}{count_noun(size, 'byte', 'bytes')}), not text")
-
-
-def _no_utf8(data: bytes, size: int, error: UnicodeDecodeError) -> NotText:
-    fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
-    return NotText(
-        f"is not UTF-8 text ({_kind(data)}{count_noun(size, 'byte', 'bytes')}): {fault} does not belong there"
-    )
-
-
-def _kind(data: bytes) -> str:
-    return next((f"{kind}, " for start, kind in _KINDS if data.startswith(start)), "")
+        fault = f"the byte 0x{data[error.start]:02x} at position {error.start}"
+        return NotText(f"is not UTF-8 text ({size}): {fault} does not belong there")
 
 
 def too_large(size: int, limits: VfsLimits) -> str | None:
@@ -145,18 +103,6 @@ def too_large(size: int, limits: VfsLimits) -> str | None:
     if size <= limits.file_bytes:
         return None
     return f"has {count_noun(size, 'byte', 'bytes')}, and the file tools take files of at most {limits.file_bytes:,}"
-
-
-def fit_lines(lengths: Iterable[int], *, most: int, characters: int) -> int:
-    """How many lines of these lengths one result may show; at least one, if there is one."""
-    shown = 0
-    for length in lengths:
-        # The line end counts as a character of the result.
-        characters -= length + 1
-        if shown == most or (shown and characters < 0):
-            break
-        shown += 1
-    return shown
 
 
 def with_lf(text: str) -> str:
@@ -356,8 +302,8 @@ def _with_own_line_ends(text: str, pieces: list[str], *, old: str, new: str) -> 
 
 def _nearest(text: str, old: str) -> str:
     """A few lines of a text that are nearest to a piece that it does not hold."""
-    # In order of how certain they are; the search by similarity is the slowest, and comes last.
-    differing = _started(text, old) or _but_for_white_space(text, old)
+    # First what is more certain; the search by similarity is slow.
+    differing = _but_for_white_space(text, old)
     if differing:
         return differing
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
@@ -369,22 +315,6 @@ def _nearest(text: str, old: str) -> str:
     if not near:
         return "Nothing in it is like it. "
     return f"The nearest lines are:\n{''.join(lines[found] for found in near)}"
-
-
-def _started(text: str, old: str) -> str:
-    """Where a text agrees with the first lines of a piece, and how it continues; empty if nowhere."""
-    ends = [0, *(found.end() for found in re.finditer("\n", old))]
-    # A longer start can occur only where a shorter one does, so the longest is found by bisection.
-    agreeing = bisect_right(ends, 0, key=lambda end: old[:end] not in text) - 1
-    start = old[: ends[agreeing]]
-    if not start.strip():
-        return ""
-    position = text.index(start)
-    first = text.count("\n", 0, position) + 1
-    rest = text[position + len(start) :]
-    instead = f"line {first + agreeing} is {_shown(rest.split(_LF, 1)[0])}" if rest else "the file ends there"
-    its = "Its first line is" if agreeing == 1 else f"Its first {agreeing} lines are"
-    return f"{its} at line {first}, but then {instead}, where old has {_shown(old.split(_LF)[agreeing])}. "
 
 
 def _but_for_white_space(text: str, old: str) -> str:

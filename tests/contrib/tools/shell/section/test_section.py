@@ -18,9 +18,9 @@ from inline_snapshot import snapshot
 from handrail.adapters.tool_executor import ToolExecutor
 from handrail.contrib.tools import ProgramEnded, ShellRule, ShellToolsSection, VfsToolsSection
 from handrail.contrib.tools.shell import process
-from handrail.contrib.tools.shell.live_output import ProgramProgress
+from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.filesystem import HostFilesystem
-from handrail.programs.program import ProgramEnd, StartedProgram
+from handrail.programs import ProgramEnd, StartedProgram
 from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session, ToolCall
 from tests.contrib.suites import SuiteRun
@@ -272,25 +272,6 @@ def test_output_reaches_subscribers_while_the_program_runs(root: Path) -> None:
     assert run.told("shell_run", command=script(text)) == "first\nsecond\n"
     assert "".join(event.text for event in heard) == "first\nsecond\n"
     assert {(event.reply, event.call_id, event.tool) for event in heard} == {(None, "call-1", "shell_run")}
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        pytest.param("Go on? [y/N] ", id="question"),
-        pytest.param("Password:", id="colon"),
-        pytest.param(">>> ", id="prompt"),
-        pytest.param("Really (yes/no)? ", id="words"),
-    ],
-)
-def test_program_that_asks_for_input_finds_none_and_the_model_is_told(
-    root: Path, prompt: str, wording: Wording
-) -> None:
-    """It reads to the end of its input, and does not wait for a person; one that only fails is not taken for one."""
-    run = SuiteRun(python_section(root))
-    asks = f"import sys; print({prompt!r}, end='', flush=True); sys.exit(len(sys.stdin.read()) + 1)"
-    for text in (asks, "input()", f"print({prompt!r}); raise SystemExit(1)"):
-        assert run.refused("shell_run", command=script(text)).partition("\n")[0] == wording
 
 
 def test_of_a_long_output_a_part_is_shown_and_the_rest_is_read(root: Path, wording: Wording) -> None:

@@ -42,21 +42,17 @@ def test_pattern_is_relative_to_the_folder(wording: Wording) -> None:
     filesystem.write_text("odd[1]*/deep/a.py", "")
     filesystem.write_text("odd1/b.py", "")
     run = free(filesystem)
-    assert run.told("list_files", pattern="**/*.py") == wording
-    assert run.told("list_files", path="./odd[1]*/", pattern="**/*.py") == wording
+    assert run.told("glob_files", pattern="**/*.py") == wording
+    assert run.told("glob_files", path="./odd[1]*/", pattern="**/*.py") == wording
 
 
-def test_long_list_is_shown_in_parts(wording: Wording) -> None:
-    """By number, and by how much text it is; whoever goes on as told sees all of it."""
+def test_long_list_is_cut(wording: Wording) -> None:
+    """By how much text it is; at least one entry is shown."""
     filesystem = InMemoryFilesystem()
     for number in range(5):
         filesystem.write_text(f"{number}{'x' * 50}.md", "")
-    run = free(filesystem, VfsLimits(entries=2))
-    assert run.told("list_files") == wording
-    assert run.told("list_files", offset=5) == wording
-    short = free(filesystem, VfsLimits(characters=150))
-    assert short.told("list_files") == wording
-    assert free(filesystem, VfsLimits(characters=1)).told("list_files") == wording
+    assert free(filesystem, VfsLimits(search_characters=150)).told("list_files") == wording
+    assert free(filesystem, VfsLimits(search_characters=1)).told("list_files") == wording
 
 
 @pytest.mark.parametrize("tool, arguments", [("grep_files", {"pattern": "TODO"}), ("glob_files", {"pattern": "**"})])

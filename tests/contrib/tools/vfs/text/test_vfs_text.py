@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.contrib.tools import FileExcerpt, ReadFile, VfsLimits
-from handrail.contrib.tools.vfs.text import NotText, decode_text, described, excerpt, with_lf
+from handrail.contrib.tools.vfs.text import NotText, decode_text, excerpt, with_lf
 from handrail.errors import ToolValidationError
-from handrail.filesystem import FileStart
 from tests.kit import raises
 from tests.wording import Wording
 
@@ -49,25 +48,6 @@ def test_limit_below_one_is_refused(name: str, wording: Wording) -> None:
 def test_what_is_no_text_is_told_in_words(data: bytes, wording: Wording) -> None:
     """What it is, how large, and where it stops being text."""
     assert decode_text(data) == NotText(wording)
-
-
-@pytest.mark.parametrize(
-    "start",
-    [
-        pytest.param(b"a\0", id="binary"),
-        pytest.param(b"a" * 9_000 + b"\0", id="binary at its end"),
-        pytest.param(b"\x1f\x8b", id="gzip"),
-        pytest.param(b"caf\xc3", id="text"),
-    ],
-)
-def test_file_that_is_too_large_is_described_from_its_first_bytes(start: bytes, wording: Wording) -> None:
-    """Kind and size; a character that is cut off at the end of these bytes is no fault."""
-    assert described(FileStart(start, 9), VfsLimits(file_bytes=5)) == NotText(wording)
-
-
-def test_text_that_begins_like_something_else_is_text(wording: Wording) -> None:
-    """How a file begins is looked at only where it is no text."""
-    assert decode_text(b"GIF89 is a format\n") == wording
 
 
 def test_line_that_does_not_fit_is_shown_in_parts() -> None:

@@ -6,6 +6,20 @@ that of the root itself, which the operating system releases when the process di
 Both the journal and what the call has written to a store survive a crash. The store decides whether the call is
 committed: the unit of work that commits the call records the journal's id. A journal that is found later is discarded
 if the store has its id, and rolled back if not.
+
+A program that a call has started over the tree is recorded in a file `program-CALL`, until it has ended:
+
+=====================================================  ================================================================
+a file `program-CALL` that an opening finds            what is done before anything is restored
+=====================================================  ================================================================
+processes with the id of the call in their             they and their descendants are killed, and the file is removed
+environment
+some of them cannot be killed                          `JournalError` names them; nothing is restored
+=====================================================  ================================================================
+
+The file holds the name of the first process of the PID namespace that the program enters, if it enters one. A part of
+that is of no harm: its program was not started. A record is not synced: it survives the death of the process, and after
+a power failure no program runs.
 """
 
 from __future__ import annotations
@@ -21,9 +35,11 @@ from pathlib import Path
 from handrail.clock import Clock
 from handrail.errors import FilesystemBusyError, HandrailError, JournalError
 from handrail.filesystem.disk import Disk
-from handrail.filesystem.journal.before_images import BeforeImages
+from handrail.filesystem.host.journal import BeforeImages
 from handrail.filesystem.paths import ROOT
 from handrail.posix import fcntl
+from handrail.process_identity import ProcessName
+from handrail.programs import ProgramRecord
 from handrail.redaction import redacted_logger
 from handrail.transaction.unit_of_work import CommitRecordStore
 
@@ -196,3 +212,56 @@ def drop_commit_record(journal_id: str, store: CommitRecordStore, images: Before
         _LOGGER.warning(
             "the store could not delete the journal id %s; the next opening tries again", journal_id, exc_info=True
         )
+
+
+class RecordedPrograms:
+    """The records of the programs over one root."""
+
+    __slots__ = ("_disk", "_folder")
+
+    def __init__(self, folder: JournalFolder, disk: Disk) -> None:
+        """Keep the records in the folder of a journal, whose locks are held."""
+        self._folder = folder
+        self._disk = disk
+
+    def record(self, program: ProgramRecord) -> None:
+        """Record a program that is about to run.
+
+        Raises:
+            OSError: the disk fails, and the program must not run.
+        """
+        descriptor = self._disk.append_file(_name(program.call), at=self._folder.descriptor)
+        try:
+            self._disk.write(descriptor, str(program.namespace or "").encode())
+        finally:
+            self._disk.close(descriptor)
+
+    def discard(self, program: ProgramRecord) -> None:
+        """Remove the record of a program of which nothing is left. A failure is logged: the next opening removes it."""
+        try:
+            self._disk.discard(_name(program.call), at=self._folder.descriptor)
+        except OSError:
+            _LOGGER.warning("the record of a program that has ended could not be removed", exc_info=True)
+
+    def end_left_over(self) -> None:
+        """Kill what programs of a dead process have left running.
+
+        Raises:
+            JournalError: a process cannot be killed. The record stays, so that the next opening tries again.
+            OSError: the disk fails.
+        """
+        for call in self._folder.ids("program"):
+            namespace = self._folder.read(f"program-{call}").decode(errors="replace")
+            left = ProgramRecord(call, ProcessName.parse(namespace)).kill()
+            if left:
+                pids = ", ".join(str(process.pid) for process in sorted(left))
+                msg = (
+                    f"a program of a dead process still runs and cannot be killed (process {pids}). It could change "
+                    "the files again, so nothing is restored. End it, then open the filesystem again."
+                )
+                raise JournalError(msg, path=ROOT)
+            self._disk.discard(_name(call), at=self._folder.descriptor)
+
+
+def _name(call: str) -> bytes:
+    return f"program-{call}".encode()

@@ -3,11 +3,11 @@
 =====================  ================================================================================================
 what code may use      what bounds it
 =====================  ================================================================================================
-time                   Monty's clock, which stands still in the functions for files; if Monty does not stop by itself,
+time                   Monty's clock, which stands still in the functions that code calls; if Monty does not end it,
                        its client kills its process a second later
 memory                 the allocator of Monty's process
 depth of calls         `_MOST_RECURSION`
-functions for files    `MOST_FILE_CALLS`
+calls of functions     `MontyLimits.calls`
 =====================  ================================================================================================
 
 Monty's client starts a process for each evaluation, and ends it. If this process is killed, that one ends with its
@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
+from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic_monty import (
     Monty,
@@ -33,16 +34,8 @@ from pydantic_monty import (
     ResourceLimits,
 )
 
-from handrail.contrib.tools.python.evaluation import (
-    Printed,
-    PythonEvaluated,
-    PythonFault,
-    PythonSettings,
-    ValueForm,
-    cut_between,
-    elide,
-)
-from handrail.contrib.tools.python.files import MOST_FILE_CALLS
+ValueForm: TypeAlias = Literal["none", "json", "repr"]
+"""What the text of a value is: nothing, because there is none; JSON; or a `repr`, of which something may be cut off."""
 
 _NAME = "code"
 _MOST_RECURSION = 500
@@ -66,14 +59,56 @@ shown = text or repr(value)
 _NOT_SHOWN = "<a value that cannot be shown; print what you need of it>"
 
 
+class MontyLimits(NamedTuple):
+    """What one evaluation may use.
+
+    Attributes:
+        seconds: how long it may take.
+        memory_bytes: how much memory.
+        characters: how much of what it prints is returned, and of its value.
+        calls: how often it may call a function, and look up a name that is not its own.
+    """
+
+    seconds: float
+    memory_bytes: int
+    characters: int
+    calls: int
+
+
+class MontyFault(NamedTuple):
+    """Why code has not run to its end: the name of the exception, its text, and the line, if it is known."""
+
+    type: str
+    message: str
+    line: int | None = None
+
+
+class MontyOutcome(NamedTuple):
+    """The end of an evaluation.
+
+    Attributes:
+        value: the value of the last line, as text; empty for none.
+        value_form: what that text is.
+        printed: what the code has printed.
+        left_out: how many characters in the middle of that are left out.
+        fault: why it has failed; `None` if it has not.
+    """
+
+    value: str = ""
+    value_form: ValueForm = "none"
+    printed: str = ""
+    left_out: int = 0
+    fault: MontyFault | None = None
+
+
 class Evaluation:
     """One evaluation; any thread may stop it."""
 
-    __slots__ = ("_lock", "_pid", "_settings", "_stopped")
+    __slots__ = ("_limits", "_lock", "_pid", "_stopped")
 
-    def __init__(self, settings: PythonSettings) -> None:
+    def __init__(self, limits: MontyLimits) -> None:
         """Prepare it; nothing is started."""
-        self._settings = settings
+        self._limits = limits
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._stopped = False
@@ -86,26 +121,22 @@ class Evaluation:
                 with suppress(ProcessLookupError):
                     os.kill(self._pid, signal.SIGTERM)
 
-    def carry_out(self, code: str, functions: Mapping[str, Callable[..., object]]) -> PythonEvaluated:
+    def carry_out(self, code: str, functions: Mapping[str, Callable[..., object]]) -> MontyOutcome:
         """Evaluate code.
 
         Args:
             code: the code.
             functions: what it may call, by name.
 
-        Returns:
-            The result, without the files that were changed.
-
         Raises:
             OSError: Monty cannot be started.
         """
-        settings = self._settings
-        printed = Printed(settings.most_characters)
+        printed = Printed(self._limits.characters)
         limits = ResourceLimits(
-            max_feed_duration_secs=settings.seconds,
-            max_memory=settings.memory_bytes,
+            max_feed_duration_secs=self._limits.seconds,
+            max_memory=self._limits.memory_bytes,
             max_recursion_depth=_MOST_RECURSION,
-            max_suspensions=MOST_FILE_CALLS,
+            max_suspensions=self._limits.calls,
         )
         with ExitStack() as opened:
             try:
@@ -118,15 +149,15 @@ class Evaluation:
             opened.callback(self._set_pid, None)
             self._set_pid(session.worker_pid)
             if self._stopped:
-                return PythonEvaluated(fault=PythonFault("SystemError", "it was stopped"))
+                return MontyOutcome(fault=MontyFault("SystemError", "it was stopped"))
             try:
                 value: object = session.feed_run(
                     code, external_lookup=dict(functions), print_callback=partial(_print, printed)
                 )
                 text, form = self._show(session, value)
             except MontyError as error:
-                return PythonEvaluated(printed=printed.text(), left_out=printed.left_out, fault=self._fault(error))
-        return PythonEvaluated(text, form, printed.text(), printed.left_out)
+                return MontyOutcome(printed=printed.text(), left_out=printed.left_out, fault=self._fault(error))
+        return MontyOutcome(text, form, printed.text(), printed.left_out)
 
     def _set_pid(self, pid: int | None) -> None:
         # Under the lock: a stop must not kill what another process is by then.
@@ -136,7 +167,7 @@ class Evaluation:
     def _show(self, session: MontySession, value: object) -> tuple[str, ValueForm]:
         if value is None:
             return "", "none"
-        most, unread = self._settings.most_characters, Printed(0)
+        most, unread = self._limits.characters, Printed(0)
         inputs, show = {"value": value, "most": most}, partial(_print, unread)
         try:
             is_json, length, start, end = session.feed_run(_SHOW, inputs=inputs, print_callback=show)
@@ -145,20 +176,64 @@ class Evaluation:
         if is_json:
             return str(start), "json"
         half = most // 2
-        return (start if length <= most else cut_between(start[:half], length - most, end[half - most :])), "repr"
+        return (start if length <= most else _cut(start[:half], length - most, end[half - most :])), "repr"
 
-    def _fault(self, error: MontyError) -> PythonFault:
-        overtime = PythonFault("TimeoutError", f"it has taken more than {self._settings.seconds:g} s and was stopped")
+    def _fault(self, error: MontyError) -> MontyFault:
+        overtime = MontyFault("TimeoutError", f"it has taken more than {self._limits.seconds:g} s and was stopped")
         if isinstance(error, MontyCrashedError):
-            return overtime if error.timed_out else PythonFault("SystemError", f"the interpreter has ended: {error}")
+            return overtime if error.timed_out else MontyFault("SystemError", f"the interpreter has ended: {error}")
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
-            return PythonFault(type(error).__name__, elide(str(error), _MOST_ERROR))
+            return MontyFault(type(error).__name__, _elide(str(error)))
         kind, _, message = error.display("type-msg").partition(": ")
         if kind == "TimeoutError" and message.startswith(_OVERTIME):
             return overtime
         lines = [frame.line for frame in error.traceback()]
-        return PythonFault(kind, elide(message, _MOST_ERROR), lines[-1] if lines else None)
+        return MontyFault(kind, _elide(message), lines[-1] if lines else None)
+
+
+class Printed:
+    """The beginning and the end of what code prints."""
+
+    __slots__ = ("_head", "_most_head", "_most_tail", "_tail", "_total")
+
+    def __init__(self, most_characters: int) -> None:
+        """Store at most so many characters of it, half of them from its end."""
+        self._most_head = most_characters // 2
+        self._most_tail = most_characters - self._most_head
+        self._head = ""
+        self._tail = ""
+        self._total = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many characters are left out."""
+        return max(0, self._total - self._most_head - self._most_tail)
+
+    def write(self, text: str) -> None:
+        """Add text."""
+        self._total += len(text)
+        room = self._most_head - len(self._head)
+        self._head += text[:room]
+        # Cut before it is added: a single text may be as large as the memory allows.
+        self._tail += text[room:][-2 * self._most_tail :] if len(text) > room else ""
+        if len(self._tail) > 2 * self._most_tail:
+            self._tail = self._tail[-self._most_tail :]
+
+    def text(self) -> str:
+        """The stored text, with a line for what is left out."""
+        if not self.left_out:
+            return self._head + self._tail
+        return _cut(f"{self._head}\n", self.left_out, f"\n{self._tail[-self._most_tail :]}")
 
 
 def _print(printed: Printed, _stream: str, text: str) -> None:
     printed.write(text)
+
+
+def _elide(text: str) -> str:
+    half, left_out = _MOST_ERROR // 2, len(text) - _MOST_ERROR
+    return text if left_out <= 0 else _cut(text[:half], left_out, text[-half:])
+
+
+def _cut(start: str, left_out: int, end: str) -> str:
+    return f"{start}[... {left_out:,} characters left out ...]{end}"

@@ -1,0 +1,476 @@
+"""The Python suite: one tool that evaluates small programs of a model, its handler, and the guidance for it.
+
+`handrail.contrib.tools.monty` evaluates them; it is imported with the first evaluation, because it needs the extra
+`python`.
+
+The functions for files that code may call run in the call: inside its transaction, on its filesystem. A file that
+exists may be written to or removed only if it was read before, as `ReadBeforeWritePolicy` requires it of the file
+tools: by this code, or by the model. What code has read or written the model has not seen, so nothing becomes known to
+the policy. Code is not asked about; so what approval rules would ask about is refused here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Literal
+
+from handrail.contrib.tools.section_options import also_bound, limit_faults, suite_tool, timeout_faults
+from handrail.contrib.tools.shell.rules import ProgramPaths
+from handrail.errors import (
+    FilesystemError,
+    PathEscapeError,
+    PathNotFoundError,
+    PromptValidationError,
+    ToolValidationError,
+)
+from handrail.filesystem import FileStat, Filesystem, PathFilter
+from handrail.filesystem.path_filters import NOTHING_FILTERED, excluding
+from handrail.filesystem.protocol import digest_of
+from handrail.prompt import Section, Tool, ToolContext, ToolExample, ToolResult
+from handrail.prompt.read_before_write import KnownFiles, known_of
+from handrail.redaction import redacted_logger
+from handrail.session import stored_as
+from handrail.waiting import outlast, run_in_thread
+
+if TYPE_CHECKING:
+    from handrail.contrib.tools.monty import Evaluation
+
+_log = redacted_logger("handrail")
+
+DEFAULT_TIMEOUT = timedelta(seconds=10)
+"""How long code may take, unless the section says otherwise."""
+
+DEFAULT_MEMORY_BYTES = 256 * 1024 * 1024
+"""How much memory code may use, unless the section says otherwise: 256 MiB."""
+
+DEFAULT_CHARACTERS = 20_000
+"""How much of what code prints is returned, and of its value, unless the section says otherwise."""
+
+MOST_CODE_CHARACTERS = 100_000
+"""How long code may be."""
+
+LEAST_MEMORY_BYTES = 16 * 1024 * 1024
+"""The least memory that code can be given: 16 MiB."""
+
+MOST_FILE_BYTES = 10_000_000
+"""The largest file that code can read or write, in bytes."""
+
+MOST_FILE_CALLS = 10_000
+"""How often code may call the functions for files, and look up a name that is not its own."""
+
+MOST_LISTED = 10_000
+"""How many files and folders one call can list."""
+
+_TEXT = """\
+Compute with `evaluate_python`: it evaluates Python code, and shows what it prints and the value of its last line, if
+that is an expression.
+
+- It is a part of Python: functions, comprehensions, classes without bases, `match`, exceptions; no generators and no
+  `del`. Of the library there are `math`, `re`, `json`, `datetime`, `random`, `collections` and `itertools`.
+- Nothing stays: each call begins without the names and values of the ones before.
+- There is no network, no package can be installed, and no program started.
+- Code may take {seconds:g} s and use {memory:,} MiB of memory. Of a long output the middle is left out.
+- A call that fails names the error and the line.{files}"""
+
+_FILES = """
+
+**Files**
+
+Files are read and written by these functions alone; `open` does not work. A path is relative to the root of the
+filesystem, such as `notes/plan.md`.
+
+- `read_text(path)` returns the text of a file, `write_text(path, text)` makes or replaces one.
+- `list_files(path=".")` returns the paths in a folder, `glob_files(pattern)` those that match, as `**/*.md`; folders
+  end with `/`. `exists(path)` says whether there is anything, and `remove_file(path)` removes a file.
+- If the code fails, the files are as they were before it.{read_first}"""
+
+_READ_FIRST = "\n- Read a file in the same code before you replace or remove it."
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSettings:
+    """How code is evaluated.
+
+    Attributes:
+        memory_bytes: how much memory it may use.
+        seconds: how long it may take.
+        most_characters: how much of what it prints is returned, and of its value.
+        files: whether it may call the functions for files.
+        read_first: whether it must read a file before it writes to it.
+    """
+
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    seconds: float = DEFAULT_TIMEOUT.total_seconds()
+    most_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
+
+
+@stored_as("handrail.evaluate_python")
+@dataclass(frozen=True, slots=True)
+class EvaluatePython:
+    """A request to evaluate code.
+
+    Attributes:
+        code: the code.
+    """
+
+    code: str = field(
+        metadata={"description": "Python code. The value of its last line, if that is an expression, is returned."}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFault:
+    """Why code has not run to its end.
+
+    Attributes:
+        type: the name of the exception, such as `ZeroDivisionError`.
+        message: its text.
+        line: the line of the code where it was raised, from 1; `None` if that is not known.
+    """
+
+    type: str
+    message: str
+    line: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The fault in words, as models read it."""
+        where = "" if self.line is None else f" in line {self.line}"
+        return f"{self.type}{where}: {self.message.rstrip('.') or 'no message'}."
+
+
+@stored_as("handrail.python_evaluated")
+@dataclass(frozen=True, slots=True)
+class PythonEvaluated:
+    """Code has been evaluated, or has failed.
+
+    Attributes:
+        value: the value of its last line, as text; empty for none.
+        value_form: what that text is: nothing, because there is none; JSON; or a `repr`, of which something may be cut.
+        printed: what it has printed.
+        left_out: how many characters in the middle of that are left out.
+        changed: the files that it has written or removed, in the order of their paths; of code that has failed they are
+            rolled back.
+        fault: why it has failed; `None` if it has not.
+    """
+
+    value: str = ""
+    value_form: Literal["none", "json", "repr"] = "none"
+    printed: str = ""
+    left_out: int = 0
+    changed: tuple[str, ...] = ()
+    fault: PythonFault | None = None
+
+    def render(self) -> str:
+        """What was printed, which files were changed, and the value; for code that has failed what was printed."""
+        printed = self.printed.removesuffix("\n")
+        if self.fault is not None:
+            return f"Printed before that:\n{printed}" if self.printed else ""
+        parts = [printed] if self.printed else []
+        if self.changed:
+            parts.append(f"Files changed: {', '.join(self.changed)}.")
+        if self.value_form != "none":
+            parts.append(f"Value: {self.value}")
+        return "\n".join(parts) or "The code has printed nothing, and its last line has no value."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AstevalSection(Section[None]):
+    """A section with a tool that evaluates small Python programs: `AstevalSection(filesystem)`.
+
+    Code is evaluated by pydantic-monty, an interpreter that has no access to the system, and reads and writes only the
+    files of the filesystem, inside the transaction of its call: code that fails has changed nothing.
+
+    Attributes:
+        filesystem: the files; the section binds them as its resource `Filesystem`. Without it code works on the
+            `Filesystem` that the prompt binds; so give none beside a `VfsToolsSection` over the same files.
+        timeout: how long code may take, without its reading and writing; then it is stopped, and the call fails.
+        memory_bytes: how much memory it may use; at least 16 MiB.
+        max_output_characters: how much of what it prints is returned, and of its value.
+        files: whether it may read and write files.
+        read_first: whether it must read a file before it replaces or removes it, unless the model has read it.
+        accepts_overrides: whether the description of the tool may be replaced when a prompt is tuned.
+
+    Raises:
+        DuplicateBindingError: `resources` binds a `Filesystem` too.
+        PromptValidationError: a declaration is invalid, or the interpreter is not installed; the message names every
+            fault.
+    """
+
+    filesystem: Filesystem | None = field(default=None, kw_only=False)
+    timeout: timedelta = DEFAULT_TIMEOUT
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    max_output_characters: int = DEFAULT_CHARACTERS
+    files: bool = True
+    read_first: bool = True
+    accepts_overrides: bool = False
+    title: str = "Python"
+    key: str = "python"
+    tools: Sequence[Tool[Any, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        faults = [*self._faults()]
+        if faults:
+            raise PromptValidationError("; ".join(faults), section_path=(self.key,))
+        set_field = object.__setattr__
+        settings = PythonSettings(
+            self.memory_bytes,
+            self.timeout.total_seconds(),
+            self.max_output_characters,
+            files=self.files,
+            read_first=self.read_first,
+        )
+        set_field(self, "tools", (python_tool(settings, accepts_overrides=self.accepts_overrides),))
+        if self.filesystem is not None:
+            set_field(self, "resources", also_bound(self.resources, {Filesystem: self.filesystem}))
+        Section.__post_init__(self)
+
+    def render_body(self, params: None) -> str:  # noqa: ARG002 - the section has no parameters
+        """The guidance: what of Python there is, the limits, and the functions for files."""
+        files = _FILES.format(read_first=_READ_FIRST if self.read_first else "") if self.files else ""
+        return _TEXT.format(
+            seconds=self.timeout.total_seconds(),
+            memory=self.memory_bytes // 1024 // 1024,
+            files=files,
+        )
+
+    def _faults(self) -> Sequence[str]:
+        faults: list[str] = []
+        if find_spec("pydantic_monty") is None:
+            faults.append("it needs pydantic-monty, which is not installed: pip install 'handrail[python]'")
+        faults += timeout_faults(self.timeout, usual=10)
+        faults += limit_faults("memory_bytes", self.memory_bytes, unit="bytes", least=LEAST_MEMORY_BYTES)
+        faults += limit_faults("max_output_characters", self.max_output_characters, unit="characters")
+        return faults
+
+
+_UNDONE = " The files that it has changed are as they were before."
+
+
+@dataclass(frozen=True, slots=True)
+class PythonHandler:
+    """Evaluates code.
+
+    Attributes:
+        settings: how.
+    """
+
+    settings: PythonSettings
+
+    async def run(self, params: EvaluatePython, *, context: ToolContext) -> ToolResult[PythonEvaluated]:
+        """Evaluate code on a thread of its own; when the call is cancelled it is stopped, and waited for."""
+        from handrail.contrib.tools.monty import Evaluation, MontyLimits  # noqa: PLC0415 - needs the extra, which is there
+
+        # Made before the thread starts, so that a cancellation finds it even if nothing has been started yet.
+        settings = self.settings
+        limits = MontyLimits(settings.seconds, settings.memory_bytes, settings.most_characters, MOST_FILE_CALLS)
+        evaluation = Evaluation(limits)
+        # The call is rolled back when this function returns, so no function for files must run after that.
+        return await outlast(run_in_thread(lambda: self._carry_out(params, context, evaluation)), stop=evaluation.stop)
+
+    def _carry_out(
+        self, params: EvaluatePython, context: ToolContext, evaluation: Evaluation
+    ) -> ToolResult[PythonEvaluated]:
+        settings = self.settings
+        if len(params.code) > MOST_CODE_CHARACTERS:
+            raise ToolValidationError(
+                f"$.code: it has {len(params.code):,} characters, and {MOST_CODE_CHARACTERS:,} can be evaluated. Give "
+                "less code, and read data from files."
+            )
+        files = LentFiles(files_of(context) if settings.files else None, context, settings.read_first)
+        try:
+            end = evaluation.carry_out(params.code, files.functions() if settings.files else {})
+        except OSError as error:
+            # The machine is at fault, which only the developer can change.
+            _log.error("Python cannot be evaluated: %s", error)
+            raise ToolValidationError("Python cannot be evaluated here. Do without it.") from error
+        if files.failure is not None:
+            raise files.failure
+        fault = None if end.fault is None else PythonFault(*end.fault)
+        value = PythonEvaluated(end.value, end.value_form, end.printed, end.left_out, files.changed, fault)
+        if fault is None:
+            return ToolResult.ok(value)
+        return ToolResult.error(f"{fault.sentence}{_UNDONE if value.changed else ''}", value)
+
+
+def python_tool(settings: PythonSettings, *, accepts_overrides: bool = False) -> Tool[Any, Any]:
+    """The tool of the section.
+
+    Args:
+        settings: how code is evaluated.
+        accepts_overrides: whether its description may be replaced when a prompt is tuned.
+    """
+    tool = suite_tool(
+        PythonHandler(settings).run,
+        "Evaluate Python code, and show what it prints and the value of its last line.",
+        ToolExample(
+            description="Compute, and show the value of the last line",
+            input=EvaluatePython("prices = [3, 4]\nsum(prices) / len(prices)"),
+            output=PythonEvaluated("3.5", "json"),
+        ),
+        name="evaluate_python",
+    )
+    return replace(tool, accepts_overrides=accepts_overrides)
+
+
+class _RefusedError(Exception):
+    """A call that becomes an exception in the code; `kind` is its type there."""
+
+    def __init__(self, kind: type[Exception], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class LentFiles:
+    """The functions, for one evaluation, which owns the state.
+
+    Attributes:
+        filesystem: the files; `None` if there are none.
+        context: the call.
+        read_first: whether a file must be read before it is written to.
+        failure: what a function has raised that is not for the code, such as that the call is over.
+    """
+
+    filesystem: Filesystem | None
+    context: ToolContext
+    read_first: bool
+    failure: BaseException | None = None
+    _seen: dict[str, str] = field(default_factory=dict[str, str])
+    _changed: set[str] = field(default_factory=set[str])
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The paths that were written to or removed, in order."""
+        return tuple(sorted(self._changed))
+
+    def functions(self) -> Mapping[str, Callable[..., object]]:
+        """The functions by the names that code calls them by."""
+        methods = (self.read_text, self.write_text, self.list_files, self.glob_files, self.exists, self.remove_file)
+        return {method.__name__: self._lent(method) for method in methods}
+
+    def _lent(self, method: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            try:
+                bound = inspect.signature(method).bind(*arguments, **named)
+                return method(**{name: _as_text(name, value) for name, value in bound.arguments.items()})
+            except _RefusedError as refused:
+                raise refused.kind(str(refused)) from None
+            except FilesystemError as error:
+                raise _kind_of(error)(str(error)) from None
+            except TypeError as error:
+                raise TypeError(f"{method.__name__}: {error}") from None
+            except BaseException as error:
+                self.failure = error
+                raise
+
+        return call
+
+    @property
+    def _files(self) -> Filesystem:
+        if self.filesystem is None:
+            raise _RefusedError(OSError, "there are no files here; do without the functions for files")
+        return self.filesystem
+
+    def read_text(self, path: str) -> str:
+        """The text of a file."""
+        start = self._files.read_start(path, 0)
+        if start.size > MOST_FILE_BYTES:
+            raise _RefusedError(OSError, f"{path!r} has {start.size:,} bytes, and {MOST_FILE_BYTES:,} can be read")
+        data = self._files.read_bytes(path)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise _RefusedError(ValueError, f"{path!r} is not text in UTF-8") from error
+        self._seen[self._files.shortest(path)] = digest_of((data,))
+        return text
+
+    def write_text(self, path: str, text: str) -> None:
+        """Make or replace a file."""
+        data = text.encode("utf-8", "surrogatepass")
+        if len(data) > MOST_FILE_BYTES:
+            raise _RefusedError(OSError, f"the text has {len(data):,} bytes, and {MOST_FILE_BYTES:,} can be written")
+        self._check_known(path)
+        self._files.write_text(path, text)
+        self._note_change(path)
+        self._seen[self._files.shortest(path)] = digest_of((data,))
+
+    def remove_file(self, path: str) -> None:
+        """Remove a file."""
+        if self._files.stat(path).kind == "folder":
+            raise _RefusedError(OSError, f"{path!r} is a folder; remove_file removes files")
+        self._check_known(path)
+        self._files.remove(path)
+        self._note_change(path)
+
+    def list_files(self, path: str = ".") -> list[str]:
+        """The paths in a folder; folders end with `/`."""
+        return _paths(self._files.list(path))
+
+    def glob_files(self, pattern: str) -> list[str]:
+        """The paths that match a pattern."""
+        return _paths(self._files.glob(pattern))
+
+    def exists(self, path: str) -> bool:
+        """Whether there is anything at a path."""
+        return self._files.exists(path)
+
+    def _check_known(self, path: str) -> None:
+        if not self.read_first or not self._files.exists(path) or self._files.stat(path).kind == "folder":
+            return
+        now, shortest = self._files.identity(path), self._files.shortest(path)
+        known = known_of(self.context.session[KnownFiles], shortest)
+        if self._seen.get(shortest) != now and (known is None or (known.identity, known.shown) != (now, "all")):
+            raise _RefusedError(
+                PermissionError,
+                f"{path!r} exists, and its present content has not been read. Read it with read_text({path!r}) first",
+            )
+
+    def _note_change(self, path: str) -> None:
+        self._changed.add(self._files.shortest(path))
+
+
+def files_of(context: ToolContext) -> Filesystem | None:
+    """The filesystem of a call, without `.git`, and what a person would be asked about; `None` if there is none."""
+    filesystem = context.filesystem
+    if filesystem is None:
+        return None
+    paths = context.resources.get(ProgramPaths, None)
+    unseen = NOTHING_FILTERED if paths is None else unasked(paths.path_filter)
+    # As for the file tools: what is in a `.git` can name programs, which git outside would run.
+    return filesystem.filtered(unseen.plus(excluding(())))
+
+
+def unasked(path_filter: PathFilter) -> PathFilter:
+    """The filter of a caller that no person is asked about: what is left out, or asked about, does not exist."""
+    return PathFilter(
+        reading=(*path_filter.reading, *path_filter.listing, *path_filter.searching),
+        writing=(*path_filter.writing, *path_filter.removing, *path_filter.holding),
+    )
+
+
+def _as_text(parameter: str, value: object) -> str:
+    if isinstance(value, PurePath) and parameter != "text":
+        return value.as_posix()
+    if not isinstance(value, str):
+        raise TypeError(f"{parameter} is to be a str, not {type(value).__name__}")
+    return value
+
+
+def _paths(found: tuple[FileStat, ...]) -> list[str]:
+    if len(found) > MOST_LISTED:
+        raise _RefusedError(OSError, f"there are {len(found):,} files and folders, and {MOST_LISTED:,} can be listed")
+    return [f"{stat.path}/" if stat.kind == "folder" else stat.path for stat in found]
+
+
+def _kind_of(error: FilesystemError) -> type[Exception]:
+    if isinstance(error, PathNotFoundError):
+        return FileNotFoundError
+    return PermissionError if isinstance(error, PathEscapeError) else OSError
