@@ -90,7 +90,7 @@ class CurrentRun(Protocol):
         """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
 
         `prefix` is what the caller puts before the names of its tools, so that approval rules on paths that name them
-        so hold for its files, whatever reaches them; see `handrail.agents.run.folder_paths`.
+        so hold for its files, whatever reaches them; see `handrail.agents.approval.path_rules`.
         """
         ...
 

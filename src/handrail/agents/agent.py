@@ -13,18 +13,16 @@ from pydantic_ai import RunUsage, UsageLimits
 from handrail.adapters.loop import read_ahead
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.approval.records import open_questions
+from handrail.agents.approval.decisions import open_questions
 from handrail.agents.approval.rules import ApprovalRules, read_rules
 from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.project import Project, as_one, problems_of_agent, project_folder_of
-from handrail.agents.run.executors import ToolReport
-from handrail.agents.run.inspection import Inspection, inspect_run
-from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions
+from handrail.agents.run.inspection import Inspection, ToolReport, inspect_run
+from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions, check_resumed
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage
-from handrail.agents.run.run_command import check_resumed
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
-from handrail.agents.toolsets.labelled_toolset import static_conflicts
+from handrail.agents.toolsets.listing import static_conflicts
 from handrail.agents.unmatched_rules import check_rules_match, unmatched_rules
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument

@@ -16,7 +16,7 @@ from handrail.agents.exports.modules import discover, forget_modules, import_mod
 from handrail.agents.exports.registry import Registry, ResolvedAgent, resolve
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.toolsets.builtin import BUILT_INS
-from handrail.agents.toolsets.labelled_toolset import static_conflicts
+from handrail.agents.toolsets.listing import static_conflicts
 from handrail.errors import (
     AgentError,
     AgentFileError,

@@ -91,8 +91,8 @@ def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Ent
     assert listing.complete
     assert listing.tools
     for each in listing.tools:
+        assert each.schema is not None
         schema = each.schema()
-        assert schema is not None
         assert each.arguments() in (frozenset(schema["properties"]), None)
 
 

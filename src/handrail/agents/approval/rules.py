@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 from handrail.agents.agent_file import as_error
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
@@ -80,8 +80,7 @@ RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything", "commit
 """The keys of a rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleLocation:
+class RuleLocation(NamedTuple):
     """Where a rule stands.
 
     Attributes:

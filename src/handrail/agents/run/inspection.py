@@ -3,28 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pydantic_ai import ModelMessage, ModelResponse, RunContext, RunUsage
+from pydantic_ai import ModelMessage, ModelResponse, RunContext, RunUsage, ToolDefinition
 from pydantic_ai.messages import InstructionPart
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.agents.approval.decisions import Verdict
-from handrail.agents.run.executors import ToolReport
+from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
+from handrail.agents.approval.decisions import Judgement, Verdict
+from handrail.agents.approval.rules import Rule, rules_on_arguments
+from handrail.agents.run.agent_texts import section_path
 from handrail.agents.run.run import AgentRun, definition_size
-from handrail.agents.toolsets.listing import KnownTool
+from handrail.agents.toolsets.listing import argument_names
 from handrail.agents.unmatched_rules import Listings
 from handrail.errors import AgentError
 from handrail.prompt.disclosure import OpenSections
+from handrail.prompt.effect import Effect
+from handrail.prompt.idempotency import effect_hints
 
 _OUTCOMES: Mapping[Verdict, str] = {
     "ask": "such calls are asked about",
     "deny": "such calls are denied",
     "allow": "no rule asks about such calls",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReport:
+    """A tool as an agent would be offered it.
+
+    Attributes:
+        name: what the model calls it by.
+        description: what the model reads of it.
+        source: the entry that it comes from, in words: `toolset files (built-in)`.
+        section: the section that brings it, as `files`; empty for a tool without one.
+        policies: what judges its calls beside the approval rules.
+        effect: what a call does to the world.
+        approval: what holds for a call that no rule on arguments fits.
+        on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
+        parameters: the JSON Schema of its arguments.
+        hints: what the developer may not have meant, in sentences.
+        untrusted: whether third parties write what it returns, so that it taints the session.
+        may_act: whether its calls are asked about in a tainted session.
+        runs_one_by_one: whether it acts outside and is not declared to be concurrent.
+    """
+
+    name: str
+    description: str
+    source: str
+    section: str
+    policies: tuple[str, ...]
+    effect: Effect
+    approval: Judgement
+    parameters: Mapping[str, Any] = field(repr=False)
+    hints: tuple[str, ...] = ()
+    on_arguments: tuple[tuple[Verdict, Rule], ...] = ()
+    untrusted: bool = False
+    may_act: bool = False
+    runs_one_by_one: bool = False
 
 
 class Inspection(NamedTuple):
@@ -74,11 +113,9 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
                 run.session[OpenSections].append(opening)
                 tools = (await of_step.get_tools(ctx)).values()
                 closed_characters = await _request_size(of_step, ctx) - at_start
-            listings = run.listings()
-            known = {tool.name: tool for listing in listings.values() for tool in listing.tools}
-            reports = [_narrowed(executors.report(tool.tool_def), known) for tool in tools]
+            reports = tuple(tool_report(run, tool.tool_def) for tool in tools)
             warnings = run.texts.new_warnings(all_seen=True)
-            return Inspection(tuple(reports), listings, closed_characters, warnings, tuple(executors.unbound))
+            return Inspection(reports, run.listings(), closed_characters, warnings, tuple(executors.unbound))
 
 
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
@@ -91,14 +128,51 @@ async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> 
     return sum(map(len, texts)) + sum(tools)
 
 
-def _narrowed(report: ToolReport, known: Mapping[str, KnownTool]) -> ToolReport:
-    """The report without rules on arguments that the tool does not have."""
-    tool = known.get(report.name) if report.on_arguments else None
-    names = None if tool is None else tool.arguments()
-    if names is None:
-        return report
-    fitting = [said for said in report.on_arguments if all(place[0] in {None, *names} for place in said[1].places)]
-    return replace(report, on_arguments=tuple(fitting))
+def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
+    """A tool of a run, for people.
+
+    Raises:
+        AgentError: its calls would take another pipeline than the run's.
+    """
+    executors = run.executors
+    executors.admit(definition)
+    said, own = read_tool_metadata(definition), executors.own_tool(definition)
+    tool = None if own is None else own.tool
+    # Of a tool of Handrail's, what the tool declares, and not what is said of it to PydanticAI.
+    declares = said if tool is None else tool
+    call = run.executors.calls.of_tool(definition.name, said.effect, own_tool="" if own is None else own.name)
+    call = replace(call, default=said.approval if own is None else own.default)
+    verdict = run.tree.gate.judge(call)
+    untrusted, section = declares.untrusted, ""
+    policies: tuple[str, ...] = ()
+    if own is not None:
+        template = own.environment.prompt.template
+        untrusted = untrusted or own.name in template.untrusted_tools
+        judging = own.environment.rendered_prompt.policies_for(own.name)[len(executors.policies) :]
+        policies = tuple(policy.name for policy in judging)
+        section = section_path(template.tree, own.name) if own.shows_section else ""
+    names = argument_names(definition.parameters_json_schema)
+    on_arguments = rules_on_arguments(run.tree.rules, call, verdict)
+    return ToolReport(
+        name=definition.name,
+        description=definition.description or "",
+        source=call.origin,
+        section=section,
+        policies=policies,
+        effect=said.effect,
+        approval=verdict,
+        parameters=definition.parameters_json_schema,
+        hints=effect_hints(declares.effect, declares_effect=declares.declares_effect, idempotency=declares.idempotency),
+        # Without rules on arguments that the tool does not have.
+        on_arguments=tuple(
+            (verdict, rule)
+            for verdict, rule in on_arguments
+            if names is None or all(place[0] in {None, *names} for place in rule.places)
+        ),
+        untrusted=untrusted,
+        may_act=declares.may_act,
+        runs_one_by_one=said.effect == "external" and not declares.concurrent,
+    )
 
 
 def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:

@@ -60,8 +60,6 @@ from handrail.agents.toolsets.labelled_toolset import (
     LabelledToolset,
     Reserved,
     hidden_tools,
-    static_conflicts,
-    static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
@@ -237,22 +235,13 @@ class AgentRun:
             yield
 
     def toolset(self, reserved: Reserved) -> LabelledToolset:
-        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have.
-
-        Raises:
-            ToolConflictError: names are taken twice for certain; nothing has been made or entered.
-        """
-        checked = self.tree.options.check_names
-        entries = (*self.agent.tools, *self.agent.toolsets)
-        # Where some names are known only when the run has made their toolsets, the first step reports all of them.
-        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(self.agent)) is not None:
-            raise conflict
+        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have."""
         rendering = self.executors.foreign.environment.rendering
         return LabelledToolset(
             build_toolsets(self.agent, self.tree.project.agents, self.executors.is_open),
             # The toolsets of sections, which are made later, may add tools that open sections.
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
-            check=checked,
+            check=self.tree.options.check_names,
             notify=self._note_listed,
             shown=self.texts.definition,
         )
@@ -440,11 +429,12 @@ class AgentRun:
         )
 
     def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
-        return self.executors.own_tool(definition)
+        own = self.executors.own_tool(definition)
+        return None if own is None else own.tool
 
     def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
-        self.executors.note_origins({name: source.label for source, tools in listed for name in tools})
+        self.executors.calls.origins = {name: source.label for source, tools in listed for name in tools}
         self.executors.note_hidden(hidden_tools(source for source, _ in listed))
 
     async def _tools_known(self) -> None:
@@ -493,8 +483,8 @@ class AgentRun:
         self._raised_at[event.ref] = error_location(event.error, self.project_folder)
 
     def _call_ended(self, event: ToolInvoked) -> None:
-        # The next call of this id is another one; see `RunExecutors.forget`.
-        self.executors.forget(event.ref, event.name)
+        # The next call of this id is another one; see `RunCalls.forget`.
+        self.executors.calls.forget(event.ref, event.name)
         raised_at, unsettled = self._raised_at.pop(event.ref, ""), event.ref in self._unsettled
         self._unsettled.discard(event.ref)
         if self.tree.options.listener is None:  # its text need not be written

@@ -24,13 +24,12 @@ from handrail.adapters.loop import session_ledger
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.decisions import Decision, GatedCall
+from handrail.agents.approval.decisions import Decision, GatedCall, Grant, given_answer, load_decisions, record_decision
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.records import given_answer, load_decisions, load_grants, record_decision, record_grants
+from handrail.agents.approval.path_rules import PrefixedToolsets
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.project import Project, reached_agents
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
-from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError, CallPostponed, PromptEvaluationError, RunAbortedError
 from handrail.errors.developer import mistakes_in
@@ -150,8 +149,8 @@ class RunGroup:
             find_given=self._given,
         )
         # Before the first question: what earlier runs have answered is not asked again.
-        self.gate.resume(load_decisions(self.session), load_grants(self.session))
-        self._grants_kept = len(self.gate.grants)
+        self.gate.resume(load_decisions(self.session), self.session[Grant])
+        self._recorded_grants = len(self.gate.grants)
         self.prefixed: PrefixedToolsets = {}
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
@@ -265,10 +264,10 @@ class RunGroup:
 
     def _record(self, call: GatedCall, decision: Decision) -> None:
         record_decision(self.session, call, decision)
-        grants = self.gate.grants
-        # The grants before this index are recorded already.
-        record_grants(self.session, grants[self._grants_kept :])
-        self._grants_kept = len(grants)
+        # Those before this index are recorded already.
+        for grant in self.gate.grants[self._recorded_grants :]:
+            self.session[Grant].append(grant)
+        self._recorded_grants = len(self.gate.grants)
 
 
 class _Open:

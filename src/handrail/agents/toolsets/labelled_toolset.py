@@ -10,35 +10,26 @@ PydanticAI's `CombinedToolset` does the combining. What is added:
 - the texts of tools are those of the overrides of the agent (`handrail.agents.run.agent_texts`);
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
-Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
-rename: a `prepare` function may, and so may a wrapper that is not known here, a factory, a section that is enabled by a
-function. What is not certain is left to the check at each step, which says the same of it.
-
 A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed. The summary
-stands in the text of the run, in a section of its own (`handrail.agents.run.disclosed_sections`). The toolset is made
+stands in the text of the run, in a section of its own (`handrail.agents.run.agent_texts`). The toolset is made
 and entered with the run, whether or not it is open: its tools are known, so that names that are taken twice are found
 when the run begins, and a call of one of them is answered with the section to open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
-from pydantic_ai import Tool as PydanticTool
 from pydantic_ai.messages import InstructionPart
-from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionToolset, PrefixedToolset, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, WrapperToolset
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
-from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
-from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.toolsets.shared_toolset import SharedToolset
 from handrail.errors import AgentError, HandrailError, ToolConflictError
-from handrail.prompt import Section, Tool
 
 
 @dataclass
@@ -308,44 +299,3 @@ def name_conflict(
         + "\nRename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x').",
         tools=tuple(taken),
     )
-
-
-def static_conflicts(agent: ResolvedAgent) -> ToolConflictError | None:
-    """The error about tool names that several entries of an agent certainly have; `None` if there are none."""
-    entries = (*agent.tools, *agent.toolsets)
-    return name_conflict(((each.label, static_names(each)) for each in entries), {}, agent=f"agent {agent.file.name}")
-
-
-def static_names(entry: Entry) -> tuple[str, ...]:
-    """The names of the tools that an entry certainly has at every step."""
-    value = entry.value
-    # `prepare` may hide or rename the tool at each step.
-    if isinstance(value, PydanticTool):
-        return () if value.prepare is not None else (value.name,)
-    if isinstance(value, (Tool, AgentReference)):
-        return (value.name,)
-    if isinstance(value, ToolsetFactory):
-        return ()
-    return tuple(dict.fromkeys(_of_section(value) if isinstance(value, Section) else _of_toolset(value)))
-
-
-def _of_section(section: Section[Any]) -> Iterator[str]:
-    # `is True`: a function decides at each rendering, so nothing is certain.
-    if section.enabled is True:
-        yield from (tool.name for tool in section.tools)
-        for child in section.children:
-            yield from _of_section(child)
-
-
-def _of_toolset(toolset: AbstractToolset[Any]) -> Iterator[str]:
-    """The names that a toolset certainly has. Of a subclass of PydanticAI's nothing is certain: it may list others."""
-    kind = type(toolset)
-    if isinstance(toolset, FunctionToolset) and kind is FunctionToolset:
-        yield from (name for name, tool in toolset.tools.items() if tool.prepare is None)
-    elif isinstance(toolset, PrefixedToolset) and kind is PrefixedToolset:
-        yield from (f"{toolset.prefix}_{name}" for name in _of_toolset(toolset.wrapped))
-    elif isinstance(toolset, CombinedToolset) and kind is CombinedToolset:
-        for member in toolset.toolsets:
-            yield from _of_toolset(member)
-    elif isinstance(toolset, SharedToolset):
-        yield from _of_toolset(toolset.wrapped)

@@ -33,9 +33,8 @@ from handrail.agents.run.events import (
     RunEvent,
     RunStarted,
 )
-from handrail.agents.run.options import RunOptions
+from handrail.agents.run.options import RunCommand, RunOptions, check_resumed, record_command
 from handrail.agents.run.run import RunResult
-from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
 from handrail.cli.agents.options import RunChoices
 from handrail.cli.agents.progress import JsonProgress, TextProgress, format_problem, print_problems, problems_of
 from handrail.cli.agents.questions import TerminalAsker

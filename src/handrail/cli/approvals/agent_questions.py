@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import cast
 
-from handrail.agents.approval.decisions import Answer, decision_of
-from handrail.agents.approval.records import (
+from handrail.agents.approval.decisions import (
+    Answer,
     ApprovalRecord,
-    GrantRecord,
+    Grant,
+    approval_record,
+    decision_of,
     first_asked,
-    grant_record,
     last_records,
-    record_of,
 )
-from handrail.agents.run.run_command import RunCommand
+from handrail.agents.run.options import RunCommand
 from handrail.cli.approvals.questions import StoredQuestion
 from handrail.session.open_calls import GivenAnswer, RecordedAnswer
 
@@ -36,13 +36,10 @@ def agent_questions(
         session_id: the session.
         commands: how its runs were typed; empty for those of a program.
     """
-    asked: dict[tuple[str, str | None, str], ApprovalRecord] = {}
-    for record in records:
-        if record.verdict == "later":
-            asked[record.session_id, record.reply, record.call_id] = record
+    asked = {record.call.key: record for record in records if record.is_open}
     for record in last_records(records, session_id):
-        question = asked.get((record.session_id, record.reply, record.call_id))
-        if question is None or (record.verdict != "later" and record.by != "person"):
+        question = asked.get(record.call.key)
+        if question is None or not (record.is_open or record.decision.by == "person"):
             continue  # no person was asked, or a rule has decided since
         call = record.call
         yield StoredQuestion(
@@ -53,11 +50,11 @@ def agent_questions(
             tool=call.tool,
             effect=call.effect,
             origin=call.origin,
-            description=question.description,
+            description=question.call.description,
             asked_at=cast("datetime", question.at),  # `record_decision` says it of a question in a store
             first_asked=first_asked(records, call),
-            reason=question.reason,
-            asks=question.asks,
+            reason=question.decision.reason,
+            asks=question.call.asks,
             arguments=dict(call.arguments),
             # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
             reached=dict(call.reached or {}),
@@ -70,17 +67,18 @@ def agent_questions(
 
 
 def _answer_in(record: ApprovalRecord) -> GivenAnswer | None:
-    if record.verdict == "later":
+    if record.is_open:
         return None
-    return GivenAnswer(approved=record.verdict == "allow", reason=record.reason, by=record.answered_by, at=record.at)
+    found = record.decision
+    return GivenAnswer(approved=found.verdict == "allow", reason=found.reason, by=found.answered_by, at=record.at)
 
 
 def answered_agent(
     record: ApprovalRecord, answer: RecordedAnswer
-) -> tuple[ApprovalRecord] | tuple[GrantRecord, ApprovalRecord]:
+) -> tuple[ApprovalRecord] | tuple[Grant, ApprovalRecord]:
     """What a session gets of an answer to a question of an agent, as the gate of a run records it."""
     given = answer.given
     verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
     decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
-    decided = record_of(record.call, decision, at=given.at)
-    return (decided,) if grant is None else (grant_record(grant), decided)
+    decided = approval_record(record.call, decision, at=given.at)
+    return (decided,) if grant is None else (grant, decided)
