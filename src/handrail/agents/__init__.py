@@ -51,7 +51,7 @@ from handrail.agents.toolsets.builtin import (
     sandbox_toolset,
     shell_toolset,
 )
-from handrail.agents.toolsets.shared_toolset import shared
+from handrail.agents.toolsets.lifetimes import shared
 
 __all__ = [
     "BUILT_INS",

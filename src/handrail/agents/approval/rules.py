@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args
 
 from handrail.agents.agent_file import as_error
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
@@ -75,6 +75,8 @@ RULES_FILE_KEYS = ("defaults", "tainted", "allow", "ask", "deny")
 """The keys of a file of rules."""
 
 _HIGHEST = 255  # exit code
+
+T = TypeVar("T")
 
 RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything", "commit_on")
 """The keys of a rule."""
@@ -127,26 +129,18 @@ class Rule:
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_glob("tool", self.tool)
-        if self.agent is not None:
-            _check_glob("agent", self.agent)
-        if self.expect is not None:
-            check_rule_choice("expect of a rule", self.expect, get_args(ExpectedMatch))
-        if not isinstance(cast("object", self.reads_everything), bool):
-            raise AgentError(f"reads_everything of a rule is True or False, not {self.reads_everything!r}")
+        set_field = object.__setattr__
+        for key, check in _CHECKS.items():
+            value: object = getattr(self, key)
+            if value is not None:
+                set_field(self, key, check(value))
         if not isinstance(cast("object", self.arguments), Mapping):
             raise AgentError(f"arguments of a rule are a mapping from argument to glob, not {self.arguments!r}")
-        for where, pattern in self.arguments.items():
-            _check_glob("an argument of a rule", where)
-            _check_text(f"the glob for {where}", pattern)
-            if not pattern.startswith("{") and _BRACES.search(pattern):
-                fault = f"the glob for {where}, {pattern!r}, has braces, which stand for themselves"
-                raise AgentError(f"{fault}; write a rule for each alternative")
         # A copy, because the caller's mapping may change afterwards.
-        set_field = object.__setattr__
-        set_field(self, "commit_on", check_exit_codes(self.commit_on))
-        set_field(self, "arguments", MappingProxyType(dict(self.arguments)))
-        set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
+        arguments = {where: _argument_glob(where, glob) for where, glob in self.arguments.items()}
+        places = [argument_path(_glob("an argument of a rule", where)) for where in arguments]
+        set_field(self, "arguments", MappingProxyType(arguments))
+        set_field(self, "_places", tuple(zip(places, arguments.values(), strict=True)))
 
     def fits(self, call: GatedCall, reading: Reading) -> bool:
         """Whether the rule is about a call; `reading` says how its globs over arguments are read.
@@ -280,19 +274,6 @@ def program_key(rule: Rule) -> str:
     return "reads_everything" if rule.reads_everything else "commit_on" if rule.commit_on else ""
 
 
-def check_exit_codes(given: object) -> tuple[int, ...]:
-    """The exit codes of a rule.
-
-    Raises:
-        AgentError: something is not an exit code.
-    """
-    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
-    found = [code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST]
-    if len(found) != len(codes):
-        raise AgentError(f"commit_on of a rule is a list of exit codes from 0 to {_HIGHEST}, such as [0, 1]")
-    return tuple(found)
-
-
 def check_rule_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
     """Refuse what is none of a few words.
 
@@ -345,15 +326,53 @@ def _asked_by_policies(call: GatedCall, found: Judgement) -> Judgement:
     return Judgement("ask", f"{found.reason}, and a policy asks: {questions}", found.explicit)
 
 
-def _check_glob(what: str, given: object) -> None:
-    _check_text(what, given)
-    if not str(given).strip():
-        raise AgentError(f"{what} is blank; write a glob such as 'write_*', or '*' for all")
-
-
-def _check_text(what: str, given: object) -> None:
+def _glob(what: str, given: object) -> str:
     if not isinstance(given, str):
-        raise AgentError(f"{what} is text, a glob, not {given!r}")
+        raise AgentError(f"{what} is text, a glob, not {given!r}; a name that looks like a number is put in quotes")
+    if not given.strip():
+        raise AgentError(f"{what} is blank; write a glob such as 'write_*', or '*' for all")
+    return given.strip()
+
+
+def _argument_glob(where: str, given: object) -> str:
+    """A glob over an argument, which may be the empty text."""
+    if not isinstance(given, str):
+        raise AgentError(
+            f"the glob for {where!r} is text: {where}: 'reports/**'; several are several rules; not {given!r}"
+        )
+    if not given.startswith("{") and _BRACES.search(given):
+        fault = f"the glob for {where}, {given!r}, has braces, which stand for themselves"
+        raise AgentError(f"{fault}; write a rule for each alternative")
+    return given
+
+
+def _switch(given: object) -> bool:
+    if not isinstance(given, bool):
+        raise AgentError(f"reads_everything of a rule is true or false, not {given!r}")
+    return given
+
+
+def _expected(given: object) -> object:
+    check_rule_choice("expect of a rule", given, get_args(ExpectedMatch))
+    return given
+
+
+def _exit_codes(given: object) -> tuple[int, ...]:
+    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
+    found = [code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST]
+    if len(found) != len(codes):
+        raise AgentError(f"commit_on of a rule is a list of exit codes from 0 to {_HIGHEST}, such as [0, 1]")
+    return tuple(found)
+
+
+_CHECKS: Mapping[str, Callable[[object], object]] = {
+    "tool": partial(_glob, "tool"),
+    "agent": partial(_glob, "agent"),
+    "expect": _expected,
+    "reads_everything": _switch,
+    "commit_on": _exit_codes,
+}
+"""What each key of a rule may be, in a program and in a file."""
 
 
 def _quoted(text: str) -> str:
@@ -429,44 +448,8 @@ class _RulesReader(DocumentReader):
 
     def verdict(self, tree: YamlNode, *, what: str = "a default") -> Verdict:
         word = self.text(tree)
-        try:
-            check_rule_choice(what, word, VERDICTS)
-        except AgentError as error:
-            self.fail(tree, str(error))
+        self._checked(tree, lambda: check_rule_choice(what, word, VERDICTS))
         return next(verdict for verdict in VERDICTS if verdict == word)
-
-    def rule(self, tree: YamlNode) -> Rule:
-        """A tool, or a mapping that says more."""
-        source, place = f"{PurePath(self.file).name}:{tree.line}", RuleLocation(self.file, tree.line, tree.column)
-        if not isinstance(tree, YamlMap):
-            return Rule(self.name(tree, "tool"), source=source, place=place)
-        keys = self.mapping(tree, "a rule", RULE_KEYS)
-        if "tool" not in keys:
-            # The fault is noted and reading continues, so that the other faults of the rule are reported too.
-            self.note(self.fault(tree, "a rule has the key 'tool', with a glob over names of tools; '*' is every tool"))
-        return Rule(
-            self.read(keys, "tool", lambda found: self.name(found, "tool")) or "*",
-            self.read(keys, "arguments", self.arguments) or {},
-            self.read(keys, "agent", lambda found: self.name(found, "agent")),
-            source=source,
-            place=place,
-            expect=self.read(keys, "expect", self.expect),
-            reads_everything=self.read(keys, "reads_everything", self.boolean) or False,
-            commit_on=self.read(keys, "commit_on", self.exit_codes) or (),
-        )
-
-    def exit_codes(self, tree: YamlNode) -> tuple[int, ...]:
-        items = tree.items if isinstance(tree, YamlList) else (tree,)
-        codes = tuple(item.value if isinstance(item, YamlScalar) else item for item in items)
-        try:
-            return check_exit_codes(codes)
-        except AgentError as error:
-            self.fail(tree, str(error))
-
-    def boolean(self, tree: YamlNode) -> bool:
-        if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
-            self.fail(tree, "reads_everything is true or false")
-        return tree.value
 
     def strict_rule(self, tree: YamlNode) -> Rule:
         rule = self.rule(tree)
@@ -475,25 +458,18 @@ class _RulesReader(DocumentReader):
             self.fail(tree, f"{key} belongs in rules that allow: it is what a program may do")
         return rule
 
-    def expect(self, tree: YamlNode) -> ExpectedMatch:
-        """What a rule says of itself: one word."""
-        word = self.text(tree)
-        try:
-            check_rule_choice("expect", word, get_args(ExpectedMatch))
-        except AgentError as error:
-            self.fail(tree, str(error))
-        return "unmatched"
-
-    def name(self, tree: YamlNode, what: str) -> str:
-        if not isinstance(tree, YamlScalar):
-            kind = "a list" if isinstance(tree, YamlList) else "a mapping"
-            self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
-        if not isinstance(tree.value, str):
-            given = f"{quote_value(tree.text)} is none" if tree.text else "nothing stands here"
-            self.fail(tree, f"{what} is text, a glob, and {given}; a name that looks like a number is put in quotes")
-        if not tree.text.strip():
-            self.fail(tree, f"{what} is blank; write a glob such as 'write_*', or '*' for all")
-        return tree.text.strip()
+    def rule(self, tree: YamlNode) -> Rule:
+        """A tool, or a mapping that says more."""
+        source, place = f"{PurePath(self.file).name}:{tree.line}", RuleLocation(self.file, tree.line, tree.column)
+        is_name = not isinstance(tree, YamlMap)
+        keys: dict[str, YamlNode] = {"tool": tree} if is_name else self.mapping(tree, "a rule", RULE_KEYS)
+        if "tool" not in keys:
+            # The fault is noted and reading continues, so that the other faults of the rule are reported too.
+            self.note(self.fault(tree, "a rule has the key 'tool', with a glob over names of tools; '*' is every tool"))
+        arguments = self.read(keys, "arguments", self.arguments) or {}
+        found = {key: self.read(keys, key, partial(self._value, check)) for key, check in _CHECKS.items()}
+        values: dict[str, Any] = {key: value for key, value in found.items() if value is not None}
+        return Rule(**{"tool": "*", **values}, arguments=arguments, source=source, place=place)
 
     def arguments(self, tree: YamlNode) -> dict[str, str]:
         # Without a list of keys: which arguments exist depends on the tools, which `unmatched_rules` checks.
@@ -503,16 +479,31 @@ class _RulesReader(DocumentReader):
 
     def glob(self, where: str, tree: YamlNode) -> str:
         """A glob over an argument; a number, `true` and `null` are what JSON writes for them."""
-        if not isinstance(tree, YamlScalar) or not (tree.text or isinstance(tree.value, str)):
-            self.fail(
-                tree, f"the glob for {quote_value(where)} is text: {where}: 'reports/**'; several are several rules"
-            )
+        given: object = plain_value(tree)
+        if isinstance(tree, YamlScalar) and tree.text and not isinstance(tree.value, str):
+            try:
+                given = canonical_json(tree.value).decode()
+            except DumpError:
+                self.fail(
+                    tree, f"{quote_value(tree.text)} is not a number that an argument could have; put it in quotes"
+                )
+        self._checked(tree, lambda: argument_path(_glob("an argument of a rule", where)))
+        return self._checked(tree, lambda: _argument_glob(where, given))
+
+    def _value(self, check: Callable[[object], T], tree: YamlNode) -> T:
+        return self._checked(tree, lambda: check(plain_value(tree)))
+
+    def _checked(self, tree: YamlNode, check: Callable[[], T]) -> T:
         try:
-            text = tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
-        except DumpError:
-            self.fail(tree, f"{quote_value(tree.text)} is not a number that an argument could have; put it in quotes")
-        try:
-            Rule("*", {where: text})  # for its checks alone
+            return check()
         except AgentError as error:
             self.fail(tree, str(error))
-        return text
+
+
+def plain_value(tree: YamlNode) -> object:
+    """What stands at a place, as Python has it."""
+    if isinstance(tree, YamlList):
+        return [plain_value(item) for item in tree.items]
+    if isinstance(tree, YamlMap):
+        return {key.text: plain_value(value) for key, value in tree.entries if isinstance(key, YamlScalar)}
+    return tree.value

@@ -23,8 +23,8 @@ from handrail.agents.active_run import current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import AgentReference, Entry, ToolsetFactory
 from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import DisclosedToolset, LabelledSource
+from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.prompt import Section, Tool
 from handrail.serde import canonical_json, codec
 

@@ -38,9 +38,8 @@ from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.exports.registry import ResolvedAgent
 from handrail.agents.toolsets.build import AgentToolset, input_schema
-from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import DisclosedToolset, name_conflict
-from handrail.agents.toolsets.shared_toolset import SharedToolset
+from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
 from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
 
@@ -134,7 +133,7 @@ def listing_of(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
     if isinstance(toolset, FactoryToolset):
         if not toolset.has_made:
             return _of_factory(toolset.factory)
-        made = Listing() if toolset.product is None else listing_of(toolset.product)
+        made = listing_of(toolset.wrapped)
         # A factory for each step may make other tools at the next one.
         return replace(made, complete=made.complete and not toolset.factory.per_run_step)
     if isinstance(toolset, AgentToolset):

@@ -12,8 +12,8 @@ from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolse
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
 from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.toolsets.lifetimes import shared
 from handrail.agents.toolsets.listing import static_conflicts, static_names
-from handrail.agents.toolsets.shared_toolset import shared
 from handrail.prompt import MarkdownSection, Section
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
 from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named
