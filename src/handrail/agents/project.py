@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.exports.entries import AgentReference, Entry, Origin
-from handrail.agents.exports.modules import discover, forget_modules, import_modules, package_offers
-from handrail.agents.exports.registry import Registry, ResolvedAgent, resolve
+from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
+from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
 from handrail.agents.toolsets.listing import static_conflicts
 from handrail.errors import (

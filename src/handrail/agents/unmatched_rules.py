@@ -23,8 +23,8 @@ from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.exports.entries import Entry
 from handrail.agents.project import Project
+from handrail.agents.registry import Entry
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
 from handrail.errors import ApprovalRulesError, DiscoveryError

@@ -353,7 +353,7 @@ def _switch(given: object) -> bool:
 
 
 def _expected(given: object) -> object:
-    check_rule_choice("expect of a rule", given, get_args(ExpectedMatch))
+    check_rule_choice("expect", given, get_args(ExpectedMatch))
     return given
 
 

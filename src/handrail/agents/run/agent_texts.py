@@ -21,8 +21,7 @@ from pydantic_ai import ToolDefinition
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import AgentReference
-from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.registry import AgentReference, ResolvedAgent
 from handrail.prompt import Section, Tool
 from handrail.prompt.overrides import (
     Override,

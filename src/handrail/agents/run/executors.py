@@ -30,7 +30,7 @@ from handrail.agents.approval.path_rules import (
     given_filesystem,
     takes_files,
 )
-from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.registry import ResolvedAgent
 from handrail.agents.run.agent_texts import disclosed_sections
 from handrail.agents.run.calls import OwnTool, RunCalls
 from handrail.agents.run.run_group import RunGroup

@@ -45,20 +45,20 @@ from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.exports.modules import error_location
-from handrail.agents.exports.registry import ResolvedAgent, resolve
+from handrail.agents.modules import error_location
 from handrail.agents.project_config import ShellConfig
+from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.agent_texts import AgentTexts
-from handrail.agents.run.capability import AgentCapability
+from handrail.agents.run.calls import AgentCapability
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors
 from handrail.agents.run.run_group import RunGroup, open_child_session
-from handrail.agents.toolsets.build import build_toolsets
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
     LabelledSource,
     LabelledToolset,
     Reserved,
+    build_toolsets,
     hidden_tools,
 )
 from handrail.agents.toolsets.listing import listing_of

@@ -26,7 +26,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents.active_run import CurrentRun, current_run
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
-from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
+from handrail.agents.registry import BUILT_IN, Entry, ToolDef, ToolsetFactory
 from handrail.contrib.tools import (
     AstevalSection,
     Bubblewrap,

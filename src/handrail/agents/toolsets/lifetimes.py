@@ -28,7 +28,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolse
 from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.active_run import current_run
-from handrail.agents.exports.entries import FactoryProduct, Kind, Origin, ToolsetFactory
+from handrail.agents.registry import BUILT_IN, FactoryProduct, Kind, Origin, ToolsetFactory
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import Section
 
@@ -151,7 +151,7 @@ class FactoryToolset(WrapperToolset[Any]):
             raise
 
     def _note(self, error: Exception) -> None:
-        by = "" if self.factory.is_built_in else f" by the factory {self.factory.qualname}"
+        by = "" if self.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
         error.add_note(f"{self.label} was being made{by}.")
 
 

@@ -35,10 +35,8 @@ from pydantic_ai.toolsets import (
 )
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
-from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.toolsets.build import AgentToolset, input_schema
-from handrail.agents.toolsets.labelled_toolset import DisclosedToolset, name_conflict
+from handrail.agents.registry import AgentReference, Entry, ResolvedAgent, ToolDef, ToolsetFactory
+from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema, name_conflict
 from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
 from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cyclopts import CycloptsError
 
-from handrail.agents.exports.entries import EXPORT_NAME_PATTERN
+from handrail.agents.registry import EXPORT_NAME_PATTERN
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.cli.paths import os_error_text
 from handrail.cli.process_exit import DONE

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from handrail.agents.exports.modules import error_location
+from handrail.agents.modules import error_location
 from handrail.agents.run.events import (
     CallEnded,
     CallOutput,

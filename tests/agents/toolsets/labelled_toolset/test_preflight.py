@@ -10,8 +10,7 @@ from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
-from handrail.agents.exports.registry import ResolvedAgent
+from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Origin, ResolvedAgent, ToolsetDef, ToolsetFactory
 from handrail.agents.toolsets.lifetimes import shared
 from handrail.agents.toolsets.listing import static_conflicts, static_names
 from handrail.prompt import MarkdownSection, Section
