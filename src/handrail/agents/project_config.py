@@ -208,7 +208,7 @@ def _read_patterns(folder: Path, patterns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pattern_faults(folder: Path, pattern: str) -> Iterator[str]:
-    # `.` and what is blank are no paths, nor is what no path could be as long as.
+    # Neither `.` and what is blank, nor what is longer than paths may be.
     is_path = pattern.isprintable() and pattern.strip() and PurePosixPath(pattern).parts and len(pattern) <= _LONGEST
     if not is_path:
         yield "which is not a pattern"
