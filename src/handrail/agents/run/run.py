@@ -128,6 +128,11 @@ class AgentRun:
         session: what it works on.
         path: the agents that called each other, this one last.
         model: the model, or its name.
+        root: see `CurrentRun`, as of the four below.
+        project_folder: the folder of the project.
+        shell: how the project has programs run.
+        file: what the file of the agent says.
+        path_filter: which paths exist for its tools.
         texts: the texts of the agent, with its overrides applied.
         executors: those of its tools.
     """
@@ -149,12 +154,17 @@ class AgentRun:
         self.tree = tree
         self.agent = agent
         self.session = session
-        self.path = path
+        self.path: tuple[str, ...] = path
         self.model = model
+        self.root: Path = tree.root
+        self.project_folder: Path = tree.project.folder
+        self.shell: ShellConfig = tree.project.config.shell
+        self.file: AgentFile = agent.file
         # Before anything is opened that would have to be closed.
         self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
         self._stack = ExitStack()
         self.executors: RunExecutors = RunExecutors(tree, session, path, self._stack, agent)
+        self.path_filter: PathFilter = self.executors.path_filter
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._unsettled: set[CallRef] = set()
@@ -176,16 +186,6 @@ class AgentRun:
         return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
-    def root(self) -> Path:
-        """The folder that the run works on."""
-        return self.tree.root
-
-    @property
-    def project_folder(self) -> Path:
-        """The folder of the project."""
-        return self.tree.project.folder
-
-    @property
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project, and those that this run has made."""
         file = self.agent.file
@@ -194,21 +194,6 @@ class AgentRun:
         # The same files and the same `.git` setting as its maker, whatever the model has written.
         bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
         return {**self.tree.project.agents, **bound}
-
-    @property
-    def file(self) -> AgentFile:
-        """What the file of the agent says."""
-        return self.agent.file
-
-    @property
-    def shell(self) -> ShellConfig:
-        """How the project has programs run."""
-        return self.tree.project.config.shell
-
-    @property
-    def path_filter(self) -> PathFilter:
-        """Which paths exist for the tools of the run; see `CurrentRun.path_filter`."""
-        return self.executors.path_filter
 
     @synchronous_entry  # for the factories of the program, which call it by themselves
     def filesystem(self, folder: Path) -> HostFilesystem:
