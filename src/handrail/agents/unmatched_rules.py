@@ -19,7 +19,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from handrail.agents.agent_file import AgentFile
+from handrail.agents.agent_file import AgentFile, as_error
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
@@ -27,12 +27,12 @@ from handrail.agents.project import Project
 from handrail.agents.registry import Entry
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
-from handrail.errors import ApprovalRulesError, DiscoveryError
+from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
 from handrail.prompt.disclosure import SECTION_REQUESTS
 from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
-from handrail.serde.formatting import enumerated, join_names, nearest, shorten
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 Listings = Mapping[str, Listing]
 """The tools of toolsets that have been made and entered, by the labels of their entries."""
@@ -143,13 +143,9 @@ def check_rules_match(found: Iterable[Unmatched]) -> None:
     Raises:
         ApprovalRulesError: a rule names what the project does not have; of several, `problems` has all.
     """
-    errors = [each.error() for each in found if each.certain]
-    if len(errors) == 1:
-        raise errors[0]
+    errors: list[DocumentError] = [each.error() for each in found if each.certain]
     if errors:
-        error = ApprovalRulesError(join_names(errors), file=errors[0].file)
-        error.problems = tuple(errors)
-        raise error
+        raise as_error(errors, ApprovalRulesError, errors[0].file)
 
 
 def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:

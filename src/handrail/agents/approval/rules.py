@@ -60,9 +60,6 @@ DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """What rules may say."""
 
-EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
-"""What a tool may do to the world."""
-
 ExpectedMatch = Literal["unmatched"]
 """What a rule may say of itself: that it is known to fit no call of the project as it is."""
 
