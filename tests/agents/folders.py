@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
-from handrail.agents.exports.modules import ProjectModule, import_modules
+from handrail.agents.modules import ProjectModule, import_modules
 from handrail.errors import DiscoveryError
 
 IMPORTS = """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from pydantic_ai import Agent, RunContext, Tool
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.exports.entries import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
+from handrail.agents.registry import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
 from handrail.prompt import Section
 from handrail.prompt import Tool as HandrailTool
 

@@ -11,8 +11,7 @@ from pydantic import SecretStr
 from pydantic_ai import RunContext, Tool, ToolCallPart
 
 from handrail.agents import Answer, ApprovalRules, Rule, current_run
-from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.approval.records import GrantRecord
+from handrail.agents.approval.decisions import GatedCall, Grant
 from handrail.contrib.tools import PlanningToolsSection
 from handrail.errors import PromptEvaluationError
 from handrail.prompt import Section, ToolContext, ToolResult
@@ -144,7 +143,7 @@ async def test_each_answer_is_written_down_once(tmp_path: Path) -> None:
     loaded = desk(tmp_path / "desk", tools=[Tool(put)])
     calls = [Call("put", {"number": number % 5}) for number in range(10)]
     await play(loaded, called(*calls), mode="ask", asker=person, session=session)
-    assert len(person.asked) == len(session[GrantRecord].all()) == 5
+    assert len(person.asked) == len(session[Grant].all()) == 5
 
 
 async def test_two_calls_of_an_agent_under_one_id_are_two_tasks(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import Tool
 
-from handrail.agents.exports.modules import error_location
+from handrail.agents.modules import error_location
 from handrail.prompt import Tool as HandrailTool
 from handrail.prompt import ToolContext, ToolResult
 from handrail.testing import Call, Outcome

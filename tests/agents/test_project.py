@@ -9,9 +9,9 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent import load_agent
-from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin
-from handrail.agents.exports.modules import forget_modules
+from handrail.agents.modules import forget_modules
 from handrail.agents.project import Project
+from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Origin
 from handrail.errors import (
     AgentError,
     AgentFileError,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from handrail.agents import ApprovalRules, Rule
-from handrail.agents.approval.decisions import Answer, Decision, GatedCall
-from handrail.agents.approval.records import open_questions, record_decision
+from handrail.agents.approval.decisions import Answer, Decision, GatedCall, open_questions, record_decision
 from handrail.session import Session
 from handrail.testing import Call, Reply
 from tests.agents.approval.calls import gated

@@ -12,8 +12,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents import ApprovalRules, Rule, current_run
-from handrail.agents.approval.decisions import Answer, Decision
-from handrail.agents.approval.records import ApprovalRecord, open_questions, record_decision
+from handrail.agents.approval.decisions import Answer, ApprovalRecord, Decision, open_questions, record_decision
 from handrail.agents.toolsets.builtin import files_toolset
 from handrail.prompt import Section, Tool, ToolContext, ToolResult
 from handrail.session import Session
@@ -122,7 +121,7 @@ def test_an_open_question_is_stored_with_all_that_it_is_judged_by() -> None:
     assert open_questions(session) == (call,)
     stored = stored_type(ApprovalRecord)
     (record,) = json.loads(stored.dump(session[ApprovalRecord].all()))
-    del record["own_tool"]
+    del record["call"]["own_tool"]
     (before,) = stored.load(json.dumps([record]).encode(), 1)
     assert before.call == replace(call, own_tool="")
 

@@ -19,8 +19,7 @@ from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.path_rules import path_filter_of
 from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, Rule
 from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
-from handrail.agents.project_config import KEYS as SHELL_KEYS
-from handrail.agents.project_config import ProjectConfig
+from handrail.agents.project_config import ProjectConfig, ShellTable
 from handrail.agents.run.events import RunEvent
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import VfsToolsSection
@@ -41,7 +40,7 @@ def names(page: str, first_column: str) -> list[str]:
     [
         ("reference/agent-file.md", "key", AGENT_FILE_KEYS),
         ("reference/configuration.md", "`[tool.handrail]`", [field.name for field in fields(ProjectConfig)]),
-        ("reference/configuration.md", "`[tool.handrail.shell]`", SHELL_KEYS),
+        ("reference/configuration.md", "`[tool.handrail.shell]`", [each.name for each in fields(ShellTable)]),
         ("reference/agent-file.md", "toolset", [entry.name for entry in built_ins()]),
         (
             "reference/agent-file.md",

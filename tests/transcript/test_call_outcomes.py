@@ -120,8 +120,8 @@ def test_the_gate_of_an_agent_notes_what_people_decide(
     _close_and_append(
         at_desk,
         "handrail.approval",
-        *(call | {"verdict": verdict, "by": by} | more for verdict, by, more in records),
-        call | {"session_id": "desk/other", "verdict": "later", "by": "person"},
+        *({"call": call, "decision": {"verdict": verdict, "by": by} | more} | more for verdict, by, more in records),
+        {"call": call | {"session_id": "desk/other"}, "decision": {"verdict": "later", "by": "person"}},
     )
     assert [each.wait for each in _calls(at_desk)] == [wait]
 
@@ -131,7 +131,8 @@ def test_notes_of_a_nested_call_belong_to_the_outermost(at_desk: Desk) -> None:
     at_desk.request(("outer", order("A-1")))
     at_desk.flush()
     nested = CallRef.nested(CallRef("r1", "c11"), "n1")
-    note = {"session_id": "desk", "reply": nested.reply, "call_id": "n1", "verdict": "later", "by": "person"}
+    call = {"session_id": "desk", "reply": nested.reply, "call_id": "n1"}
+    note = {"call": call, "decision": {"verdict": "later", "by": "person"}}
     _close_and_append(at_desk, "handrail.approval", note)
     assert [call.outcome for call in _calls(at_desk)] == ["waiting"]
 

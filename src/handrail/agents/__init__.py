@@ -23,9 +23,8 @@ from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.agent_file import AgentFile, parse_agent_file, read_agent_file
 from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCall, Judgement
 from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
-from handrail.agents.exports.entries import Entry, Origin, toolset_factory
-from handrail.agents.exports.registry import Registry
 from handrail.agents.project import Project
+from handrail.agents.registry import Entry, Origin, Registry, toolset_factory
 from handrail.agents.run.events import (
     CallEnded,
     CallOutput,
@@ -51,7 +50,7 @@ from handrail.agents.toolsets.builtin import (
     sandbox_toolset,
     shell_toolset,
 )
-from handrail.agents.toolsets.shared_toolset import shared
+from handrail.agents.toolsets.lifetimes import shared
 
 __all__ = [
     "BUILT_INS",

@@ -26,46 +26,29 @@ from handrail.transaction import Transaction, current, view_for_call
 
 
 class CurrentRun(Protocol):
-    """One run of one agent, as the toolsets made for it see it. `handrail.agents.run.run.AgentRun` is one."""
+    """One run of one agent, as the toolsets made for it see it. `handrail.agents.run.run.AgentRun` is one.
 
-    @property
-    def session(self) -> Session:
-        """The session that the run works on."""
-        ...
+    Attributes:
+        session: the session that the run works on.
+        path: the agents that called each other, the first one first and this one last.
+        root: the folder that the run works on.
+        project_folder: the folder of the project.
+        shell: how the project has programs run.
+        file: what the file of the agent says.
+        path_filter: which paths exist for the file tools of the agent, beside what a toolset keeps back itself.
+    """
 
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The agents that called each other, the first one first and this one last."""
-        ...
-
-    @property
-    def root(self) -> Path:
-        """The folder that the run works on."""
-        ...
-
-    @property
-    def project_folder(self) -> Path:
-        """The folder of the project."""
-        ...
-
-    @property
-    def shell(self) -> ShellConfig:
-        """How the project has programs run."""
-        ...
+    session: Session
+    path: tuple[str, ...]
+    root: Path
+    project_folder: Path
+    shell: ShellConfig
+    file: AgentFile
+    path_filter: PathFilter
 
     @property
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project, and those that this run has made, by name."""
-        ...
-
-    @property
-    def file(self) -> AgentFile:
-        """What the file of the agent says."""
-        ...
-
-    @property
-    def path_filter(self) -> PathFilter:
-        """Which paths exist for the file tools of the agent, beside what a toolset keeps back itself."""
         ...
 
     def filesystem(self, folder: Path) -> HostFilesystem:
@@ -90,7 +73,7 @@ class CurrentRun(Protocol):
         """A section as a toolset of this run: its tools, its guidance and its policies, on the run's session.
 
         `prefix` is what the caller puts before the names of its tools, so that approval rules on paths that name them
-        so hold for its files, whatever reaches them; see `handrail.agents.run.folder_paths`.
+        so hold for its files, whatever reaches them; see `handrail.agents.approval.path_rules`.
         """
         ...
 

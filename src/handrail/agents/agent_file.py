@@ -20,23 +20,28 @@ of one file at once.
 The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
 differ only in the blanks around them, that `disclose` names toolsets of the file, and that a pattern must fit paths in
-a folder. What lies outside the values is
-for the parser alone: the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.document`), the lines
-`---`, and the instructions.
+a folder. What lies outside the values is for the parser alone: the YAML itself (keys that stand twice, tags, the limits
+of `handrail.serde.document`), the lines `---`, and the instructions.
+
+The values of YAML files are read by their types (`YamlFields`): kinds, names and ranges are checked by `parse`, whose
+faults get the line and the column of what they are about.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, PathEscapeError
+from pydantic import AfterValidator, BeforeValidator
+
+from handrail.errors import AgentFileError, ApprovalRulesError, DocumentError, ParseError, PathEscapeError
 from handrail.filesystem.path_filters import ExcludedPaths
-from handrail.serde.document import DocumentReader, YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
+from handrail.serde import parse
+from handrail.serde.document import YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
 from handrail.serde.formatting import join_names, quote_value, shorten
 
 T = TypeVar("T")
@@ -47,19 +52,17 @@ NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
 SUFFIX = ".agent"
 """How the names of agent files end, unless a project says otherwise."""
 
-AGENT_FILE_KEYS = (
-    *("name", "description", "model", "tools", "toolsets", "disclose", "exclude", "show_git", "overrides"),
-    "input_model_ref",
-)
-"""The keys of the front matter."""
-
 OWN_SUMMARY = "summary"
 """The value below `disclose` that stands for what the toolset says of itself."""
 
-_NAME = re.compile(NAME_PATTERN[1:-1])
 _FENCE = re.compile(r"---[ \t]*")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
+_STEP = re.compile(r'\.([^.\[\]]+)|\[("(?:[^"\\]|\\.)*"|[0-9]+)\]')
+_LOOKS_LIKE_TEXT = re.compile("string, got an? (?:integer|number|boolean)$")
+_IN_PYTHON: Final = (
+    "'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); an agent file has names only"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,68 @@ class AgentFile:
     path: Path | None = None
 
 
+def _entry_name(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    what = f"a mapping of {', '.join(map(repr, value))}" if isinstance(value, dict) else repr(value)
+    raise ValueError(
+        f"only names stand here, and this is {shorten(what, 120)}; the rest is set in Python, and a name that looks "
+        "like a number is put in quotes"
+    )
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{quote_value(twice[0])} stands here twice; remove one")
+    return names
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("this is blank; write text, or remove the key")
+    return text.strip()
+
+
+def _named(text: str) -> str:
+    if not re.fullmatch(NAME_PATTERN[1:-1], text.strip()):
+        raise ValueError(f"{quote_value(text.strip())} cannot name an agent; a name fits {NAME_PATTERN}")
+    return text.strip()
+
+
+def _pattern(text: str) -> str:
+    try:
+        # Made only for its check. A pattern that fits nothing would protect nothing.
+        ExcludedPaths((text,))
+    except PathEscapeError as error:
+        raise ValueError(f"no path in the folder fits the pattern {quote_value(text)}: {error}") from error
+    return text
+
+
+_Names = Annotated[tuple[Annotated[str, BeforeValidator(_entry_name)], ...], AfterValidator(_once)]
+_Filled = Annotated[str, AfterValidator(_filled)]
+_Stripped = Annotated[str, AfterValidator(str.strip)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMatter:
+    """The front matter as it is written; see `AgentFile`. A key that is not there has its default."""
+
+    name: Annotated[str, AfterValidator(_named)] = "agent"
+    description: _Stripped = ""
+    model: _Filled = "open"
+    tools: _Names = ()
+    toolsets: _Names = ()
+    disclose: Mapping[_Stripped, _Stripped] = field(default_factory=dict[str, str])
+    exclude: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
+    show_git: bool = False
+    overrides: _Filled = "none"
+    input_model_ref: _Filled = "text"
+
+
+AGENT_FILE_KEYS = tuple(each.name for each in fields(FrontMatter))
+"""The keys of the front matter."""
+
+
 def read_agent_file(path: Path) -> AgentFile:
     """Read an agent file.
 
@@ -140,11 +205,13 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     if end is None:
         raise AgentFileError("the front matter is not closed; end it with a line ---", file=file, line=1, column=1)
     faults: list[DocumentError] = []
-    found = _front_matter("\n".join(lines[1:end]), file, faults)
+    values = _front_matter("\n".join(lines[1:end]), file, faults)
     instructions = _instructions(lines, end + 1, file, faults)
     if faults:
         raise as_error(faults, AgentFileError, file)
-    return replace(found, instructions=instructions, path=path)
+    disclosed: Mapping[str, str] = values.pop("disclose", {})
+    entries = (DisclosedEntry(name, "" if text == OWN_SUMMARY else text) for name, text in disclosed.items())
+    return AgentFile(**values, disclose=tuple(entries), instructions=instructions, path=path)
 
 
 def as_error(faults: list[DocumentError], kind: type[AgentFileError | ApprovalRulesError], file: str) -> DocumentError:
@@ -162,9 +229,9 @@ def _instructions(lines: list[str], start: int, file: str, faults: list[Document
     body = "\n".join(lines[start:])
     no_text = _NO_TEXT.search(body)
     if no_text is not None:
-        line, column = _place_after(body[: no_text.start()])
+        before = _LINE_BREAK.split(body[: no_text.start()])
         text = f"the character U+{ord(no_text[0]):04X} is not allowed in instructions; remove it"
-        faults.append(AgentFileError(text, file=file, line=start + line, column=column))
+        faults.append(AgentFileError(text, file=file, line=start + len(before), column=len(before[-1]) + 1))
     instructions = body.strip()
     if not instructions:
         text = "the instructions are missing; write them below the front matter"
@@ -172,207 +239,119 @@ def _instructions(lines: list[str], start: int, file: str, faults: list[Document
     return instructions
 
 
-def _place_after(text: str) -> tuple[int, int]:
-    lines = _LINE_BREAK.split(text)
-    return len(lines), len(lines[-1]) + 1
-
-
-def _front_matter(text: str, file: str, faults: list[DocumentError]) -> AgentFile:
-    """What the front matter says, as a file without instructions; where there are faults, only they count."""
-    nothing = AgentFile(name="", instructions="")
+def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str, Any]:
+    """The values of the keys; one at fault is left out."""
     try:
         # The first line of the file is the `---` above the front matter.
         root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
-        if root is None:
-            # An empty front matter is not a fault of its own: it lacks the name, as any mapping without one.
-            root = YamlMap((), line=1, column=1)
-        if not isinstance(root, YamlMap):
-            words = f"the front matter is {_kind(root)}; it is to be a mapping, 'key: value'"
-            raise AgentFileError(words, file=file, line=root.line, column=root.column)
-        keys = _KeyReader(file, refusal=AgentFileError, faults=faults).mapping(
-            root, "the front matter", AGENT_FILE_KEYS
+        # An empty front matter is not a fault of its own: it lacks the name, as any mapping without one.
+        tree = YamlFields(
+            YamlMap((), line=1, column=1) if root is None else root, "the front matter", file, AgentFileError
         )
     except DocumentError as fault:
         faults.append(fault)
-        return nothing
-    if "name" not in keys:
-        words = "the key 'name' is missing; every agent has a name"
-        faults.append(AgentFileError(words, file=file, line=root.line, column=root.column, field="name"))
-    values = _Values(file, keys, faults)
-    # `None` if the list is at fault; then it is not known which toolsets there are.
-    toolsets = values.read("toolsets", _names) if "toolsets" in keys else ()
-    return AgentFile(
-        # A key at fault has an empty value here. The file is not used then: `parse_agent_file` raises the faults.
-        name=values.read("name", _name) or "",
-        description=values.read("description", _text) or "",
-        model=values.read("model", _model),
-        tools=values.read("tools", _names) or (),
-        toolsets=toolsets or (),
-        disclose=values.read("disclose", partial(_disclosed, toolsets=toolsets)) or (),
-        exclude=values.read("exclude", _patterns) or (),
-        show_git=values.read("show_git", _switch) or False,
-        overrides=values.read("overrides", _file),
-        input_model_ref=values.read("input_model_ref", _file),
-        instructions="",
-    )
-
-
-class _KeyReader(DocumentReader):
-    """Reads the mapping of the front matter."""
-
-    def key_fault(self, tree: YamlNode, key: str, message: str) -> DocumentError:
-        if key == "per_run_step":
-            message = (
-                "'per_run_step' is set in Python, toolset_factory(..., per_run_step=True); an agent file has names only"
-            )
-        return AgentFileError(message, file=self.file, line=tree.line, column=tree.column, field=key)
-
-
-class _Values:
-    """Reads the values of the keys; every fault names its key."""
-
-    def __init__(self, file: str, keys: dict[str, YamlNode], faults: list[DocumentError]) -> None:
-        self._file = file
-        self._keys = keys
-        self._faults = faults
-
-    def read(self, field: str, read: Callable[[DocumentReader, YamlNode, str], T]) -> T | None:
-        """What `read` makes of the value of a key; `None` if the key is missing or its value at fault."""
-        # A reader for each key, because the faults that it raises have the key as their `field`.
-        reader = DocumentReader(self._file, refusal=partial(AgentFileError, field=field), faults=self._faults)
-        return reader.read(self._keys, field, lambda tree: read(reader, tree, field))
-
-
-def _text(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    if not isinstance(tree, YamlScalar):
-        reader.fail(tree, f"{field} is text, not {_kind(tree)}")
-    if tree.value is None:
-        cure = "every agent has a name" if field == "name" else "write text, or remove the key"
-        reader.fail(tree, f"{field} says nothing; {cure}")
-    if not isinstance(tree.value, str):
-        reader.fail(tree, f"{field} is text, and {shorten(tree.text, 60)} is {_kind(tree)}; put it in quotes")
-    return tree.text.strip()
-
-
-def _text_at(reader: DocumentReader, field: str, tree: YamlNode) -> str:
-    return _text(reader, tree, field)
-
-
-def _name(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    name = _text(reader, tree, field)
-    if not _NAME.fullmatch(name):
-        reader.fail(tree, f"{quote_value(name)} cannot name an agent; a name fits {NAME_PATTERN}")
-    return name
-
-
-def _model(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    model = _text(reader, tree, field)
-    if not model:
-        reader.fail(tree, "model is blank; name a model, or remove the key to leave it open")
-    return model
-
-
-def _names(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
-    """The names in a list of names, each once."""
-    if not isinstance(tree, YamlList):
-        reader.fail(tree, f"{field} is a list of names, {_instead(tree, field)}")
-    first: dict[str, int] = {}
-
-    def name(item: YamlNode) -> str:
-        found = _item(reader, item, field)
-        # Compared without the blanks around them, which `_item` has removed.
-        if found in first:
-            reader.fail(item, f"{field} names {quote_value(found)} twice, first in line {first[found]}; remove one")
-        first[found] = item.line
-        return found
-
-    return reader.items(tree, field, name)
-
-
-def _disclosed(
-    reader: DocumentReader, tree: YamlNode, field: str, *, toolsets: tuple[str, ...] | None
-) -> tuple[DisclosedEntry, ...]:
-    """The toolsets that are closed at the beginning; `toolsets` is `None` if the list of toolsets is at fault."""
-    if not isinstance(tree, YamlMap):
-        reader.fail(tree, f"{field} is a mapping of names of toolsets to summaries; write {field}: {{NAME: summary}}")
-    # Stripped, as in the list of toolsets.
-    places = {key.text.strip(): key for key, _ in tree.entries if isinstance(key, YamlScalar)}
-    found: list[DisclosedEntry] = []
-    for written, value in reader.mapping(tree, field).items():
-        name, place = written.strip(), places[written.strip()]
-        if toolsets is not None and name not in toolsets:
+        return {}
+    values = tree.read(FrontMatter)
+    if "name" not in tree.keys:
+        tree.note("$", "the key 'name' is missing; every agent has a name", key="name")
+    toolsets = values.get("toolsets", ())
+    for name in values.get("disclose", {}) if "toolsets" in values or "toolsets" not in tree.keys else ():
+        if name not in toolsets:
             known = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
-            reader.note(reader.fault(place, f"{field} names {quote_value(name)}, which is not in toolsets; {known}"))
-        summary = reader.attempt(value, partial(_text_at, reader, f"{field}.{shorten(name, 64)}"))
-        if summary is not None:
-            found.append(DisclosedEntry(name, "" if summary == OWN_SUMMARY else summary))
-    return tuple(found)
+            text = f"names {quote_value(name)}, which is not in toolsets; {known}"
+            tree.note("$.disclose", text, key="disclose")
+    faults += tree.faults
+    return values
 
 
-def _patterns(reader: DocumentReader, tree: YamlNode, field: str) -> tuple[str, ...]:
-    """The patterns in a list of patterns of paths."""
-    if not isinstance(tree, YamlList):
-        reader.fail(tree, f"{field} is a list of patterns of paths; write {field}: ['.env', 'secrets/**']")
+class YamlFields:
+    """The keys of a YAML mapping, read by the types that a dataclass gives them.
 
-    def pattern(item: YamlNode) -> str:
-        if not isinstance(item, YamlScalar) or not isinstance(item.value, str) or not item.text:
-            reader.fail(
-                item, f"{field} has patterns of paths only, and this is {_kind(item)}; write one such as '*.key'"
-            )
-        try:
-            # Made only for its check. A pattern that fits nothing would protect nothing.
-            ExcludedPaths((item.text,))
-        except PathEscapeError as error:
-            reader.fail(
-                item, f"{field} has a pattern that no path in the folder fits, {quote_value(item.text)}: {error}"
-            )
-        return item.text
+    Attributes:
+        keys: the keys that stand there, each with what stands under it.
+        faults: every fault that was found, with its line and column.
+    """
 
-    return reader.items(tree, field, pattern)
+    def __init__(self, tree: YamlNode, what: str, file: str, refusal: Callable[..., DocumentError]) -> None:
+        """Read the keys of a mapping; `what` it is, for the error if it is none.
 
+        Raises:
+            DocumentError: it is not a mapping; made by `refusal`.
+        """
+        self._file = file
+        self._refusal = refusal
+        if not isinstance(tree, YamlMap):
+            raise refusal(f"{what} is a mapping, 'key: value'", file=file, line=tree.line, column=tree.column)
+        self._tree = tree
+        self.faults: list[DocumentError] = []
+        self.keys: dict[str, YamlNode] = self._entries(tree, "")
 
-def _switch(reader: DocumentReader, tree: YamlNode, field: str) -> bool:
-    if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
-        reader.fail(tree, f"{field} is true or false, and this is {_kind(tree)}")
-    return tree.value
+    def read(self, kind: type[object]) -> dict[str, Any]:
+        """The values of the keys, as `kind` has them; one at fault is left out."""
+        values: dict[str, Any] = {}
+        for key, tree in self.keys.items():
+            before = len(self.faults)
+            plain = self._plain(tree, key)
+            if len(self.faults) > before:
+                continue
+            try:
+                values[key] = getattr(parse(kind, {key: plain}), key)
+            except ParseError as error:
+                for path, message in error.faults:
+                    self.note(path, message, key=key)
+        return values
 
+    def items(self, key: str) -> Sequence[YamlNode]:
+        """The items of the list under a key; none if there is no list."""
+        tree = self.keys.get(key)
+        return tree.items if isinstance(tree, YamlList) else ()
 
-def _file(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    file = _text(reader, tree, field)
-    if not file:
-        reader.fail(tree, f"{field} is blank; name a file, or remove the key")
-    return file
+    def note(self, path: str, message: str, *, key: str) -> None:
+        """Note a fault of a key at a path such as `$.tools[1]`."""
+        says_key = message.startswith(("unknown field", "wrong key"))
+        node = self._at(path, is_key=says_key)
+        if key == "per_run_step":
+            message = _IN_PYTHON
+        elif not says_key and path != "$" and "missing field" not in message:
+            hint = "; text is put in quotes" if _LOOKS_LIKE_TEXT.search(message) else ""
+            message = f"{path.removeprefix('$.')}: {message}{hint}"
+        self._fault(node, message, key)
 
+    def _fault(self, node: YamlNode, message: str, key: str) -> None:
+        field = {} if self._refusal is ApprovalRulesError else {"field": key or None}
+        self.faults.append(self._refusal(message, file=self._file, line=node.line, column=node.column, **field))
 
-def _instead(tree: YamlNode, field: str) -> str:
-    if not isinstance(tree, YamlScalar):
-        return f"and this is {_kind(tree)}; names only, the rest is set in Python"
-    if tree.value is None:
-        return f"and nothing stands here; write {field}: [] for none, or remove the key"
-    return f"and {quote_value(tree.text)} is {_kind(tree)}; write {field}: [{shorten(tree.text, 60)}]"
+    def _entries(self, tree: YamlMap, key: str) -> dict[str, YamlNode]:
+        entries: dict[str, YamlNode] = {}
+        for node, value in tree.entries:
+            # A key that is not a text is the empty one, which no type has.
+            name = node.text if isinstance(node, YamlScalar) and node.value is not None else ""
+            if name in entries:
+                self._fault(node, f"the key {quote_value(name)} stands here twice", key or name)
+            else:
+                entries[name] = value
+        return entries
 
+    def _plain(self, tree: YamlNode, key: str) -> object:
+        if isinstance(tree, YamlList):
+            return [self._plain(item, key) for item in tree.items]
+        if isinstance(tree, YamlMap):
+            return {name: self._plain(value, key) for name, value in self._entries(tree, key).items()}
+        if tree.value is None and not tree.text:
+            self._fault(tree, "nothing stands here; write a value, or remove the key", key)
+        return tree.value
 
-def _item(reader: DocumentReader, tree: YamlNode, field: str) -> str:
-    if isinstance(tree, YamlMap):
-        reader.fail(tree, f"{field} has names only, and this is {_kind(tree)}; write the name, set the rest in Python")
-    if isinstance(tree, YamlList):
-        reader.fail(tree, f"{field} has names only, and this is a list; write its names without it")
-    if not tree.text.strip():
-        reader.fail(tree, f"{field} has names only, and this is blank; write a name, or remove the item")
-    if not isinstance(tree.value, str):
-        text = f"{shorten(tree.text, 60)} is {_kind(tree)}"
-        reader.fail(tree, f"{field} has names only, and {text}; a name that looks like one is put in quotes")
-    return tree.text.strip()
-
-
-def _kind(tree: YamlNode) -> str:
-    if isinstance(tree, YamlMap):
-        keys = ", ".join(repr(key.text) for key, _ in tree.entries if isinstance(key, YamlScalar))
-        return f"a mapping of {shorten(keys, 120) or 'nothing'}"
-    if isinstance(tree, YamlList):
-        return "a list"
-    if tree.value is None:
-        return "nothing"
-    if isinstance(tree.value, bool):
-        return "a boolean"
-    return "a text" if isinstance(tree.value, str) else "a number"
+    def _at(self, path: str, *, is_key: bool) -> YamlNode:
+        """The node at a path, or the last one above it that there is."""
+        node: YamlNode = self._tree
+        for found in _STEP.finditer(path):
+            step = found[1] or json.loads(found[2])
+            if isinstance(node, YamlList):
+                node = node.items[int(step)]
+                continue
+            pairs = node.entries if isinstance(node, YamlMap) else ()
+            pair = next((pair for pair in pairs if isinstance(pair[0], YamlScalar) and pair[0].text == step), None)
+            if pair is None:
+                return node
+            node = pair[0] if is_key and found.end() == len(path) else pair[1]
+        return node

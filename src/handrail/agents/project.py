@@ -11,12 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from handrail.agents.agent_file import AgentFile, read_agent_file
-from handrail.agents.exports.entries import AgentReference, Entry, Origin
-from handrail.agents.exports.modules import discover, forget_modules, import_modules, package_offers
-from handrail.agents.exports.registry import Registry, ResolvedAgent, resolve
+from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
 from handrail.agents.project_config import ProjectConfig, matching_files, read_config
+from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
-from handrail.agents.toolsets.labelled_toolset import static_conflicts
+from handrail.agents.toolsets.listing import static_conflicts
 from handrail.errors import (
     AgentError,
     AgentFileError,
@@ -167,17 +166,10 @@ def _fault_of(folder: Path) -> ProjectError | None:
     try:
         # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
         os.scandir(folder).close()
-    except FileNotFoundError:
-        what = "is a link that leads nowhere" if folder.is_symlink() else "does not exist"
-        return ProjectError(f"the project folder {folder} {what}")
-    except NotADirectoryError:
-        return ProjectError(f"the project folder {folder} is not a folder")
-    except OSError as error:
-        return ProjectError(
-            f"the project folder {shorten(str(folder), _LONGEST_SHOWN)} cannot be listed: {error.strerror}"
-        )
-    except ValueError:
-        return ProjectError(f"the project folder {str(folder)!r} cannot be the path of a folder: it has a NUL")
+    except (OSError, ValueError) as error:  # the latter for a NUL
+        shown = shorten(str(folder), _LONGEST_SHOWN)
+        reason = error.strerror if isinstance(error, OSError) else error
+        return ProjectError(f"the project folder {shown!r} cannot be listed: {reason}")
     return None
 
 

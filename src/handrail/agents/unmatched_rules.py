@@ -15,24 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from handrail.agents.agent_file import AgentFile
+from handrail.agents.agent_file import AgentFile, as_error
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
 from handrail.agents.approval.rules import ApprovalRules, Rule
-from handrail.agents.exports.entries import Entry
 from handrail.agents.project import Project
+from handrail.agents.registry import Entry
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
 from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
-from handrail.errors import ApprovalRulesError, DiscoveryError
+from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
 from handrail.prompt.disclosure import SECTION_REQUESTS
 from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
-from handrail.serde.formatting import enumerated, join_names, nearest, shorten
+from handrail.serde.formatting import enumerated, nearest, shorten
 
 Listings = Mapping[str, Listing]
 """The tools of toolsets that have been made and entered, by the labels of their entries."""
@@ -94,6 +94,32 @@ class KnownNames:
     agents: tuple[str, ...]
     makes_agents: bool = False
 
+    def faults(self, rule: Rule) -> Iterator[tuple[str, bool]]:
+        """What is wrong with a rule, each with whether that is certain."""
+        for part in dict.fromkeys(part for part in (rule.agent or "").split("/") if _is_exact(part)):
+            if part not in self.agents:
+                doubt = " The agents that an agent makes are known only while it runs."
+                yield _missing("agent", part, self.agents, doubt if self.makes_agents else "")
+        tools = sorted({tool.name for tool in self.tools})
+        if _is_exact(rule.tool) and rule.tool not in tools:
+            running = enumerated(self.running, limit=_MOST_LISTED)
+            doubt = f" The tools of {running} are known only while a run has them." if running else ""
+            yield _missing("tool", rule.tool, tools, doubt)
+            return
+        arguments = self._arguments(rule.tool) if rule.arguments else None
+        for where, (first, *_) in zip(rule.arguments, rule.places, strict=True):
+            if arguments is not None and isinstance(first, str) and first not in arguments:
+                fault = f"names the argument {_shown(where)}, and {_shown(rule.tool)} has no such argument."
+                yield f"{fault}{_near(first, arguments)}{_CURE}", True
+
+    def _arguments(self, pattern: str) -> frozenset[str] | None:
+        """The arguments of the tools that a pattern fits; `None` if they may have others, or there is no such tool."""
+        if self.running and not _is_exact(pattern):
+            return None
+        lists = [tool.arguments() for tool in self.tools if matches_name(pattern, tool.name)]
+        names = [each for each in lists if each is not None]
+        return frozenset[str]().union(*names) if names and len(names) == len(lists) else None
+
 
 def unmatched_rules(
     rules: ApprovalRules, project: Project, agent: AgentFile, made: Listings = NOTHING_MADE
@@ -117,13 +143,9 @@ def check_rules_match(found: Iterable[Unmatched]) -> None:
     Raises:
         ApprovalRulesError: a rule names what the project does not have; of several, `problems` has all.
     """
-    errors = [each.error() for each in found if each.certain]
-    if len(errors) == 1:
-        raise errors[0]
+    errors: list[DocumentError] = [each.error() for each in found if each.certain]
     if errors:
-        error = ApprovalRulesError(join_names(errors), file=errors[0].file)
-        error.problems = tuple(errors)
-        raise error
+        raise as_error(errors, ApprovalRulesError, errors[0].file)
 
 
 def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:
@@ -133,100 +155,51 @@ def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:
         ("ask", rules.ask),
         ("deny", rules.deny),
     )
-    check = _Check(known)
     faults = [
         Unmatched(verdict, rule, fault, certain)
         for verdict, members in lists
         for rule in members
         if rule.expect is None
-        for fault, certain in check.faults(rule)
+        for fault, certain in known.faults(rule)
     ]
-    return tuple(sorted(faults, key=lambda each: _place(each.rule)))
-
-
-class _Check:
-    """Looks names up among those that are known; one for each check."""
-
-    def __init__(self, known: KnownNames) -> None:
-        self._known = known
-        self._tools = sorted({tool.name for tool in known.tools})
-        # Rules often name the same tools, and each look-up may have to build their schemas.
-        self._arguments = cache(self._find_arguments)
-
-    def faults(self, rule: Rule) -> Iterator[tuple[str, bool]]:
-        """What is wrong with a rule, each with whether that is certain."""
-        agents = self._known.agents
-        for part in dict.fromkeys(part for part in (rule.agent or "").split("/") if _is_exact(part)):
-            if part not in agents:
-                doubt = " The agents that an agent makes are known only while it runs."
-                yield self._missing("agent", part, agents, doubt if self._known.makes_agents else "")
-        if _is_exact(rule.tool) and rule.tool not in self._tools:
-            running = enumerated(self._known.running, limit=_MOST_LISTED)
-            doubt = f" The tools of {running} are known only while a run has them." if running else ""
-            yield self._missing("tool", rule.tool, self._tools, doubt)
-            return
-        there = self._arguments(rule.tool)
-        for where, (first, *_) in zip(rule.arguments, rule.places, strict=True):
-            if there is not None and isinstance(first, str) and first not in there:
-                fault = f"names the argument {_shown(where)}, and {_shown(rule.tool)} has no such argument."
-                yield f"{fault}{_near(first, there)}{_CURE}", True
-
-    def _missing(self, kind: str, name: str, known: Iterable[str], doubt: str) -> tuple[str, bool]:
-        fault = f"names the {kind} {_shown(name)}, and the project has no such {kind}.{_near(name, known)}"
-        return f"{fault}{doubt or _CURE}", not doubt
-
-    def _find_arguments(self, pattern: str) -> frozenset[str] | None:
-        """The arguments of the tools that a pattern fits; `None` if they may have others, or there is no such tool."""
-        lists = [tool.arguments() for tool in self._known.tools if matches_name(pattern, tool.name)]
-        names = [each for each in lists if each is not None]
-        is_open = not lists or len(names) < len(lists) or (not _is_exact(pattern) and bool(self._known.running))
-        return None if is_open else frozenset[str]().union(*names)
+    return tuple(sorted(faults, key=lambda each: ("", 0, 0) if (place := each.rule.place) is None else place))
 
 
 def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownNames:
     """The tools and agents of a project, whether or not `agent` can reach them."""
     files = {**project.agents, agent.name: agent}
-    named = frozenset(name for file in files.values() for name in file.toolsets)
-    tools: list[KnownTool] = []
-    running: list[str] = []
-    for entry in _entries(project, files.values()):
+    registry = project.registry
+    named = dict.fromkeys(name for file in files.values() for name in file.toolsets)
+    entries = [*registry.entries, *(_entry(registry.toolsets, name) for name in named)]
+    entries += [_entry(registry.tools, name) for file in files.values() for name in file.tools]
+    tools: dict[str, KnownTool] = {}
+    running: dict[str, None] = {}
+    for entry in filter(None, entries):
         # What a run has made is certain; before that, only what the entry declares.
         listing = made.get(entry.label) or listing_of_entry(entry)
-        tools += listing.tools
+        tools |= {f"{entry.label} {tool.name}": tool for tool in listing.tools}
         if not listing.complete and entry.kind == "toolset" and entry.name in named:
-            running.append(entry.label)
-    offered = (offer.name for offer in project.registry.offers if offer.kind == "tool")
-    known = {tool.name for tool in tools}
+            running[entry.label] = None
     # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
-    tools += map(KnownTool, sorted(set(offered) - known))
-    # Every run may be offered it, when a result has been cut.
+    names = {tool.name for tool in tools.values()}
+    offered = {offer.name for offer in registry.offers if offer.kind == "tool"}
+    # Every run may be offered the reader when a result has been cut, and the requests when a section has a summary.
     reader = result_reader(READER)
-    tools.append(KnownTool(READER, lambda: reader.parameters_schema))
-    # Every run whose prompt has a section with a summary is offered these.
-    tools += [KnownTool(name, partial(_schema_of, request)) for name, request in SECTION_REQUESTS.items()]
     return KnownNames(
-        tools=tuple(tools),
+        tools=(
+            *tools.values(),
+            *map(KnownTool, sorted(offered - names)),
+            KnownTool(READER, lambda: reader.parameters_schema),
+            *(KnownTool(name, partial(_schema_of, request)) for name, request in SECTION_REQUESTS.items()),
+        ),
         running=tuple(running),
         agents=tuple(sorted(files)),
-        makes_agents=any(_entry(project.registry.toolsets, name) is DYNAMIC_AGENTS for name in named),
+        makes_agents=any(_entry(registry.toolsets, name) is DYNAMIC_AGENTS for name in named),
     )
 
 
 def _schema_of(kind: type[Any]) -> Mapping[str, Any]:
     return codec(kind).schema
-
-
-def _entries(project: Project, files: Iterable[AgentFile]) -> Iterator[Entry]:
-    """The entries of a project, and those of installed packages that its agents name."""
-    registry = project.registry
-    yield from registry.entries
-    there = {(entry.kind, entry.name) for entry in registry.entries}
-    names = {("tool", name): registry.tools for file in files for name in file.tools}
-    names |= {("toolset", name): registry.toolsets for file in files for name in file.toolsets}
-    for (kind, name), namespace in names.items():
-        entry = None if (kind, name) in there else _entry(namespace, name)
-        if entry is not None:
-            yield entry
 
 
 def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:
@@ -235,6 +208,11 @@ def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:
         return namespace.get(name)
     except DiscoveryError:
         return None
+
+
+def _missing(kind: str, name: str, known: Iterable[str], doubt: str) -> tuple[str, bool]:
+    fault = f"names the {kind} {_shown(name)}, and the project has no such {kind}.{_near(name, known)}"
+    return f"{fault}{doubt or _CURE}", not doubt
 
 
 def _is_exact(pattern: str) -> bool:
@@ -248,8 +226,3 @@ def _shown(text: str) -> str:
 def _near(name: str, known: Iterable[str]) -> str:
     near = nearest(name, known)
     return f" Did you mean {near!r}?" if near else ""
-
-
-def _place(rule: Rule) -> tuple[str, int, int]:
-    place = rule.place
-    return ("", 0, 0) if place is None else (place.file, place.line, place.column)

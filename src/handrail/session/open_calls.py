@@ -16,7 +16,7 @@ The slice is a LOG, and the last item of a call is the one that holds:
 
 The answers of people are rows of a store: they are given while a run holds the session. A row names its call, and holds
 what was answered and what was asked. It changes nothing about the session. Its holder looks for the row when the call
-comes to its approval step, and appends the answer to the session (`PostponedCall`, `handrail.agents.approval.records`).
+comes to its approval step, and appends the answer to the session (`PostponedCall`, or the `ApprovalRecord` of agents).
 The row stays: where it is found again, the session has the answer already. It is replaced when a person answers another
 question about the same call.
 """

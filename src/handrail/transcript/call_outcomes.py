@@ -98,16 +98,16 @@ def approval_notes(item: Mapping[str, Any]) -> Iterable[ApprovalNote]:
         TypeError: a field is of another type.
         ValueError: a time cannot be read.
     """
-    at = item.get("at")
+    at, call, decision = item.get("at"), item.get("call", item), item.get("decision")
     note = ApprovalNote(
-        item["session_id"],
-        CallRef(item.get("reply"), item["call_id"]),
+        call["session_id"],
+        CallRef(call.get("reply"), call["call_id"]),
         at=None if at is None else datetime.fromisoformat(at),
     )
     answer = item.get("answer")
-    if "verdict" in item:
-        approved = None if item["verdict"] == _LATER else item["verdict"] == "allow"
-        yield note._replace(approved=approved, by=item.get("answered_by", ""), is_person=item["by"] == "person")
+    if decision is not None:
+        approved = None if decision["verdict"] == _LATER else decision["verdict"] == "allow"
+        yield note._replace(approved=approved, by=decision.get("answered_by", ""), is_person=decision["by"] == "person")
         return
     yield note
     if answer is not None:

@@ -50,7 +50,7 @@ from handrail.transcript.provider_messages import AnswerPiece, MessagePiece, Sai
 T = TypeVar("T")
 
 _APPROVAL_TYPE: Final = "handrail.approval"
-"""The stored name of `handrail.agents.approval.records.ApprovalRecord`; this package does not need agents."""
+"""The stored name of `handrail.agents.approval.decisions.ApprovalRecord`; this package does not need agents."""
 
 _PAGE_ENTRIES = 100
 _MODEL, _TOOL = "assistant", "tool"

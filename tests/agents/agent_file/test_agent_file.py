@@ -207,7 +207,6 @@ def test_all_faults_of_a_file_are_told_at_once_in_their_order(wording: Wording) 
         (2, 7),
         (3, 1),
         (4, 9),
-        (4, 15),
         (5, 8),
         (6, 1),
         (7, 14),

@@ -9,7 +9,7 @@ import pytest
 
 from handrail import store
 from handrail.agents import Answer, GatedCall, RunOptions
-from handrail.agents.approval.records import ApprovalRecord
+from handrail.agents.approval.decisions import ApprovalRecord
 from handrail.runtime import Session
 from handrail.session.open_calls import PostponedCall
 from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
@@ -191,7 +191,7 @@ def test_a_session_in_memory_has_no_later(desk: Desk, wording: Wording) -> None:
     options = RunOptions(session=session, model=reader.model(), asker=Clerk({"pay": LATER}))
     assert desk.agent().run("Do it.", options).status == "done"
     assert reader.seen[-1][1][1] == wording
-    assert [record.verdict for record in session[ApprovalRecord]] == ["deny"]
+    assert [record.decision.verdict for record in session[ApprovalRecord]] == ["deny"]
 
 
 def test_a_fork_asks_for_itself(desk: Desk) -> None:
@@ -214,16 +214,16 @@ def test_question_that_is_left_open_is_recorded_with_what_a_person_needs(desk: D
         before = kept_in.now()
     assert desk.run(Reader(asked), "Do it.", asker=Clerk({"bill": LATER})).status == "waiting"
     (record,) = desk.values(ApprovalRecord)
-    assert (record.description, record.reason) == ("Bills.", wording)
+    assert (record.call.description, record.decision.reason) == ("Bills.", wording)
     assert record.at is not None
     assert record.at >= before
     desk.run(Reader(asked), asker=Clerk({"bill": YES}))
     _, answered = desk.values(ApprovalRecord)
-    assert (answered.at, answered.description, answered.answered_by) == (None, "", "")
+    assert (answered.at, answered.call.description, answered.decision.answered_by) == (None, "", "")
 
 
 def test_question_of_an_agent_is_recorded_once(desk: Desk) -> None:
     """Also where the pipeline has asked it: the call is postponed, and waits for what the gate has recorded."""
     left_open(desk, NESTED)
-    assert [record.call_id for record in desk.values(ApprovalRecord)] == ["h1"]
+    assert [record.call.call_id for record in desk.values(ApprovalRecord)] == ["h1"]
     assert [item.question for item in desk.values(PostponedCall)] == [None]

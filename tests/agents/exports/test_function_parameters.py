@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai import Tool as PydanticTool
 
 from handrail.agents import Project, load_agent
-from handrail.agents.exports.modules import exports
+from handrail.agents.modules import exports
 from handrail.errors import DiscoveryError, HandrailError
 from handrail.prompt import Tool
 from tests.agents.folders import module_of, write

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from handrail.agents.exports.modules import forget_modules, package_name
+from handrail.agents.modules import forget_modules, package_name
 from tests.agents.folders import imported, write
 from tests.wording import Wording
 

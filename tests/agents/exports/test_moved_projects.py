@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handrail import store
-from handrail.agents.exports.modules import forget_modules, import_modules
+from handrail.agents.modules import forget_modules, import_modules
 from handrail.errors import UnknownTypeError
 from handrail.session import Session
 

@@ -46,7 +46,7 @@ async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolC
 async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_origin(
     tmp_path: Path, wording: Wording
 ) -> None:
-    """A tool and a static toolset, and an agent and a tool, in one message, before anything is made."""
+    """A tool and a static toolset, and an agent and a tool, in one message, before the model is asked."""
     loaded = desk(
         tmp_path,
         tools=[named("ping")],

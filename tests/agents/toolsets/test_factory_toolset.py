@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.exports.entries import FactoryFunction, FactoryProduct, ToolsetFactory
+from handrail.agents.registry import FactoryFunction, FactoryProduct, ToolsetFactory
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import MarkdownSection
 from tests.agents.toolsets.traced import Trace, Traced, made, run

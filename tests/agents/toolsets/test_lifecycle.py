@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
-from handrail.agents.exports.entries import FactoryProduct
+from handrail.agents.registry import FactoryProduct
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from tests.agents.toolsets.traced import CONTEXT, Trace, Traced, made, run, stopped
 from tests.wording import Wording

@@ -10,7 +10,7 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
 
 from handrail.agents import shared
-from handrail.agents.exports.entries import Entry
+from handrail.agents.registry import Entry
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
 from handrail.contrib.tools import VfsToolsSection
@@ -91,8 +91,8 @@ def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Ent
     assert listing.complete
     assert listing.tools
     for each in listing.tools:
+        assert each.schema is not None
         schema = each.schema()
-        assert schema is not None
         assert each.arguments() in (frozenset(schema["properties"]), None)
 
 

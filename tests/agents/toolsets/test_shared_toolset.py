@@ -1,9 +1,9 @@
-"""`handrail.agents.toolsets.shared_toolset`: opened once, and closed when the last one has left."""
+"""`handrail.agents.toolsets.lifetimes`: opened once, and closed when the last one has left."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.toolsets.shared_toolset import shared
+from handrail.agents.toolsets.lifetimes import shared
 from handrail.errors import AgentError
 from tests.agents.toolsets.traced import Caller, Trace, run, stopped
 from tests.wording import Wording
@@ -137,29 +137,25 @@ async def test_what_makes_a_toolset_for_each_run_cannot_be_shared(
     assert browser.page is None
 
 
-def test_tasks_of_several_event_loops_may_share_one() -> None:
-    """On several threads, and one loop after the other; it is closed when the last one has left."""
+def test_one_event_loop_at_a_time_shares_it(wording: Wording) -> None:
+    """One after the other; a second one is refused as long as the first holds it, and closes nothing."""
     browser = Browser()
     toolset = shared(browser)
-    together = threading.Barrier(4)
 
     async def hold() -> None:
-        for _ in range(20):
-            async with toolset:
-                assert browser.page == "start"
+        async with toolset:
+            assert browser.page == "start"
 
-    def thread() -> None:
-        together.wait()
-        asyncio.run(hold())
+    async def hold_while_another_loop_asks() -> None:
+        async with toolset:
+            with ThreadPoolExecutor(1) as threads, pytest.raises(AgentError) as raised:
+                await asyncio.wrap_future(threads.submit(asyncio.run, hold()))
+            assert str(raised.value) == wording
+            assert browser.page == "start"
 
-    for _ in range(2):
-        threads = [threading.Thread(target=thread) for _ in range(4)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-    assert browser.page is None
-    assert browser.opened == len(browser.left_with)
+    for task in (hold(), hold_while_another_loop_asks(), hold()):
+        asyncio.run(task)
+    assert (browser.page, browser.opened) == (None, 3)
 
 
 @given(

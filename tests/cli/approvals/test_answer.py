@@ -13,7 +13,7 @@ import pytest
 
 from handrail import store as stores
 from handrail.agents import Answer
-from handrail.agents.approval.records import ApprovalRecord, GrantRecord
+from handrail.agents.approval.decisions import ApprovalRecord, Grant
 from handrail.agents.run.events import CallEnded, RunEvent
 from handrail.cli.approvals.commands import AnswerOptions, GivenVerdict, answer_question
 from handrail.cli.options import StoreOptions
@@ -55,7 +55,8 @@ def test_yes_carries_the_call_out_once(handrail: Command, desk: Desk, wording: W
     assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
     assert desk.world == ["tea"]
     last = desk.values(ApprovalRecord)[-1]
-    assert (last.verdict, last.by, last.answered_by, last.reason) == ("allow", "person", "ada", wording)
+    said = last.decision
+    assert (said.verdict, said.by, said.answered_by, said.reason) == ("allow", "person", "ada", wording)
     assert last.at is not None
 
 
@@ -87,7 +88,7 @@ def test_answer_may_hold_for_later_calls(remember: str, handrail: Command, desk:
     assert handrail("approvals", "answer", "s", "d2", "yes", "--remember", remember).code == 0
     assert desk.run(Reader(twice), asker=NOBODY).output == "Done."
     assert desk.world == ["tea", "tea"]
-    (grant,) = desk.values(GrantRecord)
+    (grant,) = desk.values(Grant)
     assert (grant.digest is None) == (remember == "rule")
 
 
@@ -130,7 +131,7 @@ def test_of_two_answers_at_the_same_time_one_counts(url: str, desk: Desk) -> Non
         thread.join()
     assert sorted(codes) == [0, 1]
     first, second = desk.values(ApprovalRecord)
-    assert (first.verdict, second.by) == ("later", "person")
+    assert (first.decision.verdict, second.decision.by) == ("later", "person")
 
 
 @pytest.mark.parametrize("change", ["answered", "changed", "decided"])
@@ -149,10 +150,12 @@ def test_question_that_has_changed_since_it_was_shown_is_left(
             changed.append(change)
             with stores.open(desk.url) as store, Session.open(store, "t") as session:
                 (record,) = session[ApprovalRecord]
+                was = record.decision
+                no = replace(was, verdict="deny", reason="a person said no", answered_by="ada")
                 others = {
-                    "answered": replace(record, verdict="deny", reason="a person said no", answered_by="ada"),
-                    "changed": replace(record, digest="0" * 64),
-                    "decided": replace(record, verdict="deny", by="rule"),
+                    "answered": replace(record, decision=no),
+                    "changed": replace(record, call=replace(record.call, digest="0" * 64)),
+                    "decided": replace(record, decision=replace(was, verdict="deny", by="rule")),
                 }
                 session[ApprovalRecord].append(others[change])
 
@@ -178,11 +181,11 @@ def test_answer_is_recorded_as_a_whole(point: str, given: int, url: str, desk: D
     how = AnswerOptions(remember="arguments")
     with pytest.raises(Ends), at_point(point, end):
         answer_question("s", "d2", "yes", how=how, options=StoreOptions(store=url))
-    assert (desk.values(GrantRecord), len(desk.values(ApprovalRecord))) == ([], 1)
+    assert (desk.values(Grant), len(desk.values(ApprovalRecord))) == ([], 1)
     with stores.open(url) as store:
         assert len(store.answers("s")) == given
     assert desk.run(Reader(ONE), asker=NOBODY if given else Clerk({"pay": Answer("no")})).output == "Done."
-    assert (desk.world, len(desk.values(GrantRecord))) == (["tea"] * given, given)
+    assert (desk.world, len(desk.values(Grant))) == (["tea"] * given, given)
 
 
 def test_session_that_a_process_has_open_is_answered(handrail: Command, desk: Desk, wording: Wording) -> None:
@@ -199,7 +202,8 @@ def test_session_that_a_process_has_open_is_answered(handrail: Command, desk: De
     assert desk.run(Reader(ONE), asker=NOBODY).output == "Done."
     assert desk.world == ["tea"]
     last = desk.values(ApprovalRecord)[-1]
-    assert (last.by, last.answered_by, last.reason) == ("person", "ada", wording)
+    said = last.decision
+    assert (said.by, said.answered_by, said.reason) == ("person", "ada", wording)
     assert last.at is not None
 
 
@@ -282,5 +286,5 @@ def test_filters_say_which_are_answered(handrail: Command, desk: Desk, loop: Loo
 
 def _reply(desk: Desk, session_id: str = "s") -> str:
     """The name of the only reply of a session that was asked about."""
-    (reply,) = {str(record.reply) for record in desk.values(ApprovalRecord, session_id)}
+    (reply,) = {str(record.call.reply) for record in desk.values(ApprovalRecord, session_id)}
     return reply

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.approval.decisions import Decision, GatedCall
-from handrail.agents.approval.records import ApprovalRecord, record_of
+from handrail.agents.approval.decisions import ApprovalRecord, Decision, GatedCall, approval_record
 from handrail.cli.approvals import questions
 from handrail.cli.approvals.questions import (
     QuestionFilter,
@@ -140,7 +139,7 @@ def test_questions_of_agents_need_their_extra(
     assert calls(stored_questions(store)) == ["r1/call-1"]
     asked = GatedCall(path=("a",), session_id="s", call_id="c1", tool="pay", effect="state", arguments={}, digest="d")
     with Session.open(store, "s") as session:
-        session[ApprovalRecord].append(record_of(asked, Decision("later", "d")))
+        session[ApprovalRecord].append(approval_record(asked, Decision("later", "d")))
     with pytest.raises(ImportError) as caught:
         stored_questions(store)
     assert str(caught.value) == wording

@@ -193,24 +193,28 @@ class ApprovalGate:
 
         A question that has been left open is still one: the verdict is `"ask"`.
         """
-        found = judge_call(call, self._rules, self._mode)
-        # Before anything that was decided: a later deny rule must hold for calls that a person has allowed.
-        if found.verdict == "deny":
-            return found
-        held = self._held.get(call.key)
-        # An earlier answer for this call takes precedence over a rule that allows, because it may be a no.
-        if held is not None and held.is_about(call):
-            return _judged(held.decision)
-        if found.verdict == "allow":
-            return found
-        grant = self._grant_for(call)
-        return found if grant is None else Judgement(grant.verdict, _reason_of(grant), explicit=True)
+        ruled, decision = self._look(call)
+        return ruled if decision is None else _judged(decision)
 
     def has_answer(self, call: GatedCall) -> bool:
         """Whether a person was asked about a call, or was to be, and no rule denies it since."""
+        _, decision = self._look(call)
+        return decision is not None and decision.by in {"person", "nobody"}
+
+    def _look(self, call: GatedCall) -> tuple[Judgement, Decision | None]:
+        """What rules and mode say of a call, and what is decided beside them; `None` where they decide, or a person."""
+        ruled = judge_call(call, self._rules, self._mode)
         held = self._held.get(call.key)
-        was_asked = held is not None and held.is_about(call) and held.decision.by in {"person", "nobody"}
-        return was_asked and judge_call(call, self._rules, self._mode).verdict != "deny"
+        # Before anything that was decided: a later deny rule must hold for calls that a person has allowed.
+        if ruled.verdict == "deny":
+            return ruled, None
+        # An earlier answer for this call takes precedence over a rule that allows, because it may be a no.
+        if held is not None and held.is_about(call):
+            return ruled, held.decision
+        grant = None if ruled.verdict == "allow" else self._grant_for(call)
+        if grant is None:
+            return ruled, None
+        return ruled, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered")
 
     async def decide(self, call: GatedCall) -> Decision:
         """Decide about a call, and ask about it if need be; the decision about a call is made once.
@@ -246,22 +250,15 @@ class ApprovalGate:
 
     async def _known(self, call: GatedCall) -> Decision | None:
         """The decision about a call, if no person has to be asked for it."""
-        ruled = judge_call(call, self._rules, self._mode)
-        held = self._held.get(call.key)
-        # The order is that of `judge`, so that both say the same of a call.
-        if ruled.verdict != "deny" and held is not None and held.is_about(call):
-            return held.decision
-        if ruled.verdict != "ask":
-            # Without the mode the verdict would have been another one, so the mode has decided.
-            by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
-            by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
-            return await self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
-        grant = self._grant_for(call)
-        if grant is None:
+        ruled, decision = self._look(call)
+        if decision is not None:
+            return await self._record(call, decision, asked=False) if decision.by == "remembered" else decision
+        if ruled.verdict == "ask":
             return None
-        return await self._record(
-            call, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered"), asked=False
-        )
+        # Without the mode the verdict would have been another one, so the mode has decided.
+        by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
+        by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
+        return await self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
 
     async def _decided_by_asking(self, call: GatedCall) -> Decision:
         ruled = judge_call(call, self._rules, self._mode)

@@ -31,13 +31,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Final, Literal, cast, get_args
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
-from handrail.agents.agent_file import as_error
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from handrail.agents.agent_file import YamlFields, as_error
 from handrail.agents.approval.decisions import ApprovalMode, GatedCall, Judgement, Verdict
 from handrail.agents.approval.matching import (
     Reading,
@@ -48,20 +49,16 @@ from handrail.agents.approval.matching import (
     matches_call,
     matches_name,
 )
-from handrail.errors import AgentError, ApprovalRulesError, DocumentError, DumpError
+from handrail.errors import AgentError, ApprovalRulesError, DocumentError
 from handrail.prompt.effect import Effect
-from handrail.serde import canonical_json
-from handrail.serde.document import DocumentReader, YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
-from handrail.serde.formatting import nearest, quote_value
+from handrail.serde import canonical_json, parse
+from handrail.serde.document import YamlMap, YamlNode, YamlScalar, read_document, read_tree
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
 """What holds for each effect where neither a rule nor the tool itself says anything."""
 
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 """What rules may say."""
-
-EFFECTS: Final[tuple[Effect, ...]] = get_args(Effect)
-"""What a tool may do to the world."""
 
 ExpectedMatch = Literal["unmatched"]
 """What a rule may say of itself: that it is known to fit no call of the project as it is."""
@@ -71,17 +68,92 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 # YAML reads these as booleans or null, so a name that equals one is quoted.
 _WORDS: Final = frozenset({"true", "false", "null", "True", "False", "Null", "TRUE", "FALSE", "NULL"})
 
-RULES_FILE_KEYS = ("defaults", "tainted", "allow", "ask", "deny")
-"""The keys of a file of rules."""
+T = TypeVar("T")
 
-_HIGHEST = 255  # exit code
 
-RULE_KEYS = ("tool", "arguments", "agent", "expect", "reads_everything", "commit_on")
+def _glob(text: str) -> str:
+    if not text.strip():
+        raise ValueError("this is blank; write a glob such as 'write_*', or '*' for all")
+    return text.strip()
+
+
+def _place(where: str) -> str:
+    try:
+        argument_path(where)
+    except AgentError as error:
+        raise ValueError(str(error)) from error
+    return where
+
+
+def _argument_glob(given: object) -> str:
+    """A glob over an argument, which may be empty; a number, `true` and `null` are what JSON writes for them."""
+    if isinstance(given, list | dict):
+        several = "the glob for an argument is text, such as 'reports/**'; several are several rules"
+        raise ValueError(several)  # noqa: TRY004 - pydantic reports it with its place
+    text = given if isinstance(given, str) else canonical_json(given).decode()
+    if not text.startswith("{") and _BRACES.search(text):
+        raise ValueError(f"the glob {text!r} has braces, which stand for themselves; write a rule for each alternative")
+    return text
+
+
+def _listed(codes: object) -> object:
+    return (
+        (codes,) if isinstance(codes, int) else tuple(cast("list[object]", codes)) if isinstance(codes, list) else codes
+    )
+
+
+_Glob = Annotated[str, AfterValidator(_glob)]
+_Place = Annotated[str, AfterValidator(_place)]
+_ArgumentGlob = Annotated[str, BeforeValidator(_argument_glob)]
+_ExitCodes = Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], BeforeValidator(_listed)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTable:
+    """A rule as a file has it; see `Rule`. A key that is not there has no meaning."""
+
+    tool: _Glob
+    arguments: Mapping[_Place, _ArgumentGlob] = field(default_factory=dict[str, str])
+    agent: _Glob = "**"
+    expect: ExpectedMatch = "unmatched"
+    reads_everything: bool = False
+    commit_on: _ExitCodes = ()
+
+
+RULE_KEYS = tuple(each.name for each in fields(RuleTable))
 """The keys of a rule."""
 
+_Rules: TypeAlias = tuple[_Glob | RuleTable, ...]
 
-@dataclass(frozen=True, slots=True)
-class RuleLocation:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesFile:
+    """A file of approval rules, as it is written; see `ApprovalRules`."""
+
+    defaults: Mapping[Effect, Verdict] = field(default_factory=dict[Effect, Verdict])
+    tainted: Verdict = "ask"
+    allow: _Rules = ()
+    ask: _Rules = ()
+    deny: _Rules = ()
+
+
+RULES_FILE_KEYS = tuple(each.name for each in fields(RulesFile))
+"""The keys of a file of rules."""
+
+
+def _checked(kind: type[T], values: Mapping[str, object]) -> T:
+    """The values of a program, held to what a file may say.
+
+    Raises:
+        AgentError: some do not fit.
+    """
+    try:
+        return parse(kind, values)
+    except ValueError as error:
+        raise AgentError(f"{'a rule' if kind is RuleTable else 'approval rules'}: {error}") from error
+
+
+class RuleLocation(NamedTuple):
     """Where a rule stands.
 
     Attributes:
@@ -128,25 +200,15 @@ class Rule:
     _places: tuple[tuple[tuple[Segment, ...], str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_glob("tool", self.tool)
-        if self.agent is not None:
-            _check_glob("agent", self.agent)
-        if self.expect is not None:
-            check_rule_choice("expect of a rule", self.expect, get_args(ExpectedMatch))
-        if not isinstance(cast("object", self.reads_everything), bool):
-            raise AgentError(f"reads_everything of a rule is True or False, not {self.reads_everything!r}")
-        if not isinstance(cast("object", self.arguments), Mapping):
-            raise AgentError(f"arguments of a rule are a mapping from argument to glob, not {self.arguments!r}")
-        for where, pattern in self.arguments.items():
-            _check_glob("an argument of a rule", where)
-            _check_text(f"the glob for {where}", pattern)
-            if not pattern.startswith("{") and _BRACES.search(pattern):
-                fault = f"the glob for {where}, {pattern!r}, has braces, which stand for themselves"
-                raise AgentError(f"{fault}; write a rule for each alternative")
-        # A copy, because the caller's mapping may change afterwards.
+        arguments = dict(self.arguments) if isinstance(cast("object", self.arguments), Mapping) else self.arguments
+        values = {key: getattr(self, key) for key in RULE_KEYS} | {"arguments": arguments}
+        checked = _checked(RuleTable, {key: value for key, value in values.items() if value is not None})
         set_field = object.__setattr__
-        set_field(self, "commit_on", check_exit_codes(self.commit_on))
-        set_field(self, "arguments", MappingProxyType(dict(self.arguments)))
+        set_field(self, "tool", checked.tool)
+        set_field(self, "agent", None if self.agent is None else checked.agent)
+        set_field(self, "commit_on", checked.commit_on)
+        # A copy, because the caller's mapping may change afterwards.
+        set_field(self, "arguments", MappingProxyType(dict(checked.arguments)))
         set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
 
     def fits(self, call: GatedCall, reading: Reading) -> bool:
@@ -220,7 +282,6 @@ class ApprovalRules:
     tainted: Verdict = "ask"
 
     def __post_init__(self) -> None:
-        check_rule_choice("tainted", self.tainted, VERDICTS)
         for name in VERDICTS:
             given = cast("object", getattr(self, name))
             rules = cast("Sequence[object]", given if isinstance(given, list | tuple) else (given,))
@@ -232,11 +293,8 @@ class ApprovalRules:
                 if key and name != "allow":
                     raise AgentError(f"{key} belongs in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
-        if not isinstance(cast("object", self.defaults), Mapping):
-            raise AgentError(f"defaults of approval rules are a mapping from effect to verdict, not {self.defaults!r}")
-        for effect, verdict in self.defaults.items():
-            check_rule_choice("an effect", effect, EFFECTS)
-            check_rule_choice(f"the default for {effect}", verdict, VERDICTS)
+        defaults = dict(self.defaults) if isinstance(cast("object", self.defaults), Mapping) else self.defaults
+        _checked(RulesFile, {"defaults": defaults, "tainted": self.tainted})
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
@@ -281,32 +339,6 @@ def program_key(rule: Rule) -> str:
     return "reads_everything" if rule.reads_everything else "commit_on" if rule.commit_on else ""
 
 
-def check_exit_codes(given: object) -> tuple[int, ...]:
-    """The exit codes of a rule.
-
-    Raises:
-        AgentError: something is not an exit code.
-    """
-    codes = cast("Sequence[object]", given if isinstance(given, tuple | list) else (given,))
-    found = [code for code in codes if isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= _HIGHEST]
-    if len(found) != len(codes):
-        raise AgentError(f"commit_on of a rule is a list of exit codes from 0 to {_HIGHEST}, such as [0, 1]")
-    return tuple(found)
-
-
-def check_rule_choice(what: str, given: object, choices: tuple[str, ...]) -> None:
-    """Refuse what is none of a few words.
-
-    Raises:
-        AgentError: it is none; the message has the words, and the nearest one.
-    """
-    if given in choices:
-        return
-    near = nearest(given, choices) if isinstance(given, str) else None
-    hint = f" Did you mean {near!r}?" if near else ""
-    raise AgentError(f"{what} is one of {', '.join(choices)}, not {given!r}.{hint}")
-
-
 def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
     for verdict, members, reading in _readings(rules):
         for rule in members:
@@ -346,17 +378,6 @@ def _asked_by_policies(call: GatedCall, found: Judgement) -> Judgement:
     return Judgement("ask", f"{found.reason}, and a policy asks: {questions}", found.explicit)
 
 
-def _check_glob(what: str, given: object) -> None:
-    _check_text(what, given)
-    if not str(given).strip():
-        raise AgentError(f"{what} is blank; write a glob such as 'write_*', or '*' for all")
-
-
-def _check_text(what: str, given: object) -> None:
-    if not isinstance(given, str):
-        raise AgentError(f"{what} is text, a glob, not {given!r}")
-
-
 def _quoted(text: str) -> str:
     """As YAML takes it in any place."""
     return text if _PLAIN.fullmatch(text) and text not in _WORDS else json.dumps(text, ensure_ascii=False)
@@ -382,15 +403,30 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     Raises:
         ApprovalRulesError: it holds something else; of several faults the message has all, and `problems` each.
     """
-    # Collected and not raised at the first, because people fix a file faster with all of them at once.
-    faults: list[DocumentError] = []
-    reader = _RulesReader(file, refusal=ApprovalRulesError, faults=faults)
     # A byte order mark is not part of the text, and YAML would count it as the first column.
     root = _tree(text.removeprefix("\ufeff"), file)
-    rules = ApprovalRules() if root is None else reader.attempt(root, reader.rules)
-    if rules is None or faults:
-        raise as_error(faults, ApprovalRulesError, file)
-    return rules
+    if root is None:
+        return ApprovalRules()
+    tree = YamlFields(root, "a file of approval rules", file, ApprovalRulesError)
+    values = tree.read(RulesFile)
+    for verdict in VERDICTS:
+        rules = [_rule(*item, file) for item in zip(values.get(verdict, ()), tree.items(verdict), strict=False)]
+        values[verdict] = tuple(rules)
+        for number, key in enumerate(map(program_key, rules)):
+            if key and verdict != "allow":
+                fault = f"{key} belongs in rules that allow: it is what a program may do"
+                tree.note(f"$.{verdict}[{number}]", fault, key=verdict)
+    if tree.faults:
+        raise as_error(tree.faults, ApprovalRulesError, file)
+    return ApprovalRules(**values)
+
+
+def _rule(table: str | RuleTable, node: YamlNode, file: str) -> Rule:
+    source, place = f"{PurePath(file).name}:{node.line}", RuleLocation(file, node.line, node.column)
+    if not isinstance(node, YamlMap) or isinstance(table, str):
+        return Rule(str(table), source=source, place=place)
+    keys = [key.text for key, _ in node.entries if isinstance(key, YamlScalar)]
+    return Rule(**{key: getattr(table, key) for key in keys}, source=source, place=place)
 
 
 def _tree(text: str, file: str) -> YamlNode | None:
@@ -404,116 +440,3 @@ def _tree(text: str, file: str) -> YamlNode | None:
         # To YAML a bare star begins an alias, and its own words for that do not help who means a glob.
         words = "a glob that begins with a star is quoted: '*'"
         raise ApprovalRulesError(words, file=file, line=line, column=column) from error
-
-
-class _RulesReader(DocumentReader):
-    """Makes rules of the tree of one file."""
-
-    def rules(self, tree: YamlNode) -> ApprovalRules:
-        keys = self.mapping(tree, "a file of approval rules", RULES_FILE_KEYS)
-        return ApprovalRules(
-            allow=self.read(keys, "allow", lambda found: self.items(found, "allow", self.rule)) or (),
-            ask=self.read(keys, "ask", lambda found: self.items(found, "ask", self.strict_rule)) or (),
-            deny=self.read(keys, "deny", lambda found: self.items(found, "deny", self.strict_rule)) or (),
-            defaults=self.read(keys, "defaults", self.defaults) or {},
-            tainted=self.read(keys, "tainted", partial(self.verdict, what="tainted")) or "ask",
-        )
-
-    def defaults(self, tree: YamlNode) -> dict[Effect, Verdict]:
-        keys = self.mapping(tree, "defaults", EFFECTS)
-        found: dict[Effect, Verdict] = {}
-        for effect in EFFECTS:
-            verdict = self.read(keys, effect, self.verdict)
-            if verdict is not None:
-                found[effect] = verdict
-        return found
-
-    def verdict(self, tree: YamlNode, *, what: str = "a default") -> Verdict:
-        word = self.text(tree)
-        try:
-            check_rule_choice(what, word, VERDICTS)
-        except AgentError as error:
-            self.fail(tree, str(error))
-        return next(verdict for verdict in VERDICTS if verdict == word)
-
-    def rule(self, tree: YamlNode) -> Rule:
-        """A tool, or a mapping that says more."""
-        source, place = f"{PurePath(self.file).name}:{tree.line}", RuleLocation(self.file, tree.line, tree.column)
-        if not isinstance(tree, YamlMap):
-            return Rule(self.name(tree, "tool"), source=source, place=place)
-        keys = self.mapping(tree, "a rule", RULE_KEYS)
-        if "tool" not in keys:
-            # The fault is noted and reading continues, so that the other faults of the rule are reported too.
-            self.note(self.fault(tree, "a rule has the key 'tool', with a glob over names of tools; '*' is every tool"))
-        return Rule(
-            self.read(keys, "tool", lambda found: self.name(found, "tool")) or "*",
-            self.read(keys, "arguments", self.arguments) or {},
-            self.read(keys, "agent", lambda found: self.name(found, "agent")),
-            source=source,
-            place=place,
-            expect=self.read(keys, "expect", self.expect),
-            reads_everything=self.read(keys, "reads_everything", self.boolean) or False,
-            commit_on=self.read(keys, "commit_on", self.exit_codes) or (),
-        )
-
-    def exit_codes(self, tree: YamlNode) -> tuple[int, ...]:
-        items = tree.items if isinstance(tree, YamlList) else (tree,)
-        codes = tuple(item.value if isinstance(item, YamlScalar) else item for item in items)
-        try:
-            return check_exit_codes(codes)
-        except AgentError as error:
-            self.fail(tree, str(error))
-
-    def boolean(self, tree: YamlNode) -> bool:
-        if not isinstance(tree, YamlScalar) or not isinstance(tree.value, bool):
-            self.fail(tree, "reads_everything is true or false")
-        return tree.value
-
-    def strict_rule(self, tree: YamlNode) -> Rule:
-        rule = self.rule(tree)
-        key = program_key(rule)
-        if key:
-            self.fail(tree, f"{key} belongs in rules that allow: it is what a program may do")
-        return rule
-
-    def expect(self, tree: YamlNode) -> ExpectedMatch:
-        """What a rule says of itself: one word."""
-        word = self.text(tree)
-        try:
-            check_rule_choice("expect", word, get_args(ExpectedMatch))
-        except AgentError as error:
-            self.fail(tree, str(error))
-        return "unmatched"
-
-    def name(self, tree: YamlNode, what: str) -> str:
-        if not isinstance(tree, YamlScalar):
-            kind = "a list" if isinstance(tree, YamlList) else "a mapping"
-            self.fail(tree, f"{what} is a glob such as 'write_*', not {kind}")
-        if not isinstance(tree.value, str):
-            given = f"{quote_value(tree.text)} is none" if tree.text else "nothing stands here"
-            self.fail(tree, f"{what} is text, a glob, and {given}; a name that looks like a number is put in quotes")
-        if not tree.text.strip():
-            self.fail(tree, f"{what} is blank; write a glob such as 'write_*', or '*' for all")
-        return tree.text.strip()
-
-    def arguments(self, tree: YamlNode) -> dict[str, str]:
-        # Without a list of keys: which arguments exist depends on the tools, which `unmatched_rules` checks.
-        keys = self.mapping(tree, "arguments")
-        found = {where: self.read(keys, where, partial(self.glob, where)) for where in keys}
-        return {where: glob for where, glob in found.items() if glob is not None}
-
-    def glob(self, where: str, tree: YamlNode) -> str:
-        """A glob over an argument; a number, `true` and `null` are what JSON writes for them."""
-        if not isinstance(tree, YamlScalar) or not (tree.text or isinstance(tree.value, str)):
-            self.fail(
-                tree, f"the glob for {quote_value(where)} is text: {where}: 'reports/**'; several are several rules"
-            )
-        try:
-            text = tree.text if isinstance(tree.value, str) else canonical_json(tree.value).decode()
-        except DumpError:
-            self.fail(tree, f"{quote_value(tree.text)} is not a number that an argument could have; put it in quotes")
-        try:
-            Rule("*", {where: text})  # for its checks alone
-        except AgentError as error:
-            self.fail(tree, str(error))
-        return text

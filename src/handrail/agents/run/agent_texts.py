@@ -1,21 +1,28 @@
-"""The texts of an agent that overrides can replace: its instructions, and the descriptions of its tools.
+"""The texts of an agent: those that overrides can replace, and the summaries that stand for closed toolsets.
 
-The instructions are `sections.instructions.body`; a tool has the name by which the model calls it. The texts of a tool
-are known when the toolsets of the run are asked for their tools, so overrides are applied to the definitions that
-PydanticAI gets, whichever toolset has the tool. The examples of a tool of Handrail follow its description, and stay.
+Overrides replace its instructions, `sections.instructions.body`, and the descriptions of its tools, by the name that
+the model calls. The texts of a tool are known when the toolsets of the run are asked for their tools, so overrides are
+applied to the definitions that PydanticAI gets, whichever toolset has the tool. The examples of a tool of Handrail
+follow its description, and stay.
+
+A toolset that the agent file discloses by a summary has a section with the summary, and without tools: the toolset
+brings them when the section is open (`handrail.agents.toolsets.labelled_toolset`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_ai import ToolDefinition
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
 
 from handrail.agents.agent_file import AgentFile
-from handrail.prompt import Tool
+from handrail.agents.registry import AgentReference, ResolvedAgent
+from handrail.prompt import Section, Tool
 from handrail.prompt.overrides import (
     Override,
     PromptText,
@@ -25,10 +32,11 @@ from handrail.prompt.overrides import (
     tool_texts,
 )
 from handrail.prompt.section import plain_text
+from handrail.prompt.template import PlacedSection
 
 _INSTRUCTIONS: Final = "sections.instructions.body"
 
-OwnTool = Callable[[ToolDefinition], Tool[Any, Any] | None]
+FindOwnTool = Callable[[ToolDefinition], Tool[Any, Any] | None]
 """The tool of Handrail that a definition shows; `None` for any other tool."""
 
 
@@ -39,7 +47,7 @@ class AgentTexts:
         instructions: the instructions that the model gets.
     """
 
-    def __init__(self, file: AgentFile, folder: Path, own_tool: OwnTool) -> None:
+    def __init__(self, file: AgentFile, folder: Path, own_tool: FindOwnTool) -> None:
         """Read the overrides that an agent file names, and apply the one of the instructions; waits for a disk.
 
         Args:
@@ -107,3 +115,70 @@ class AgentTexts:
         self._seen |= texts
         overrides: dict[str, Override] = {key: each for key, each in (self._overrides or {}).items() if key in texts}
         return compare_overrides(texts, overrides, file=self._file).applied
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DisclosedSection(Section[None]):
+    """A section for a toolset.
+
+    Attributes:
+        toolset: the name of the toolset.
+    """
+
+    toolset: str
+
+    @property
+    @override
+    def brings_tools(self) -> bool:
+        """True: those of the toolset."""
+        return True
+
+    @override
+    def render_body(self, params: None) -> str:
+        """That it is open; what there is to say of the tools, the toolset says."""
+        return "[This section is open: you have its tools.]"
+
+
+def disclosed_sections(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[DisclosedSection, ...]:
+    """The sections for the toolsets that the file of an agent discloses by their summaries, in its order.
+
+    Args:
+        agent: the agent.
+        agents: all agents that it may name.
+    """
+    entries = {entry.name: entry.value for entry in agent.toolsets}
+    found: dict[str, DisclosedSection] = {}
+    for each in agent.file.disclose:
+        summary = each.summary or _own_summary(each.toolset, entries.get(each.toolset), agents)
+        key = _key(each.toolset)
+        while key in found:  # two names that differ in their case
+            key = f"{key[:62]}-2"
+        # What a person writes in an agent file has no placeholders.
+        text = summary.replace("${", "$${")
+        found[key] = DisclosedSection(title=each.toolset, key=key, summary=text, toolset=each.toolset)
+    return tuple(found.values())
+
+
+def _own_summary(name: str, value: Any, agents: Mapping[str, AgentFile]) -> str:  # noqa: ANN401 - what a registry holds
+    """What a toolset says of itself."""
+    if isinstance(value, AgentReference):
+        said = agents[value.name].description if value.name in agents else ""
+    elif isinstance(value, Section):
+        said = value.summary or value.title
+    else:
+        said = ""
+    return said.strip() or f"The toolset {name}."
+
+
+def _key(name: str) -> str:
+    return re.sub(r"^[^a-z0-9]+", "", name.lower()) or "toolset"
+
+
+def section_path(sections: Iterable[PlacedSection], tool: str) -> str:
+    """The dotted path of the section that brings a tool."""
+    return next(
+        placed.dotted
+        for root in sections
+        for placed in root.walk()
+        if any(mine.name == tool for mine in placed.section.tools)
+    )

@@ -45,23 +45,21 @@ from handrail.adapters.pydantic_ai.replies import asked
 from handrail.agents.active_run import as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
-from handrail.agents.exports.modules import error_location
-from handrail.agents.exports.registry import ResolvedAgent, resolve
+from handrail.agents.modules import error_location
 from handrail.agents.project_config import ShellConfig
+from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.agent_texts import AgentTexts
-from handrail.agents.run.capability import AgentCapability
+from handrail.agents.run.calls import AgentCapability
 from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.executors import RunExecutors
 from handrail.agents.run.run_group import RunGroup, open_child_session
-from handrail.agents.toolsets.build import build_toolsets
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
     LabelledSource,
     LabelledToolset,
     Reserved,
+    build_toolsets,
     hidden_tools,
-    static_conflicts,
-    static_names,
 )
 from handrail.agents.toolsets.listing import listing_of
 from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
@@ -130,6 +128,11 @@ class AgentRun:
         session: what it works on.
         path: the agents that called each other, this one last.
         model: the model, or its name.
+        root: see `CurrentRun`, as of the four below.
+        project_folder: the folder of the project.
+        shell: how the project has programs run.
+        file: what the file of the agent says.
+        path_filter: which paths exist for its tools.
         texts: the texts of the agent, with its overrides applied.
         executors: those of its tools.
     """
@@ -151,12 +154,17 @@ class AgentRun:
         self.tree = tree
         self.agent = agent
         self.session = session
-        self.path = path
+        self.path: tuple[str, ...] = path
         self.model = model
+        self.root: Path = tree.root
+        self.project_folder: Path = tree.project.folder
+        self.shell: ShellConfig = tree.project.config.shell
+        self.file: AgentFile = agent.file
         # Before anything is opened that would have to be closed.
         self.texts: AgentTexts = AgentTexts(agent.file, tree.project.folder, self._own_tool)
         self._stack = ExitStack()
         self.executors: RunExecutors = RunExecutors(tree, session, path, self._stack, agent)
+        self.path_filter: PathFilter = self.executors.path_filter
         self._put_off: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._unsettled: set[CallRef] = set()
@@ -178,16 +186,6 @@ class AgentRun:
         return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
-    def root(self) -> Path:
-        """The folder that the run works on."""
-        return self.tree.root
-
-    @property
-    def project_folder(self) -> Path:
-        """The folder of the project."""
-        return self.tree.project.folder
-
-    @property
     def agents(self) -> Mapping[str, AgentFile]:
         """The agents of the project, and those that this run has made."""
         file = self.agent.file
@@ -196,21 +194,6 @@ class AgentRun:
         # The same files and the same `.git` setting as its maker, whatever the model has written.
         bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
         return {**self.tree.project.agents, **bound}
-
-    @property
-    def file(self) -> AgentFile:
-        """What the file of the agent says."""
-        return self.agent.file
-
-    @property
-    def shell(self) -> ShellConfig:
-        """How the project has programs run."""
-        return self.tree.project.config.shell
-
-    @property
-    def path_filter(self) -> PathFilter:
-        """Which paths exist for the tools of the run; see `CurrentRun.path_filter`."""
-        return self.executors.path_filter
 
     @synchronous_entry  # for the factories of the program, which call it by themselves
     def filesystem(self, folder: Path) -> HostFilesystem:
@@ -237,22 +220,13 @@ class AgentRun:
             yield
 
     def toolset(self, reserved: Reserved) -> LabelledToolset:
-        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have.
-
-        Raises:
-            ToolConflictError: names are taken twice for certain; nothing has been made or entered.
-        """
-        checked = self.tree.options.check_names
-        entries = (*self.agent.tools, *self.agent.toolsets)
-        # Where some names are known only when the run has made their toolsets, the first step reports all of them.
-        if checked and all(map(static_names, entries)) and (conflict := static_conflicts(self.agent)) is not None:
-            raise conflict
+        """All toolsets of the agent as one, for this run; `reserved` gives the names that no tool may have."""
         rendering = self.executors.foreign.environment.rendering
         return LabelledToolset(
             build_toolsets(self.agent, self.tree.project.agents, self.executors.is_open),
             # The toolsets of sections, which are made later, may add tools that open sections.
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
-            check=checked,
+            check=self.tree.options.check_names,
             notify=self._note_listed,
             shown=self.texts.definition,
         )
@@ -440,11 +414,12 @@ class AgentRun:
         )
 
     def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
-        return self.executors.own_tool(definition)
+        own = self.executors.own_tool(definition)
+        return None if own is None else own.tool
 
     def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
         self._listed = listed
-        self.executors.note_origins({name: source.label for source, tools in listed for name in tools})
+        self.executors.calls.origins = {name: source.label for source, tools in listed for name in tools}
         self.executors.note_hidden(hidden_tools(source for source, _ in listed))
 
     async def _tools_known(self) -> None:
@@ -493,8 +468,8 @@ class AgentRun:
         self._raised_at[event.ref] = error_location(event.error, self.project_folder)
 
     def _call_ended(self, event: ToolInvoked) -> None:
-        # The next call of this id is another one; see `RunExecutors.forget`.
-        self.executors.forget(event.ref, event.name)
+        # The next call of this id is another one; see `RunCalls.forget`.
+        self.executors.calls.forget(event.ref, event.name)
         raised_at, unsettled = self._raised_at.pop(event.ref, ""), event.ref in self._unsettled
         self._unsettled.discard(event.ref)
         if self.tree.options.listener is None:  # its text need not be written

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -24,13 +25,12 @@ from handrail.adapters.loop import session_ledger
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.decisions import Decision, GatedCall
+from handrail.agents.approval.decisions import Decision, GatedCall, Grant, given_answer, load_decisions, record_decision
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.records import given_answer, load_decisions, load_grants, record_decision, record_grants
+from handrail.agents.approval.path_rules import PrefixedToolsets
 from handrail.agents.approval.rules import ApprovalRules
 from handrail.agents.project import Project, reached_agents
 from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
-from handrail.agents.run.folder_paths import PrefixedToolsets
 from handrail.agents.run.options import RunOptions
 from handrail.errors import AgentError, CallPostponed, PromptEvaluationError, RunAbortedError
 from handrail.errors.developer import mistakes_in
@@ -150,8 +150,8 @@ class RunGroup:
             find_given=self._given,
         )
         # Before the first question: what earlier runs have answered is not asked again.
-        self.gate.resume(load_decisions(self.session), load_grants(self.session))
-        self._grants_kept = len(self.gate.grants)
+        self.gate.resume(load_decisions(self.session), self.session[Grant])
+        self._recorded_grants = len(self.gate.grants)
         self.prefixed: PrefixedToolsets = {}
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
@@ -265,27 +265,10 @@ class RunGroup:
 
     def _record(self, call: GatedCall, decision: Decision) -> None:
         record_decision(self.session, call, decision)
-        grants = self.gate.grants
-        # The grants before this index are recorded already.
-        record_grants(self.session, grants[self._grants_kept :])
-        self._grants_kept = len(grants)
-
-
-class _Open:
-    """A folder that runs use, or are about to.
-
-    Attributes:
-        users: how many runs; guarded by the lock of `OpenFolders`.
-        lock: held while it is opened or closed, which may take long.
-        held: its filesystem, with what it was opened with; `None` while it is not open.
-    """
-
-    __slots__ = ("held", "lock", "users")
-
-    def __init__(self) -> None:
-        self.users = 0
-        self.lock = threading.Lock()
-        self.held: tuple[HostFilesystem, CommitRecordStore | None] | None = None
+        # Those before this index are recorded already.
+        for grant in self.gate.grants[self._recorded_grants :]:
+            self.session[Grant].append(grant)
+        self._recorded_grants = len(self.gate.grants)
 
 
 class OpenFolders:
@@ -293,8 +276,10 @@ class OpenFolders:
 
     def __init__(self) -> None:
         """Begin with nothing open."""
-        self._lock = threading.Lock()
-        self._open: dict[Path, _Open] = {}
+        # A lock for each folder, which stays: a recovery of one must not hold up the runs that work on others.
+        self._locks: dict[Path, threading.Lock] = {}
+        self._open: dict[Path, tuple[HostFilesystem, CommitRecordStore | None]] = {}
+        self._users: Counter[Path] = Counter()
 
     @contextmanager
     def opened(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
@@ -309,48 +294,28 @@ class OpenFolders:
                 journal would lie in it.
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
-        with self._lock:
-            place = self._open.setdefault(folder, _Open())
-            place.users += 1
+        lock = self._locks.setdefault(folder, threading.Lock())
+        with lock:
+            if folder not in self._open:
+                _check_journal(folder)
+                self._open[folder] = HostFilesystem(folder, store=store, wait=_AT_ONCE), store
+            filesystem, other_store = self._open[folder]
+            # By identity: what was committed is read from the store object that the journal was opened with.
+            if other_store is not store:
+                raise AgentError(
+                    f"{folder} is used by another run of this process, whose session is kept in "
+                    f"{_name_of(other_store)}, and this one's in {_name_of(store)}: neither could decide for both what "
+                    "was committed there. Open one store for both sessions, or run one after the other."
+                )
+            self._users[folder] += 1
         try:
-            # A lock for each folder: otherwise a recovery of one would hold up the runs that work on others. Two runs
-            # must not open one folder, because the second would find it locked by its own process.
-            with place.lock:
-                filesystem = _opened(folder, place, store)
             yield filesystem
         finally:
-            self._leave(folder, place)
-
-    def _leave(self, folder: Path, place: _Open) -> None:
-        # A run that begins meanwhile waits for `place.lock`, and finds either the open filesystem, or a folder whose
-        # lock is released.
-        with place.lock:
-            with self._lock:
-                place.users -= 1
-                is_last = not place.users
-            if is_last and place.held is not None:
-                place.held[0].close()
-                place.held = None
-        with self._lock:
-            if not place.users and self._open.get(folder) is place:
-                del self._open[folder]
-
-
-def _opened(folder: Path, place: _Open, store: CommitRecordStore | None) -> HostFilesystem:
-    if place.held is None:
-        _check_journal(folder)
-        filesystem = HostFilesystem(folder, store=store, wait=_AT_ONCE)
-        place.held = filesystem, store
-        return filesystem
-    filesystem, other_store = place.held
-    # By identity: what was committed is read from the store object that the journal was opened with.
-    if other_store is not store:
-        raise AgentError(
-            f"{folder} is used by another run of this process, whose session is kept in {_name_of(other_store)}, and "
-            f"this one's in {_name_of(store)}: neither could decide for both what was committed there. Open one store "
-            "for both sessions, or run one after the other."
-        )
-    return filesystem
+            with lock:
+                self._users[folder] -= 1
+                if not self._users[folder]:
+                    del self._users[folder], self._open[folder]
+                    filesystem.close()
 
 
 OPEN_FOLDERS = OpenFolders()

@@ -26,7 +26,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
 from handrail.agents.active_run import CurrentRun, current_run
 from handrail.agents.agent_file import NAME_PATTERN, AgentFile
-from handrail.agents.exports.entries import BUILT_IN, Entry, ToolDef, ToolsetFactory
+from handrail.agents.registry import BUILT_IN, Entry, ToolDef, ToolsetFactory
 from handrail.contrib.tools import (
     AstevalSection,
     Bubblewrap,
@@ -208,10 +208,10 @@ def built_ins() -> tuple[Entry, ...]:
     ==================  ==============================================================================================
     """
     made = {
-        "files": _files(_root, _Shown()),
-        "files_ro": _files(_root, _Shown(read_only=True)),
-        "project_files": _files(_project_folder, _Shown()),
-        "project_files_ro": _files(_project_folder, _Shown(read_only=True)),
+        "files": _files(_root),
+        "files_ro": _files(_root, read_only=True),
+        "project_files": _files(_project_folder),
+        "project_files_ro": _files(_project_folder, read_only=True),
         "planning": ToolsetFactory(_planning, known_tools=cache(_planning_tools)),
         "shell": _over(_root, "Programs", _shell, _shell_tools),
         "sandbox": _sandbox(_root, SandboxOptions()),
@@ -250,8 +250,8 @@ def files_toolset(
         excluding(excluded)
     except (PathEscapeError, TypeError) as error:
         raise AgentError(f"exclude of files_toolset: {error}") from error
-    shown = _Shown(read_only=read_only, exclude=excluded, show_git=show_git)
-    return _files(_folder_of(folder), shown, prefix=_checked_prefix(prefix))
+    where, checked = _folder_of(folder), _checked_prefix(prefix)
+    return _files(where, read_only=read_only, exclude=excluded, show_git=show_git, prefix=checked)
 
 
 def shell_toolset(
@@ -357,49 +357,6 @@ def sandbox_toolset(
     return _sandbox(_folder_of(folder), options or SandboxOptions(), prefix=_checked_prefix(prefix))
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """What the tools of a section are called.
-
-    Attributes:
-        prefix: stands before the name of each with a `_`; empty for the names that they have.
-    """
-
-    prefix: str
-
-    @property
-    def note(self) -> tuple[Section[Any], ...]:
-        """A section below, which names the prefix, because the other texts do not have it."""
-        if not self.prefix:
-            return ()
-        text = f"The names of these tools begin with `{self.prefix}_`, although this text and messages leave that out."
-        return (MarkdownSection(title="Names", template=text),)
-
-    def title(self, title: str) -> str:
-        """A title that distinguishes several of these sections."""
-        return f"{title}: {self.prefix}" if self.prefix else title
-
-    def given_to(self, section: Section[Any], run: CurrentRun) -> Section[Any] | AbstractToolset[Any]:
-        """The section, or a toolset of it whose tools have the prefix."""
-        if not self.prefix:
-            return section
-        toolset = run.section_toolset(section, id=f"{self.prefix}_{section.key}", prefix=f"{self.prefix}_")
-        return toolset.prefixed(self.prefix)
-
-    def named(self, *tools: ToolDef) -> Mapping[str, ToolDef]:
-        """Tools by the names that they have with the prefix."""
-        return {f"{self.prefix}_{tool.name}" if self.prefix else tool.name: tool for tool in tools}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
-    """What a toolset of file tools shows of its folder; see `files_toolset`."""
-
-    read_only: bool = False
-    exclude: tuple[str, ...] = ()
-    show_git: bool = False
-
-
 def _over(
     folder: FolderOf | None,
     title: str,
@@ -417,25 +374,37 @@ def _over(
         tools: its tools, in any run; asked at most once, and only if rules are checked.
         prefix: stands before the names of the tools.
     """
-    names = _Names(prefix)
+    start = f"{prefix}_" if prefix else ""
 
     # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
     async def make_toolset(_ctx: RunContext[Any]) -> Section[Any] | AbstractToolset[Any]:
         run = current_run()
         files = None if folder is None else await run.open_filesystem(folder(run))
-        section = make(run, files, title=names.title(title), children=names.note, accepts_overrides=True)
-        return names.given_to(section, run)
+        if not prefix:
+            return make(run, files, title=title, children=(), accepts_overrides=True)
+        # A section below names the prefix, because the other texts do not have it.
+        text = f"The names of these tools begin with `{start}`, although this text and messages leave that out."
+        note = MarkdownSection(title="Names", template=text)
+        section = make(run, files, title=f"{title}: {prefix}", children=(note,), accepts_overrides=True)
+        return run.section_toolset(section, id=start + section.key, prefix=start).prefixed(prefix)
 
-    return ToolsetFactory(make_toolset, known_tools=cache(lambda: names.named(*tools())))
+    return ToolsetFactory(make_toolset, known_tools=cache(lambda: {start + tool.name: tool for tool in tools()}))
 
 
-def _files(folder: FolderOf, shown: _Shown, *, prefix: str = "") -> ToolsetFactory:
+def _files(
+    folder: FolderOf,
+    *,
+    read_only: bool = False,
+    exclude: tuple[str, ...] = (),
+    show_git: bool = False,
+    prefix: str = "",
+) -> ToolsetFactory:
     def make(run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         # Either may allow it: the toolset is declared in Python, and the agent's file by its author.
-        show_git = shown.show_git or run.file.show_git
-        return VfsToolsSection(files, read_only=shown.read_only, exclude=shown.exclude, show_git=show_git, **texts)
+        git = show_git or run.file.show_git
+        return VfsToolsSection(files, read_only=read_only, exclude=exclude, show_git=git, **texts)
 
-    return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=shown.read_only).tools, prefix=prefix)
+    return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=read_only).tools, prefix=prefix)
 
 
 def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:

@@ -1,10 +1,14 @@
-"""Which tools a toolset has, as far as it can be said without asking it: for the check of approval rules.
+"""Which tools a toolset has, as far as it can be said without asking it: for the check of approval rules, and of names.
 
 | the toolset | its tools |
 |---|---|
 | of Handrail's, of functions, of an agent; several of them; one with a prefix, other names, a filter | all of them |
 | made by a factory | those of what was made; before that those that the factory says it will make, if it does |
 | anything else: an MCP server, a dynamic toolset, a class of the program | those that it lists while it runs |
+
+Some conflicts of names are certain before an agent runs. Certain are the names of tools that nothing can hide or
+rename: a `prepare` function may, and so may a filter, a wrapper that is not known here, a factory, a section that is
+enabled by a function. What is not certain is left to the check at each step (`LabelledToolset`), which says the same.
 """
 
 from __future__ import annotations
@@ -31,27 +35,18 @@ from pydantic_ai.toolsets import (
 )
 
 from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents.exports.entries import AgentReference, Entry, ToolDef, ToolsetFactory
-from handrail.agents.toolsets.build import AgentToolset, input_schema
-from handrail.agents.toolsets.factory_toolset import FactoryToolset
-from handrail.agents.toolsets.labelled_toolset import DisclosedToolset
-from handrail.agents.toolsets.shared_toolset import SharedToolset
+from handrail.agents.registry import AgentReference, Entry, ResolvedAgent, ToolDef, ToolsetFactory
+from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema, name_conflict
+from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
+from handrail.errors import ToolConflictError
 from handrail.prompt import Section, Tool
 
-_SAME_TOOLS: Final = (
-    ApprovalRequiredToolset,
-    DisclosedToolset,
-    FilteredToolset,
-    IncludeReturnSchemasToolset,
-    SetMetadataToolset,
-    SharedToolset,
-)
+Schema = Mapping[str, Any]
+"""The JSON Schema of the arguments of a tool."""
 
+_SAME_TOOLS: Final = (ApprovalRequiredToolset, IncludeReturnSchemasToolset, SetMetadataToolset, SharedToolset)
+_MAY_HIDE: Final = (DisclosedToolset, FilteredToolset)
 _SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
-
-
-def _no_schema() -> None:
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +56,16 @@ class KnownTool:
     Attributes:
         name: what the model calls it by.
         schema: gives the schema of its arguments, which may take a while to make; `None` if it is not known.
+        is_certain: whether its toolset has it under this name at every step.
     """
 
     name: str
-    schema: Callable[[], Mapping[str, Any] | None] = _no_schema
+    schema: Callable[[], Schema] | None = None
+    is_certain: bool = True
 
     def arguments(self) -> frozenset[str] | None:
         """The names of its arguments; `None` if it may take others."""
-        schema = self.schema() or {}
-        if "properties" not in schema or schema.get("additionalProperties") or "patternProperties" in schema:
-            return None
-        properties: Mapping[str, Mapping[str, Any]] = schema["properties"]
-        # Rules also look within the one argument of a tool, whose fields are not listed here.
-        if len(properties) == 1 and next(iter(properties.values())).get("type") not in _SCALARS:
-            return None
-        return frozenset(properties)
+        return None if self.schema is None else argument_names(self.schema())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,85 +87,89 @@ class Listing:
         return replace(self, tools=(*self.tools, *more)) if more else self
 
 
-_UNKNOWN: Final = Listing(complete=False)
+def argument_names(schema: Schema) -> frozenset[str] | None:
+    """The names of the arguments that a schema allows; `None` if it allows others."""
+    if "properties" not in schema or schema.get("additionalProperties") or "patternProperties" in schema:
+        return None
+    properties: Mapping[str, Schema] = schema["properties"]
+    # Rules also look within the one argument of a tool, whose fields are not listed here.
+    if len(properties) == 1 and next(iter(properties.values())).get("type") not in _SCALARS:
+        return None
+    return frozenset(properties)
+
+
+def static_conflicts(agent: ResolvedAgent) -> ToolConflictError | None:
+    """The error about tool names that several entries of an agent certainly have; `None` if there are none."""
+    entries = (*agent.tools, *agent.toolsets)
+    return name_conflict(((each.label, static_names(each)) for each in entries), {}, agent=f"agent {agent.file.name}")
+
+
+def static_names(entry: Entry) -> tuple[str, ...]:
+    """The names of the tools that an entry certainly has at every step."""
+    tools = () if isinstance(entry.value, ToolsetFactory) else listing_of_entry(entry).tools
+    return tuple(dict.fromkeys(tool.name for tool in tools if tool.is_certain))
 
 
 def listing_of_entry(entry: Entry) -> Listing:
     """The tools of an entry of the registry, of which nothing is made or asked."""
     value = entry.value
-    if isinstance(value, PydanticTool):
-        return Listing((_of_pydantic(value),))
-    if isinstance(value, Tool):
-        return Listing((_of_own(value),))
+    if isinstance(value, PydanticTool | Tool):
+        return Listing((_of_tool(value),))
     if isinstance(value, AgentReference):
         return Listing((KnownTool(value.name, partial(input_schema, value.input_type)),))
-    if isinstance(value, ToolsetFactory):
-        return _of_factory(value)
-    return listing_of(value)
+    return _of_factory(value) if isinstance(value, ToolsetFactory) else listing_of(value)
 
 
 def listing_of(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
     """The tools of a toolset, or of a section and those below it, whether or not they are shown at present."""
     if isinstance(toolset, Section):
-        below = [listing_of(child) for child in toolset.children]
-        return _joined([Listing(tuple(map(_of_own, toolset.tools))), *below])
-    if isinstance(toolset, FactoryToolset):
-        return _of_made(toolset)
-    if isinstance(toolset, WrapperToolset):
-        return _of_wrapper(toolset)
-    return _of_plain(toolset)
-
-
-def _of_plain(toolset: AbstractToolset[Any]) -> Listing:
+        found = _joined([Listing(tuple(map(_of_tool, toolset.tools))), *map(listing_of, toolset.children)])
+        # A function decides at each rendering, so nothing is certain.
+        return found if toolset.enabled is True else _changed(found, is_certain=False)
     if isinstance(toolset, HandrailToolset):
-        tree = toolset.executor.environment.prompt.template.tree
-        sections = [placed.section for root in tree for placed in root.walk()]
-        return Listing(tuple(_of_own(tool) for section in sections for tool in section.tools))
+        return _joined(listing_of(root.section) for root in toolset.executor.environment.prompt.template.tree)
+    if isinstance(toolset, FactoryToolset):
+        if not toolset.has_made:
+            return _of_factory(toolset.factory)
+        made = listing_of(toolset.wrapped)
+        # A factory for each step may make other tools at the next one.
+        return replace(made, complete=made.complete and not toolset.factory.per_run_step)
     if isinstance(toolset, AgentToolset):
         return Listing((_of_definition(toolset.definition),))
+    return _of_pydantic(toolset)
+
+
+def _of_pydantic(toolset: AbstractToolset[Any]) -> Listing:
+    # By the exact type: a subclass may override `get_tools`, and list others.
+    kind = type(toolset)
     if isinstance(toolset, FunctionToolset):
-        tools = tuple(_of_tool(name, tool) for name, tool in toolset.tools.items())
-        return Listing(tools, complete=type(toolset) is FunctionToolset)
+        tools = tuple(replace(_of_tool(tool), name=name) for name, tool in toolset.tools.items())
+        return _as_known(Listing(tools), is_known=kind is FunctionToolset)
     if isinstance(toolset, CombinedToolset):
-        joined = _joined(map(listing_of, toolset.toolsets))
-        return replace(joined, complete=joined.complete and type(toolset) is CombinedToolset)
-    return _UNKNOWN
+        return _as_known(_joined(map(listing_of, toolset.toolsets)), is_known=kind is CombinedToolset)
+    return _of_wrapper(toolset) if isinstance(toolset, WrapperToolset) else Listing(complete=False)
 
 
 def _of_wrapper(toolset: WrapperToolset[Any]) -> Listing:
-    # By the exact type below: a subclass may override `get_tools` and list others.
     inner, kind = listing_of(toolset.wrapped), type(toolset)
     if isinstance(toolset, PrefixedToolset):
         named = {tool.name: f"{toolset.prefix}_{tool.name}" for tool in inner.tools}
-        return replace(_renamed(inner, named), complete=inner.complete and kind is PrefixedToolset)
+        return _as_known(_renamed(inner, named), is_known=kind is PrefixedToolset)
     if isinstance(toolset, RenamedToolset):
         # The map has new names as keys.
         named = {old: new for new, old in toolset.name_map.items()}
-        return replace(_renamed(inner, named), complete=inner.complete and kind is RenamedToolset)
-    if kind in _SAME_TOOLS:
-        return inner
+        return _as_known(_renamed(inner, named), is_known=kind is RenamedToolset)
     if kind is PreparedToolset:  # its function may give a tool other arguments
-        return replace(inner, tools=tuple(KnownTool(tool.name) for tool in inner.tools))
-    return replace(inner, complete=False)
-
-
-def _of_made(toolset: FactoryToolset) -> Listing:
-    """The tools of what a factory made; before it has, those that it says it will make."""
-    if toolset.has_made:
-        made = Listing() if toolset.product is None else listing_of(toolset.product)
-        # A factory for each step may make other tools at the next one.
-        return replace(made, complete=made.complete and not toolset.factory.per_run_step)
-    return _of_factory(toolset.factory)
+        return _changed(inner, schema=None, is_certain=False)
+    if kind in _MAY_HIDE:
+        return _changed(inner, is_certain=False)
+    return _as_known(inner, is_known=kind in _SAME_TOOLS)
 
 
 def _of_factory(factory: ToolsetFactory) -> Listing:
     if factory.known_tools is None:
-        return _UNKNOWN
-    return Listing(tuple(_of_tool(name, tool) for name, tool in factory.known_tools().items()))
-
-
-def _of_tool(name: str, tool: ToolDef) -> KnownTool:
-    return replace(_of_pydantic(tool) if isinstance(tool, PydanticTool) else _of_own(tool), name=name)
+        return Listing(complete=False)
+    return Listing(tuple(replace(_of_tool(tool), name=name) for name, tool in factory.known_tools().items()))
 
 
 def _joined(listings: Iterable[Listing]) -> Listing:
@@ -183,18 +177,25 @@ def _joined(listings: Iterable[Listing]) -> Listing:
     return Listing(tuple(tool for part in parts for tool in part.tools), all(part.complete for part in parts))
 
 
+def _changed(listing: Listing, **changes: Any) -> Listing:  # noqa: ANN401 - fields of `KnownTool`
+    return replace(listing, tools=tuple(replace(tool, **changes) for tool in listing.tools))
+
+
+def _as_known(listing: Listing, *, is_known: bool) -> Listing:
+    """The same; of a class that is not known here it is neither certain nor complete."""
+    return listing if is_known else replace(_changed(listing, is_certain=False), complete=False)
+
+
 def _renamed(listing: Listing, named: Mapping[str, str]) -> Listing:
     return replace(listing, tools=tuple(replace(tool, name=named.get(tool.name, tool.name)) for tool in listing.tools))
 
 
-def _of_pydantic(tool: PydanticTool[Any]) -> KnownTool:
-    if tool.prepare is not None:  # it may give the tool other arguments
-        return KnownTool(tool.name)
+def _of_tool(tool: ToolDef) -> KnownTool:
+    if isinstance(tool, Tool):
+        return KnownTool(tool.name, lambda: tool.parameters_schema)
+    if tool.prepare is not None:  # it may hide the tool, and give it another name or other arguments
+        return KnownTool(tool.name, is_certain=False)
     return KnownTool(tool.name, lambda: tool.function_schema.json_schema)
-
-
-def _of_own(tool: Tool[Any, Any]) -> KnownTool:
-    return KnownTool(tool.name, lambda: tool.parameters_schema)
 
 
 def _of_definition(definition: ToolDefinition) -> KnownTool:

@@ -16,13 +16,11 @@ from typing import Any
 
 from cyclopts import CycloptsError
 
-from handrail.agents.agent import LoadedAgent
+from handrail.agents.agent import Inspection, LoadedAgent, ToolReport, taint_remarks
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
-from handrail.agents.exports.registry import ResolvedAgent, resolve
 from handrail.agents.project import Project, problems_of_agent, project_folder_of, reached_agents
-from handrail.agents.run.executors import ToolReport
-from handrail.agents.run.inspection import Inspection, taint_remarks
+from handrail.agents.registry import ResolvedAgent, resolve
 from handrail.agents.run.options import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.agents.toolsets.listing import Listing

@@ -93,7 +93,7 @@ def new_agent(
         folder: Where to make it; else in the current folder.
     """
     need_extra()
-    from handrail.agents.exports.entries import EXPORT_NAME_PATTERN  # noqa: PLC0415 - as above
+    from handrail.agents.registry import EXPORT_NAME_PATTERN  # noqa: PLC0415 - as above
     from handrail.agents.toolsets.builtin import built_ins  # noqa: PLC0415 - as above
 
     if not EXPORT_NAME_PATTERN.fullmatch(name):

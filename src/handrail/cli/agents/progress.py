@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from pydantic_core import to_jsonable_python
 
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.agents.exports.modules import error_location
+from handrail.agents.modules import error_location
 from handrail.agents.run.events import (
     CallEnded,
     CallOutput,

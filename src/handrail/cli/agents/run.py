@@ -32,9 +32,8 @@ from handrail.agents.run.events import (
     RunEvent,
     RunStarted,
 )
-from handrail.agents.run.options import RunOptions
+from handrail.agents.run.options import RunCommand, RunOptions, check_resumed, record_command
 from handrail.agents.run.run import RunResult
-from handrail.agents.run.run_command import RunCommand, check_resumed, record_command
 from handrail.cli.agents import RunChoices
 from handrail.cli.agents.progress import (
     CANNOT_ASK,

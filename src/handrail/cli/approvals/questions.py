@@ -42,8 +42,8 @@ from handrail.session.persistence.protocol import AnswerRow, SessionRow
 from handrail.store import Store
 
 if TYPE_CHECKING:
-    from handrail.agents.approval.records import ApprovalRecord
-    from handrail.agents.run.run_command import RunCommand
+    from handrail.agents.approval.decisions import ApprovalRecord
+    from handrail.agents.run.options import RunCommand
 
 _RECORDS_OF_AGENTS = "handrail.approval"
 _LONGEST_SHOWN = 200
@@ -156,17 +156,17 @@ def _agent_questions(
         session_id: the session.
         commands: how its runs were typed; empty for those of a program.
     """
-    from handrail.agents.approval.records import first_asked, last_records  # noqa: PLC0415 - needs the extra
-    from handrail.agents.run.run_command import RunCommand  # noqa: PLC0415 - as above
+    from handrail.agents.approval.decisions import first_asked, last_records  # noqa: PLC0415 - needs the extra
+    from handrail.agents.run.options import RunCommand  # noqa: PLC0415 - as above
 
-    asked = {(each.session_id, each.call.ref): each for each in records if each.verdict == "later"}
+    asked = {record.call.key: record for record in records if record.is_open}
     for record in last_records(records, session_id):
-        call = record.call
-        question = asked.get((record.session_id, call.ref))
-        if question is None or (record.verdict != "later" and record.by != "person"):
+        call, decision = record.call, record.decision
+        question = asked.get(call.key)
+        if question is None or not (record.is_open or decision.by == "person"):
             continue  # no person was asked, or a rule has decided since
         given = GivenAnswer(
-            approved=record.verdict == "allow", reason=record.reason, by=record.answered_by, at=record.at
+            approved=decision.verdict == "allow", reason=decision.reason, by=decision.answered_by, at=record.at
         )
         yield StoredQuestion(
             session_id=session_id,
@@ -176,18 +176,18 @@ def _agent_questions(
             tool=call.tool,
             effect=call.effect,
             origin=call.origin,
-            description=question.description,
+            description=question.call.description,
             asked_at=cast("datetime", question.at),  # `record_decision` says it of a question in a store
             first_asked=first_asked(records, call),
-            reason=question.reason,
-            asks=question.asks,
+            reason=question.decision.reason,
+            asks=question.call.asks,
             arguments=dict(call.arguments),
             # Not what the model wrote: a secret is not masked there. A person before a terminal is not shown it either.
             reached=dict(call.reached or {}),
             digest=call.digest,
             # Of the run of a program no command is recorded; this is the name that `handrail new` gives the agent file.
             command=commands[-1] if commands else RunCommand(agent_file=f"{call.path[0]}.agent"),
-            answer=None if record.verdict == "later" else given,
+            answer=None if record.is_open else given,
             record=record,
         )
 
@@ -198,13 +198,16 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     given = answer.given
     if isinstance(record, PostponedCall):
         return (record.answered(given, answer.last_attempt),)
-    from handrail.agents.approval.decisions import Answer, decision_of  # noqa: PLC0415 - the question needs the extra
-    from handrail.agents.approval.records import grant_record, record_of  # noqa: PLC0415 - as above
+    from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
+        Answer,
+        approval_record,
+        decision_of,
+    )
 
     verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
     decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
-    decided = record_of(record.call, decision, at=given.at)
-    return (decided,) if grant is None else (grant_record(grant), decided)
+    decided = approval_record(record.call, decision, at=given.at)
+    return (decided,) if grant is None else (grant, decided)
 
 
 @Parameter(name="*")
@@ -356,8 +359,8 @@ def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
             f"session {row.session_id} holds questions of agents, and these need the extra agents, not installed here: "
             'pip install "handrail[agents]"'
         )
-    from handrail.agents.approval.records import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
-    from handrail.agents.run.run_command import RunCommand  # noqa: PLC0415 - as above
+    from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
+    from handrail.agents.run.options import RunCommand  # noqa: PLC0415 - as above
 
     items = known_items(store, row, lambda kind: kind in {PostponedCall, ApprovalRecord, RunCommand})
     yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)

@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.modules` and `declared`: what a module exports, and every reason why it cannot."""
+"""`handrail.agents.modules` and `declared`: what a module exports, and every reason why it cannot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from pydantic_ai import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.entries import Entry, Origin
-from handrail.agents.exports.modules import exports
+from handrail.agents.modules import exports
+from handrail.agents.registry import Entry, Origin
 from handrail.errors import DiscoveryError
 from handrail.prompt.function_tools import FunctionTool
 from tests.agents.folders import module_of

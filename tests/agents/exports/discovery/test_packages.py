@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.modules`: what installed packages offer, found by their entry points."""
+"""`handrail.agents.modules`: what installed packages offer, found by their entry points."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.entries import BUILT_IN, Entry
-from handrail.agents.exports.modules import package_offers
-from handrail.agents.exports.registry import PackageExport
+from handrail.agents.modules import package_offers
 from handrail.agents.project import Project
+from handrail.agents.registry import BUILT_IN, Entry, PackageExport
 from handrail.errors import DiscoveryError, ResolutionError
 from tests.agents.folders import IMPORTS, agent, write
 from tests.wording import Wording
@@ -48,6 +47,11 @@ def install(tmp_path: Path) -> Iterator[Install]:
         sys.modules.pop(module, None)
 
 
+def label(offer: PackageExport) -> str:
+    """An offer in words, as an entry is labelled."""
+    return f"{offer.kind} {offer.name} ({offer.origin})"
+
+
 def offered(name: str) -> PackageExport:
     """The offer of that name."""
     (found,) = [offer for offer in package_offers() if offer.name == name]
@@ -68,7 +72,7 @@ shop_other = handrail_shop:make
 def test_packages_are_known_by_name_and_imported_when_they_are_looked_up(install: Install, wording: Wording) -> None:
     """A name that no agent file can say is passed over; the others are known, with where they come from."""
     install("handrail-shop", POINTS, "PING = Tool(ping, name='shop_ping')")
-    labels = [offer.label for offer in package_offers() if "handrail-shop" in offer.label]
+    labels = [label(offer) for offer in package_offers() if "handrail-shop" in label(offer)]
     assert labels == wording
     assert "handrail_shop" not in sys.modules
     entry = offered("shop_ping").load()
@@ -159,5 +163,5 @@ def test_a_package_whose_metadata_cannot_be_read_is_passed_over(
     shutil.copytree(tmp_path / "handrail_sound-1.0.dist-info", again / "handrail_sound-0.9.dist-info")
     monkeypatch.setattr(sys, "path", [str(again), *sys.path])
     invalidate_caches()
-    assert [offer.label for offer in package_offers() if offer.name == "ping"] == wording
+    assert [label(offer) for offer in package_offers() if offer.name == "ping"] == wording
     assert offered("ping").load().name == "ping"

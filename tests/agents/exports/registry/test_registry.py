@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.registry`: two namespaces, and every collision with both origins."""
+"""`handrail.agents.registry`: two namespaces, and every collision with both origins."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 from pydantic_ai import RunContext, Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Kind, Origin, ToolsetFactory
-from handrail.agents.exports.registry import Registry
+from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Kind, Origin, Registry, ToolsetFactory
 from handrail.errors import DiscoveryError, RegistryError
 from tests.wording import Wording
 

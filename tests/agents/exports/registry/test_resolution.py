@@ -1,4 +1,4 @@
-"""`handrail.agents.exports.registry`: each name is looked up in the namespace of its field."""
+"""`handrail.agents.registry`: each name is looked up in the namespace of its field."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import Entry, FactoryFunction, Origin, ToolsetFactory
-from handrail.agents.exports.registry import PackageExport, Registry, resolve
+from handrail.agents.registry import Entry, FactoryFunction, Origin, PackageExport, Registry, ToolsetFactory, resolve
 from handrail.errors import DiscoveryError, ResolutionError
 from tests.wording import Wording
 

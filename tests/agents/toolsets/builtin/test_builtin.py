@@ -15,7 +15,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
 from handrail.agents import LoadedAgent, RunOptions
-from handrail.agents.exports.entries import BUILT_IN, Entry, ToolsetFactory
+from handrail.agents.registry import BUILT_IN, Entry, ToolsetFactory
 from handrail.agents.toolsets.builtin import built_ins, files_toolset, shell_toolset
 from handrail.contrib.tools import Plan
 from handrail.errors import AgentError, PromptValidationError

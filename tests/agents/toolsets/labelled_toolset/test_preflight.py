@@ -1,4 +1,4 @@
-"""`handrail.agents.toolsets.labelled_toolset`: the conflicts that are certain before anything runs."""
+"""`handrail.agents.toolsets.listing`: the conflicts that are certain before anything runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pydantic_ai import RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.exports.entries import BUILT_IN, AgentReference, Entry, Origin, ToolsetDef, ToolsetFactory
-from handrail.agents.exports.registry import ResolvedAgent
-from handrail.agents.toolsets.labelled_toolset import static_conflicts, static_names
-from handrail.agents.toolsets.shared_toolset import shared
+from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Origin, ResolvedAgent, ToolsetDef, ToolsetFactory
+from handrail.agents.toolsets.lifetimes import shared
+from handrail.agents.toolsets.listing import static_conflicts, static_names
 from handrail.prompt import MarkdownSection, Section
 from tests.adapters.notes import ADD_NOTE, READ_NOTES
 from tests.agents.toolsets.traced import TOOLS_FILE, Traced, named
@@ -71,7 +70,7 @@ CERTAIN = [
     pytest.param(CombinedToolset([ping(), ping()]), ("ping",), id="combined"),
     pytest.param(Traced("ping"), (), id="subclass"),
     pytest.param(ping().filtered(anything), (), id="filtered"),
-    pytest.param(ping().renamed({"pong": "ping"}), (), id="renamed"),
+    pytest.param(ping().renamed({"pong": "ping"}), ("pong",), id="renamed"),
     pytest.param(DynamicToolset(lambda _: ping()), (), id="dynamic"),
     pytest.param(FunctionToolset[Any](), (), id="empty"),
 ]

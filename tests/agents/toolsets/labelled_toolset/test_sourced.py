@@ -8,8 +8,8 @@ import pytest
 from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.agents.toolsets.factory_toolset import FactoryToolset
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
+from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
 from tests.wording import Wording

@@ -50,6 +50,7 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.abc import MetaPathFinder
@@ -62,19 +63,18 @@ from types import ModuleType
 from typing import cast
 
 import handrail
-from handrail.agents.exports.entries import (
+from handrail.agents.registry import (
     EXPORT_NAME_PATTERN,
     CollectedEntries,
     Entry,
     ExportFault,
     Kind,
     Origin,
-    bullet_list,
+    PackageExport,
     collect_entries,
     error_message,
     exported_items,
 )
-from handrail.agents.exports.registry import PackageExport
 from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
 
@@ -319,15 +319,8 @@ def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
         # agents.
         tools = _named_by_all(module, origin) if "__all__" in names else CollectedEntries()
     toolsets = collect_entries("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else CollectedEntries()
-    offences = (*tools.offences, *toolsets.offences)
-    if offences:
-        hint = _HINT if tools.offences and "TOOLS" not in names else ""
-        raise DiscoveryError(
-            bullet_list(f"{where} exports what cannot be registered", offences) + hint,
-            module=where,
-            offenders=[offence.name for offence in offences],
-        )
-    return (*tools.entries, *toolsets.entries)
+    hint = _HINT if tools.offences and "TOOLS" not in names else ""
+    return tools.plus(toolsets).checked(f"{where} exports what cannot be registered", module=where, hint=hint)
 
 
 def _named_by_all(module: ModuleType, origin: Origin) -> CollectedEntries:
@@ -354,29 +347,18 @@ def package_offers() -> tuple[PackageExport, ...]:
 
 
 def _offers() -> Iterator[PackageExport]:
-    points = _points()
     for kind, group in GROUPS:
-        for point in dict.fromkeys(points[group]):
+        for point in dict.fromkeys(_points(group)):
             if EXPORT_NAME_PATTERN.fullmatch(point.name) is not None:
                 # Cached, so that all agents get the same object, and a package that fails does so once.
                 yield PackageExport(point.name, kind, _origin(point), cache(partial(_load, point, kind)))
 
 
-def _points() -> Mapping[str, list[EntryPoint]]:
-    """The entry points of each group; the first distribution of a name counts, as for an import."""
-    points: dict[str, list[EntryPoint]] = {group: [] for _, group in GROUPS}
-    seen: set[str] = set()
+def _points(group: str) -> Iterator[EntryPoint]:
     for package in distributions():
-        try:
-            name = re.sub(r"[-_.]+", "-", package.name).lower()
-            found = [point for point in package.entry_points if point.group in points]
-        except Exception:  # noqa: BLE001, S112 - its metadata cannot be read, which harms no other package
-            continue
-        if name not in seen:
-            seen.add(name)
-            for point in found:
-                points[point.group].append(point)
-    return points
+        # Its metadata may not be readable, which harms no other package.
+        with suppress(Exception):
+            yield from package.entry_points.select(group=group)
 
 
 def _origin(point: EntryPoint) -> Origin:
@@ -400,13 +382,7 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
             offenders=(point.name,),
         ) from error
     found = exported_items(kind, [(point.name, value)], origin)
-    if found.offences:
-        raise DiscoveryError(
-            bullet_list(f"{origin}, {point.value}, cannot be registered", found.offences),
-            module=origin.where,
-            offenders=(point.name,),
-        )
-    return found.entries[0]
+    return found.checked(f"{origin}, {point.value}, cannot be registered", module=origin.where)[0]
 
 
 def error_location(error: BaseException, folder: Path) -> str:

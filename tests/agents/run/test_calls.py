@@ -1,4 +1,4 @@
-"""`handrail.agents.run.foreseen_calls`: what is foreseen of a call before it is made, and that this changes nothing."""
+"""`handrail.agents.run.calls`: what is foreseen of a call before it is made, and that this changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from handrail.adapters.tool_executor import ToolExecutor
-from handrail.agents.run.foreseen_calls import ForeseenCall, foresee_call
+from handrail.agents.run.calls import ForeseenCall, foresee_call
 from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult

@@ -1,0 +1,271 @@
+"""How long a toolset of a run is open: one that a factory makes for each run or step, and one that runs share.
+
+PydanticAI has `DynamicToolset` for factories. Ours differs in what it does with what the factory returned:
+
+- what is not a toolset is refused when it is returned, before anything is entered, with the names of toolset and
+  factory;
+- the toolset is asked for its own toolset of the run (`for_run`) and of each step (`for_run_step`), so that a dynamic
+  toolset shows its tools wherever it stands: returned as it is, among others, under a prefix;
+- a section becomes a toolset of the current run.
+
+One object is one run: `for_run` returns another, so runs side by side share nothing but the factory. What the object
+has entered it leaves, once, whatever happens in between: a new product takes the place of the old one only when the old
+one was left and the new one entered, and no product is left that was not entered.
+
+PydanticAI enters a toolset in each run that has it, also while another run holds it. A toolset that opens on entry and
+closes on exit, and counts nothing, would be closed by the inner run under the outer one. `shared` counts for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from threading import Lock
+from typing import Any, Self, TypeGuard, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, WrapperToolset
+from typing_extensions import override  # pydantic brings it; `typing` has it from Python 3.12 on
+
+from handrail.agents.active_run import current_run
+from handrail.agents.registry import BUILT_IN, FactoryProduct, Kind, Origin, ToolsetFactory
+from handrail.errors import AgentError, FactoryError
+from handrail.prompt import Section
+
+_NO_TOOLS = FunctionToolset[Any]()
+
+
+class FactoryToolset(WrapperToolset[Any]):
+    """The toolset that a factory makes when a run begins, or at every step of it.
+
+    Attributes:
+        wrapped: what was made; a toolset without tools as long as nothing was, or if it was `None`.
+        factory: what makes it, and how often.
+        name: what the factory is registered as; the id of the toolset.
+        origin: where the factory comes from.
+        kind: the namespace of the name: a tool may need a toolset that is made, too.
+        has_made: whether the factory has made what this run has; that may be nothing.
+    """
+
+    def __init__(self, factory: ToolsetFactory, *, name: str, origin: Origin, kind: Kind = "toolset") -> None:
+        """Call no factory yet."""
+        super().__init__(_NO_TOOLS)
+        self.factory = factory
+        self.name = name
+        self.origin = origin
+        self.kind: Kind = kind
+        self.has_made: bool = False
+        self._raw: FactoryProduct = None  # what the factory returned last: the same object again is not entered again
+        self._entered: AbstractToolset[Any] | None = None  # what has to be left; steps may put another one in its place
+
+    @property
+    @override
+    def id(self) -> str:
+        """The name under which the factory is registered."""
+        return self.name
+
+    @property
+    @override
+    def label(self) -> str:
+        """In words, for messages: `toolset files (built-in)`."""
+        return f"{self.kind} {self.name} ({self.origin})"
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> FactoryToolset:
+        """The toolset of one run; unless the factory is for each step, it is called here.
+
+        Raises:
+            FactoryError: the factory made something that is not a toolset.
+            Exception: what the factory raises, with a note that names it.
+        """
+        new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
+        # A factory for each step is called in `for_run_step`, which PydanticAI calls before it asks for tools.
+        if not self.factory.per_run_step:
+            new._raw = await new._made(ctx)
+            new.wrapped = await new._product(new._raw, ctx)
+            new.has_made = True
+        return new
+
+    @override
+    async def for_run_step(self, ctx: RunContext[Any]) -> FactoryToolset:
+        """The same object; a factory for each step has been called, and another product has taken the old one's place.
+
+        Raises:
+            FactoryError: the factory made something that is not a toolset; the old product is still there.
+            Exception: what the factory, the old product's exit, or the new one's entry raises.
+        """
+        if self.factory.per_run_step:
+            raw = await self._made(ctx)
+            # Entering the same object again would open it twice, and it is left only once.
+            if raw is not self._raw:
+                # Made first: if that fails, the old product is still entered and remains in use.
+                product = await self._product(raw, ctx)
+                # The old product is left before the new one is entered: both may use the same port or file.
+                await self.__aexit__(None, None, None)
+                await product.__aenter__()
+                self._raw, self.wrapped, self._entered = raw, product, product
+            self.has_made = True
+        # After a replacement too: the new product has not seen this step yet.
+        self.wrapped = await self.wrapped.for_run_step(ctx)
+        return self
+
+    @override
+    async def __aenter__(self) -> Self:
+        await self.wrapped.__aenter__()
+        # Only after a successful entry, so that a product that was not entered is never left.
+        self._entered = self.wrapped
+        return self
+
+    @override
+    async def __aexit__(self, *args: object) -> bool | None:
+        # Cleared before the exit is awaited: if it raises, a second exit must not leave the product again.
+        entered, self._entered, self.wrapped, self._raw = self._entered, None, _NO_TOOLS, None
+        return None if entered is None else await entered.__aexit__(*args)
+
+    async def _made(self, ctx: RunContext[Any]) -> FactoryProduct:
+        """What the factory returns this time."""
+        try:
+            given = cast("object", self.factory.function(ctx))  # whatever the user's function returns
+            # By what was returned, because a plain function may return the coroutine of another one.
+            made = cast("object", await given) if inspect.isawaitable(given) else given
+        except Exception as error:
+            self._note(error)
+            raise
+        if _can_be_used(made):
+            return made
+        message = f"{self.label}: the factory {self.factory.qualname} {_returned(made)}"
+        if inspect.iscoroutine(made):
+            made.close()  # else Python warns, some time later, that it was not awaited
+        raise FactoryError(message, toolset=self.name, returned=type(made))
+
+    async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        """The toolset of this run for what the factory returned."""
+        if raw is None:
+            return _NO_TOOLS
+        try:
+            # A section becomes a toolset here and not at registration, because its tools need the session of this run.
+            toolset = raw if isinstance(raw, AbstractToolset) else current_run().section_toolset(raw, id=self.name)
+            return await toolset.for_run(ctx)
+        except Exception as error:
+            self._note(error)
+            raise
+
+    def _note(self, error: Exception) -> None:
+        by = "" if self.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
+        error.add_note(f"{self.label} was being made{by}.")
+
+
+def _can_be_used(made: object) -> TypeGuard[FactoryProduct]:
+    return made is None or isinstance(made, (AbstractToolset, Section))
+
+
+def _returned(made: object) -> str:
+    """What a factory returned that is not a toolset, and what would be right."""
+    if isinstance(made, type):
+        return f"returned the class {made.__qualname__}, of type {type(made).__qualname__}; return an instance."
+    if inspect.iscoroutine(made):
+        return "returned a coroutine that it did not await; await it in the factory."
+    return (
+        f"returned an object of type {type(made).__qualname__}; "
+        "a factory returns a toolset, a section, or None for no tools."
+    )
+
+
+class SharedToolset(WrapperToolset[Any]):
+    """A toolset that stays open until the last one who entered it has left. Made by `shared`.
+
+    What is shared is this very object: a run that enters it gets the wrapped toolset as it is. The runs that hold it at
+    the same time share one event loop, that of the first.
+    """
+
+    def __init__(self, wrapped: AbstractToolset[Any]) -> None:
+        """Share a toolset; nothing is opened yet."""
+        super().__init__(wrapped)
+        self._guard = Lock()  # of the count and the loop: runs of several threads may ask
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._moves = asyncio.Lock()  # held while it is opened or closed
+        self._is_open = False
+
+    @property
+    @override
+    def id(self) -> str | None:
+        """The id of the wrapped toolset."""
+        return self.wrapped.id
+
+    @override
+    async def for_run(self, ctx: RunContext[Any]) -> SharedToolset:
+        """This object.
+
+        Raises:
+            AgentError: the wrapped toolset makes a copy of itself for each run, so that there is nothing to share.
+        """
+        return self._itself(await self.wrapped.for_run(ctx))
+
+    @override
+    async def for_run_step(self, ctx: RunContext[Any]) -> SharedToolset:
+        """This object.
+
+        Raises:
+            AgentError: the wrapped toolset is replaced by another one, so that there is nothing to share.
+        """
+        return self._itself(await self.wrapped.for_run_step(ctx))
+
+    @override
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            if self._loop is not loop:
+                if self._users or self._is_open or self._moves.locked():
+                    raise AgentError(
+                        f"{self.label} is open on another event loop; the runs that share it at one time share a loop"
+                    )
+                self._loop, self._moves = loop, asyncio.Lock()
+            self._users += 1
+        try:
+            async with self._moves:
+                if not self._is_open:
+                    await self.wrapped.__aenter__()
+                    self._is_open = True
+        # A cancelled entry leaves nothing open either.
+        except BaseException:
+            await self._leave(None, None, None)
+            raise
+        return self
+
+    @override
+    async def __aexit__(self, *args: object) -> bool | None:
+        if not self._users:
+            raise AgentError(f"{self.label} is left by a run that did not enter it.")
+        return await self._leave(*args)
+
+    async def _leave(self, *args: object) -> bool | None:
+        # Before anything is awaited: a run that is cancelled while it leaves does not hold the toolset.
+        with self._guard:
+            self._users -= 1
+        async with self._moves:
+            if self._users or not self._is_open:
+                return None
+            try:
+                return await self.wrapped.__aexit__(*args)
+            # Closed even if the exit raises: there is nothing better to do than to open it anew.
+            finally:
+                self._is_open = False
+
+    def _itself(self, of_run: AbstractToolset[Any]) -> SharedToolset:
+        # Only the object that was entered is open; a copy for one run would show tools that are not connected.
+        if of_run is not self.wrapped:
+            raise AgentError(
+                f"{self.wrapped.label} cannot be shared: it makes a toolset of its own for each run or step. Use it "
+                "without shared(...), or share the toolsets in it."
+            )
+        return self
+
+
+def shared(toolset: AbstractToolset[Any]) -> SharedToolset:
+    """Have a toolset opened once for all runs that hold it at the same time.
+
+    Write `TOOLSETS = {"browser": shared(browser)}` for a toolset that opens something when it is entered, closes it
+    when it is left, and does not count how often. Runs of one event loop share it.
+    """
+    return SharedToolset(toolset)
