@@ -43,6 +43,7 @@ from handrail.filesystem.path_filters import ExcludedPaths
 from handrail.serde import parse
 from handrail.serde.document import YamlList, YamlMap, YamlNode, YamlScalar, read_document, read_tree
 from handrail.serde.formatting import join_names, quote_value, shorten
+from handrail.serde.json_schema import is_object
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ class AgentFile:
 def _entry_name(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value.strip()
-    what = f"a mapping of {', '.join(map(repr, value))}" if isinstance(value, dict) else repr(value)
+    what = f"a mapping of {', '.join(map(repr, value))}" if is_object(value) else repr(value)
     raise ValueError(
         f"only names stand here, and this is {shorten(what, 120)}; the rest is set in Python, and a name that looks "
         "like a number is put in quotes"

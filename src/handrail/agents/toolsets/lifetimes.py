@@ -47,6 +47,8 @@ class FactoryToolset(WrapperToolset[Any]):
         has_made: whether the factory has made what this run has; that may be nothing.
     """
 
+    wrapped: AbstractToolset[Any]
+
     def __init__(self, factory: ToolsetFactory, *, name: str, origin: Origin, kind: Kind = "toolset") -> None:
         """Call no factory yet."""
         super().__init__(_NO_TOOLS)
@@ -117,7 +119,7 @@ class FactoryToolset(WrapperToolset[Any]):
         return self
 
     @override
-    async def __aexit__(self, *args: object) -> bool | None:
+    async def __aexit__(self, *args: Any) -> bool | None:  # noqa: PYI036 - as PydanticAI declares it
         # Cleared before the exit is awaited: if it raises, a second exit must not leave the product again.
         entered, self._entered, self.wrapped, self._raw = self._entered, None, _NO_TOOLS, None
         return None if entered is None else await entered.__aexit__(*args)
