@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import handrail.store
 from handrail.errors import SessionLockedError, SessionLostError, SessionUseError, StoreUnavailableError
+from handrail.session import Session
 from handrail.session.persistence.protocol import SessionLock
 from handrail.store import SqliteStore, Store
 from handrail.store.owners import MemoryOwner
@@ -206,6 +210,42 @@ def test_session_that_is_lost_in_the_moment_in_which_it_is_taken_is_free(tmp_pat
         assert store.held_sessions() == frozenset()
         store.release(store.acquire("s1", wait=NOW))
         assert other.acquire("s1", wait=NOW).was_released
+
+
+class Signalled(SqliteDriver):
+    """A driver of which one statement comes with Ctrl-C."""
+
+    at = 0
+
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        self.at -= 1
+        if not self.at:
+            signal.raise_signal(signal.SIGINT)
+        return super().acquire(for_call=for_call)
+
+
+class Late(Session):
+    """A session at whose making Ctrl-C comes: the lock has been taken, and nothing but the opening has it."""
+
+    def __init__(self, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        super().__init__(**options)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_session_whose_opening_ctrl_c_ends_is_free_for_others(tmp_path: Path, clock: FakeClock, at: int) -> None:
+    """The signal is held back while a session is opened; what was opened is collected, which releases it."""
+    file = SqliteFile(tmp_path / "desk.db")
+    with SqlStore(driver := Signalled(file), clock=clock) as store, SqliteStore(file.path) as other:
+        store.create(session_row(clock))
+        driver.at = at
+        with pytest.raises(KeyboardInterrupt):
+            (Session if at else Late).open(store, "s1").close()
+        gc.collect()
+        other.release(other.acquire("s1", wait=timedelta(seconds=20)))
+        assert store.held_sessions() == frozenset()
+        assert store.create(session_row(clock, "s2"))
 
 
 def test_closing_a_store_frees_its_sessions(url: str) -> None:
