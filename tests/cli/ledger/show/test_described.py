@@ -87,9 +87,6 @@ def test_files_of_a_result_are_shown_by_kind_and_size() -> None:
         assert told["parts"] == [{"text": "By month:"}, {"media_type": "image/png", "size": 12_000}]
 
 
-ORDER = {"order": 7, "to": "Zürich"}
-
-
 @pytest.mark.parametrize(
     "recorded, arguments, written",
     [
