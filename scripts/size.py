@@ -1,4 +1,4 @@
-"""`make size`: how many lines of code and modules each package has, beside its budget in `pyproject.toml`.
+"""`make size`: lines of code and modules of each package, and of docstrings, beside the budgets of `pyproject.toml`.
 
 A line of code is one that has a token which is neither a comment nor a part of the docstring of a module, a class or a
 function. Exits with 1 if a package is over its budget.
@@ -59,36 +59,44 @@ class Size:
         return self.lines > self.max_lines or self.modules > self.max_modules
 
 
-def count_lines(text: str) -> int:
-    """The number of lines of code in the text of a module."""
-    documented: set[int] = set()
+def documented_lines(text: str) -> set[int]:
+    """The numbers of the lines that the docstrings of a module, its classes and its functions take."""
+    lines: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
             docstring = node.body[0]
-            documented.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+            lines.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return lines
+
+
+def count_lines(text: str) -> int:
+    """The number of lines of code in the text of a module."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _NOT_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines - documented)
+    return len(lines - documented_lines(text))
 
 
 def measure(root: Path) -> Iterator[Size]:
-    """The size of each package of a checkout, of all of them together, and of the tests.
+    """The size of each package of a checkout, of all of them together, of their docstrings, and of the tests.
 
     Raises:
         KeyError: a package has no budget in `pyproject.toml`.
     """
     budgets = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["size"]
     counts: dict[str, list[int]] = {name: [] for name in budgets["packages"]}
+    docstrings: list[int] = []
     for path in sorted((root / PACKAGE).rglob("*.py")):
-        inside = path.relative_to(root / PACKAGE).parts
-        counts[inside[0] if len(inside) > 1 else ROOT_MODULES].append(count_lines(path.read_text(encoding="utf-8")))
+        inside, text = path.relative_to(root / PACKAGE).parts, path.read_text(encoding="utf-8")
+        counts[inside[0] if len(inside) > 1 else ROOT_MODULES].append(count_lines(text))
+        docstrings.append(len(documented_lines(text)))
     for name, lines in counts.items():
         max_lines, max_modules = budgets["packages"][name]
         yield Size(name, sum(lines), max_lines, len(lines), max_modules)
     everything = [count for lines in counts.values() for count in lines]
     yield Size("all", sum(everything), budgets["all"][0], len(everything), budgets["all"][1])
+    yield Size("docstrings", sum(docstrings), budgets["docstrings"][0], len(docstrings), budgets["docstrings"][1])
     tests = [count_lines(path.read_text(encoding="utf-8")) for path in sorted((root / "tests").rglob("*.py"))]
     yield Size("tests", sum(tests), budgets["tests"][0], len(tests), budgets["tests"][1])
 

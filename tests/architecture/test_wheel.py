@@ -22,7 +22,7 @@ import pytest
 import handrail
 from hatch_build import with_links
 from tests.architecture.sources import ROOT, listed, text_files
-from tests.docs.console import commands_of, comparable
+from tests.docs.console import commands_of, comparable, unwrapped
 from tests.docs.test_code import README, shown_below, with_code
 from tests.docs.typed_pages import DOCS, follow, split, typed_pages
 from tests.extent import FULL
@@ -245,7 +245,7 @@ def test_the_programs_of_a_page_run_from_the_wheel(page: Path, everything: dict[
     (tmp_path / "program.py").write_text("\n".join(block.source for block in blocks), encoding="utf-8")
     with serving(Chat(), Responses(), Messages()) as provider:
         found = _run("python", "program.py", cwd=tmp_path, **everything, **provider.environment())
-    assert found == "".join(map(shown_below, blocks))
+    assert unwrapped(found) == unwrapped("".join(map(shown_below, blocks)))
 
 
 @pytest.mark.parametrize("extra", NEEDS if FULL else ["cli"])
