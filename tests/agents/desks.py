@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelRequest
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
 from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.agents.run.events import CallEnded, CallStarted, RunEvent
+from handrail.agents.run.interface import CallEnded, CallStarted, RunEvent
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.errors import ResolutionError
 from handrail.runtime import ToolInvoked

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import ProjectConfig, matching_files, read_config
+from handrail.agents.project import ProjectConfig, matching_files, read_config
 from tests.agents.folders import write
 from tests.wording import Wording
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.agents.project_config import READY_RULES, ProjectConfig, ShellConfig, read_config
+from handrail.agents.project import READY_RULES, ProjectConfig, ShellConfig, read_config
 from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from tests.agents.folders import write
 from tests.wording import Wording

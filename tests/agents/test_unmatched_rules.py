@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from handrail.agents.approval.rules import ApprovalRules, Rule, parse_rules
-from handrail.agents.toolsets.listing import KnownTool
-from handrail.agents.unmatched_rules import KnownNames, Unmatched, unmatched
+from handrail.agents.unmatched_rules import ProjectNames, ToolSummary, Unmatched, unmatched
 from tests.wording import Wording
 
 
-def known_tool(name: str, *arguments: str, kind: str = "string", additional: bool = False) -> KnownTool:
+def known_tool(name: str, *arguments: str, kind: str = "string", additional: bool = False) -> ToolSummary:
     """A tool with these arguments."""
     properties = {argument: {"type": kind} for argument in arguments}
-    return KnownTool(name, lambda: {"type": "object", "properties": properties, "additionalProperties": additional})
+    return ToolSummary(name, lambda: {"type": "object", "properties": properties, "additionalProperties": additional})
 
 
 TOOLS = (
@@ -22,15 +21,15 @@ TOOLS = (
     known_tool("move_file", "path", "new_path"),
     known_tool("any_file", "path", additional=True),
     known_tool("save", "order", kind="object"),
-    KnownTool("unknown_arguments"),
+    ToolSummary("unknown_arguments"),
 )
 AGENTS = ("alone", "clerk", "desk")
-KNOWN = KnownNames(tools=TOOLS, agents=AGENTS)
-RUNNING = KnownNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
-MAKING = KnownNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
+KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
+RUNNING = ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
+MAKING = ProjectNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
 
 
-def found(rule: str, known: KnownNames = KNOWN) -> list[Unmatched]:
+def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
     """What is found of one deny rule."""
     return list(unmatched(parse_rules(f"deny:\n  - {rule}\n", file="approval.yaml"), known))
 
@@ -94,7 +93,7 @@ def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> No
         pytest.param("{tool: '*', agent: made}", MAKING, id="agent of a run"),
     ],
 )
-def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: KnownNames, wording: Wording) -> None:
+def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: ProjectNames, wording: Wording) -> None:
     """It says why it is no error."""
     (one,) = found(rule, known)
     assert not one.certain

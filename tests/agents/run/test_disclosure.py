@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
 from handrail.agents.approval.rules import parse_rules
-from handrail.agents.run.agent_texts import disclosed_sections
+from handrail.agents.toolsets.labelled_toolset import disclosed_sections
 from handrail.errors import AgentFileError, ToolConflictError
 from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections

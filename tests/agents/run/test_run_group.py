@@ -30,8 +30,8 @@ AT_ONCE = timedelta(0)
 def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path: Path) -> None:
     """While one of them uses it, it stays open; afterwards somebody else may have the folder."""
     folders = OpenFolders()
-    with folders.opened(tmp_path, None) as first:
-        with folders.opened(tmp_path, None) as second:
+    with folders.use(tmp_path, None) as first:
+        with folders.use(tmp_path, None) as second:
             assert second is first
         first.write_text("a.txt", "still open")
         with pytest.raises(FilesystemBusyError):
@@ -43,9 +43,9 @@ def test_runs_side_by_side_share_one_filesystem_and_the_last_closes_it(tmp_path:
 def test_a_folder_that_somebody_else_has_is_told_at_once(tmp_path: Path) -> None:
     """Waiting for it would hold up the event loop, and with it the runs beside this one."""
     folders = OpenFolders()
-    with HostFilesystem(tmp_path), pytest.raises(FilesystemBusyError), folders.opened(tmp_path, None):
+    with HostFilesystem(tmp_path), pytest.raises(FilesystemBusyError), folders.use(tmp_path, None):
         pass
-    with folders.opened(tmp_path, None) as filesystem:
+    with folders.use(tmp_path, None) as filesystem:
         assert filesystem.list() == ()
 
 
@@ -54,10 +54,10 @@ def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path, wording: Word
     (root := tmp_path / "root").mkdir()
     folders = OpenFolders()
     with open_store(f"sqlite:///{tmp_path / 'a.db'}") as store:
-        with folders.opened(root, store), pytest.raises(AgentError) as raised, folders.opened(root, None):
+        with folders.use(root, store), pytest.raises(AgentError) as raised, folders.use(root, None):
             pass
         assert str(raised.value) == wording
-        with folders.opened(root, store) as first, folders.opened(root, store) as second:
+        with folders.use(root, store) as first, folders.use(root, store) as second:
             assert first is second
 
 
@@ -105,14 +105,14 @@ def test_a_folder_that_is_being_opened_does_not_hold_up_another_one(tmp_path: Pa
     journal.prepare()
     journal.close()
     os.close(folder)
-    opening = run_in_thread(lambda: folders.opened(first, Slow()).__enter__())
+    opening = run_in_thread(lambda: folders.use(first, Slow()).__enter__())
     assert reached.wait(60)
-    with folders.opened(second, None) as other:
+    with folders.use(second, None) as other:
         assert other.list() == ()
     may_go_on.set()
     with pytest.raises(StoreUnavailableError):
         opening.result()
-    with folders.opened(first, Decisions()) as again:
+    with folders.use(first, Decisions()) as again:
         assert again.list() == ()
 
 
@@ -127,11 +127,11 @@ def test_a_folder_that_holds_the_journals_is_refused_with_its_cure(
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     folders = OpenFolders()
     with pytest.raises(AgentError) as caught:
-        folders.opened((tmp_path / above).resolve(), None).__enter__()
+        folders.use((tmp_path / above).resolve(), None).__enter__()
     assert re.sub("[0-9a-f]{32}", "ID", str(caught.value)) == wording
     assert [path.name for path in home.iterdir()] == ["work"]
-    with folders.opened(home / "work", None) as filesystem:
+    with folders.use(home / "work", None) as filesystem:
         assert filesystem.list() == ()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with folders.opened(home, None) as filesystem:
+    with folders.use(home, None) as filesystem:
         assert filesystem.exists("work")

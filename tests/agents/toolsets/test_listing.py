@@ -12,7 +12,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolse
 from handrail.agents import shared
 from handrail.agents.registry import Entry
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.agents.toolsets.listing import Listing, listing_of, listing_of_entry
+from handrail.agents.unmatched_rules import Listing, list_entry, list_tools
 from handrail.contrib.tools import VfsToolsSection
 from tests.agents.toolsets.traced import made
 
@@ -78,7 +78,7 @@ def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
     toolset: AbstractToolset[Any], names: list[str], complete: bool
 ) -> None:
     """Also those that are hidden at present; a class of the program may have others."""
-    assert named(listing_of(toolset)) == (names, complete)
+    assert named(list_tools(toolset)) == (names, complete)
 
 
 READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
@@ -87,7 +87,7 @@ READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
 @pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
 def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Entry) -> None:
     """So a rule about one is checked in a project whose agents do not have it."""
-    listing = listing_of_entry(entry)
+    listing = list_entry(entry)
     assert listing.complete
     assert listing.tools
     for each in listing.tools:
@@ -107,5 +107,5 @@ def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
         FunctionToolset[Any]([Tool(ping, prepare=prepare)]),
         FunctionToolset[Any]([ping]).prepared(unchanged),
     ):
-        (known,) = listing_of(toolset).tools
+        (known,) = list_tools(toolset).tools
         assert known.arguments() is None

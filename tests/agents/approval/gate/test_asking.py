@@ -129,7 +129,7 @@ async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:
     assert (await person.question()).call_id == "c"
     person.say(Answer("yes"))
     assert (await last).verdict == "allow"
-    assert list(door.decided) == [("s", CallRef("r", "c"))]
+    assert list(door.decisions) == [("s", CallRef("r", "c"))]
 
 
 @pytest.mark.anyio
@@ -151,7 +151,7 @@ async def test_cancelling_leaves_a_thinking_thread_behind() -> None:
     await asyncio.gather(task, return_exceptions=True)
     assert (await door.decide(gated(id="b"))).verdict == "allow"
     may_answer.set()
-    assert list(door.decided) == [("s", CallRef("r", "b"))]
+    assert list(door.decisions) == [("s", CallRef("r", "b"))]
 
 
 class Silence(BaseException):
@@ -189,7 +189,7 @@ async def test_an_asker_may_end_the_run(error: BaseException) -> None:
     door = gate(ask)
     with pytest.raises(type(error)):
         await door.decide(gated())
-    assert door.decided == {}
+    assert door.decisions == {}
     assert (await door.decide(gated())).verdict == "allow"
 
 
@@ -235,5 +235,5 @@ async def test_an_answer_that_is_given_elsewhere_while_a_person_is_asked_stands(
     async def find(_call: GatedCall) -> GivenAnswer | None:
         return elsewhere[-1] if elsewhere else None
 
-    decision = await ApprovalGate(NO_RULES, "ask", asker, find_given=find).decide(gated())
+    decision = await ApprovalGate(NO_RULES, "ask", asker, find_elsewhere=find).decide(gated())
     assert (decision.verdict, decision.answered_by) == ("deny", "ada")

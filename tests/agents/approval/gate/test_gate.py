@@ -43,7 +43,7 @@ async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     assert person.ids == ["call-0", "call-1", "call-2"]
     assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
     assert len(heard.events) == 6
-    assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
+    assert list(door.decisions) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
 
 @pytest.mark.anyio
@@ -234,7 +234,7 @@ async def test_no_answer_lifts_a_denial_of_the_rules() -> None:
     door.resume({KEY: Decision("allow", gated().digest, by="person")}, [Grant("write_file", None)])
     assert door.judge(gated()).verdict == "deny"
     assert (await door.decide(gated())).verdict == "deny"
-    assert door.decided[KEY].by == "rule"
+    assert door.decisions[KEY].by == "rule"
 
 
 @pytest.mark.anyio
