@@ -46,12 +46,8 @@ class CurrentRun(Protocol):
     """One run of one agent, as the toolsets made for it see it: an `AgentRun`, or its view for one of its calls.
 
     Attributes:
-        session: the session of the run.
         path: the agents that called each other, the first one first and this one last.
         root: the folder that the run works on.
-        project_folder: the folder of the project.
-        shell: how programs of the project are run.
-        file: the agent file.
         path_filter: the paths that exist for the file tools of the agent, beside the filters of each toolset.
     """
 

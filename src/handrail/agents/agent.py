@@ -238,14 +238,10 @@ class ToolReport:
     """A tool as an agent would be offered it.
 
     Attributes:
-        name: its name for the model.
-        description: its description for the model.
         source: the entry that it comes from, in words: `toolset files (built-in)`.
         section: the section that brings it, as `files`; empty for a tool without one.
         policies: the policies of its calls beside the approval rules.
-        effect: the effect of a call on the world.
         approval: the judgement on a call that no rule on arguments fits.
-        parameters: the JSON Schema of its arguments.
         hints: likely mistakes of the developer, in sentences.
         on_arguments: the rules that decide otherwise where their arguments fit; the first that fits decides.
         untrusted: whether third parties write its results, so that it taints the session.
@@ -269,13 +265,10 @@ class ToolReport:
 
 
 class Inspection(NamedTuple):
-    """The tools of an agent, and warnings about them.
+    """The tools of an agent, in their order, with those of closed sections.
 
     Attributes:
-        tools: the tools that it would be offered, in their order, with those of closed sections.
-        listings: the listings of its toolsets.
-        closed_characters: how many characters fewer the first request has than it would have if all toolsets were
-            open: of their texts, and the definitions of their tools.
+        closed_characters: how many characters fewer the first request has than with all toolsets open.
         warnings: its overrides that are not applied, in words.
         unbound: resources of its tools that are not bound, in words; a program may, with the options of its runs.
     """
@@ -291,12 +284,7 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
     """Makes and enters all toolsets of a run as if it began, and lists their tools; no model is asked.
 
     Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
-    its tools are settled, as a run does before its first request.
-
-    Raises:
-        AgentError: a factory made no toolset, or tools have the same name.
-        OverridesError: an override is of a text that accepts none, or its text is invalid.
-        BaseException: the error of entering a toolset.
+    its tools are settled, as a run does before its first request. Raises as `LoadedAgent.inspect`.
     """
     ctx = RunContext[Any](
         deps=run.tree.options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="check", run_step=1
@@ -336,11 +324,7 @@ async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> 
 
 
 def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
-    """A tool of a run, for people.
-
-    Raises:
-        AgentError: its calls would take another pipeline than the run's.
-    """
+    """A tool of a run, for people; an `AgentError` if its calls would take another pipeline than those of the run."""
     executors = run.executors
     executors.admit(definition)
     metadata, own = read_tool_metadata(definition), executors.own_tool(definition)
@@ -385,10 +369,8 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
 def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:
     """One sentence for each agent that can be tainted and has tools that may act outside.
 
-    Args:
-        tools: the tools of an agent and of those that it can call, by the name of the agent. Its taint is theirs, and
-            theirs comes to it with their answers, so one untrusted tool taints all of them.
-        tainted: the verdict of the rules on such calls.
+    `tools` are those of an agent and of the agents that it can call, by name. Their taint comes to it with their
+    answers, so one untrusted tool taints all of them. `tainted` is the verdict of the rules on such calls.
     """
     sources = [f"{tool.name} of {agent}" for agent, offered in tools.items() for tool in offered if tool.untrusted]
     if not sources:

@@ -262,21 +262,10 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str
 
 
 class YamlFields:
-    """The keys of a YAML mapping, read by the types that a dataclass gives them.
-
-    Attributes:
-        keys: the keys, each with the node under it.
-        faults: every fault, with its line and column.
-    """
+    """The keys of a YAML mapping, read by the types of a dataclass, and every fault with line and column."""
 
     def __init__(self, tree: YamlNode, what: str, file: str, refusal: Callable[..., DocumentError]) -> None:
-        """Reads the keys of a mapping.
-
-        Args:
-            tree: the mapping.
-            what: its name in the error if it is not a mapping.
-            file: the file, for errors.
-            refusal: makes the errors.
+        """Reads the keys of a mapping, which errors call `what`; `refusal` makes the errors.
 
         Raises:
             DocumentError: `tree` is not a mapping.

@@ -2,20 +2,18 @@
 
 - The modules of a folder live under a package of their own, `handrail_project_<folder>_<digest of its path>`; so
   `tools/money.py` is `handrail_project_desk_1f0c3a….tools.money`. By that name they are in `sys.modules`, and by no
-  other, so they shadow nothing: not another project's `tools`, and no installed module.
+  other, so they shadow neither another project's `tools` nor an installed module.
 - In the modules of a project, `import helpers` and `from tools.money import rate` mean the files of its folder, as they
-  do for a script that lies there, also in a function that is called later. This holds for the modules of the folder and
-  for no others: the rule is in the `__import__` that their own `__builtins__` have, which is where an `import`
-  statement looks for it. `importlib.import_module("helpers")` does not see it; relative imports work as ever.
+  do for a script that lies there, also in a function that is called later. The rule is in the `__import__` of their own
+  `__builtins__`, so it holds for them alone. `importlib.import_module("helpers")` does not see it; relative imports
+  work as ever.
 - A file of the folder wins over an installed module of its name, and so does a folder with Python files.
 - `tools.py` beside `tools/`: the folder's modules are imported as `tools.<name>`, and `tools` itself is the file. With
-  an `__init__.py` in the folder it would be ambiguous which of the two `tools` is, so that is an error.
-- What a symbolic link out of the folder leads to is not executed: a right to write links there is not a right to run
-  code. No bytecode is kept, so what runs is what stands there.
+  an `__init__.py` in the folder, that is an error.
+- The target of a symbolic link out of the folder is not executed: a right to write links there is not a right to run
+  code. No bytecode is kept, so the file itself runs.
 - If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
   module, the names that `stored_as` gave to its classes are forgotten.
-
-Exports:
 
 | the module has | its tools | its toolsets |
 |---|---|---|
@@ -24,19 +22,13 @@ Exports:
 | `TOOLSETS`: a list, tuple or dict | | those in it |
 | none of them | none | none |
 
-`TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
-are passed over. `__init__.py` and `__main__.py` export nothing. Functions that are registered with an agent
-(`@agent.tool`) are not exports of their module.
+`TOOLS = []` exports none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS` are passed
+over. `__init__.py` and `__main__.py` export nothing.
 
-Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`:
-
-    [project.entry-points."handrail.toolsets"]
-    refunds = "shop_tools.refunds:make_refunds"
-
-The name of the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory
-in a module of the package. A package is imported when one of its names is asked for, and not before: one that is broken
-affects only agents that use it. A name that no agent file can have is passed over, and so are the entry points of a
-package whose metadata cannot be read.
+Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`. The name of
+the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory in a module
+of the package. A package is imported when one of its names is asked for: a broken one affects only agents that use it.
+Names that agent files cannot have are passed over, and so are packages whose metadata cannot be read.
 """
 
 from __future__ import annotations
@@ -287,9 +279,7 @@ def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[Discov
 def exports(module: ModuleType, *, where: str) -> list[Entry]:
     """The tools and toolsets of one module, in its order; its objects are neither called nor changed.
 
-    Args:
-        module: the module.
-        where: its file, for messages and as the origin of the entries.
+    `where` is its file, for messages and as the origin of the entries.
 
     Raises:
         DiscoveryError: some exports cannot be registered; the message lists all of them.

@@ -81,16 +81,7 @@ _MOST_LISTED = 600  # bytes of names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectConfig:
-    """The configuration of a project.
-
-    Attributes:
-        agents: patterns of its agent files, from the project folder.
-        python: patterns of its modules.
-        model: the model of agents that name none; `None` if the project leaves it open.
-        approval: the file of its approval rules, from the project folder.
-        store: the URL of its store.
-        shell: how its programs are run.
-    """
+    """The configuration of a project: patterns and files from its folder, `None` where it leaves them open."""
 
     agents: tuple[str, ...] = ("*.agent",)
     python: tuple[str, ...] = ("tools.py", "tools/*.py")
@@ -123,12 +114,7 @@ class _Table:
 class Project:
     """A project folder as it was when it was loaded.
 
-    Attributes:
-        folder: the folder.
-        config: its configuration.
-        agents: its agents, by name.
-        registry: all tools and toolsets that its agents can name, the agents among them.
-        inputs: the types of the inputs of the agents that name one.
+    `inputs` are the types of the inputs of the agents that name one.
     """
 
     folder: Path

@@ -61,13 +61,10 @@ _LONGEST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class ToolsetFactory:
-    """A function that makes a toolset, and how often it is called. Made by `toolset_factory`.
+    """A function that makes a toolset, once for each run, or at every step of it. Made by `toolset_factory`.
 
-    Attributes:
-        function: takes the run context, and returns a toolset, a section, or `None`; plain or `async`.
-        per_run_step: whether it is called at every step of a run; otherwise once for each run.
-        known_tools: gives the tools of its products, by name, before it is called; `None` if only a run shows them.
-            They are declared as those of a run will be, and work on nothing.
+    `known_tools` gives the tools of its products, by name, before it is called; `None` if only a run shows them. They
+    are declared as those of a run will be, and work on nothing.
     """
 
     function: FactoryFunction
@@ -105,9 +102,7 @@ ToolsetDef = AbstractToolset[Any] | Section[Any] | ToolsetFactory | AgentReferen
 class Origin:
     """Where an entry comes from, for messages.
 
-    Attributes:
-        kind: Handrail itself, a module of the project, an installed package, an agent file, or a program.
-        where: the file below the project folder, or the package with its entry point; empty for built-in entries.
+    `where` is the file below the project folder, or the package with its entry point; empty for built-in entries.
     """
 
     kind: Literal["built-in", "module", "package", "agent", "program"]
@@ -131,13 +126,7 @@ _PROGRAM = Origin("program")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered tool or toolset.
-
-    Attributes:
-        name: its name in agent files.
-        kind: the namespace of the name.
-        value: the very object that was registered.
-        origin: where it comes from.
+    """A registered tool or toolset: a name of one kind, the very object, and where it comes from.
 
     Raises:
         RegistryError: the name is not valid.
@@ -188,12 +177,7 @@ def collect_entries(
 ) -> list[Entry]:
     """The entries of a list, a tuple or a mapping of tools, or of toolsets; its items are neither called nor changed.
 
-    Args:
-        kind: the kind of its items.
-        value: the list, tuple or mapping.
-        origin: where it stands.
-        faults: gets the reason for each item that cannot be registered.
-        field: its name in faults; `TOOLS` or `TOOLSETS` without.
+    `faults` gets the reason for each item that cannot be registered; `field` is the name of the list in them.
     """
     field = field or _FIELDS[kind]
     if isinstance(value, Mapping):
@@ -231,11 +215,7 @@ def collect_items(
 
 
 def check_exports(what: str, faults: Sequence[ExportFault], *, module: str, hint: str = "") -> None:
-    """Raises the faults of exports, if there are any, in one message that begins with `what`.
-
-    Raises:
-        DiscoveryError: some exports cannot be registered.
-    """
+    """Raises a `DiscoveryError` with all faults of exports, if there are any; its message begins with `what`."""
     if faults:
         raise DiscoveryError(
             bullet_list(what, faults) + hint, module=module, offenders=[fault.name for fault in faults]
@@ -357,13 +337,9 @@ def error_message(error: BaseException) -> str:
 
 
 class PackageExport(NamedTuple):
-    """The name of an entry that is not loaded yet: that of an installed package.
+    """An entry of an installed package that is not loaded yet.
 
-    Attributes:
-        name: its name in agent files.
-        kind: the namespace of the name.
-        origin: where it comes from.
-        load: loads the entry, the same one each time; raises `DiscoveryError` if it cannot.
+    `load` returns the same entry each time, or raises `DiscoveryError`.
     """
 
     name: str
@@ -424,9 +400,6 @@ class Registry:
         tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
             by several.
         toolsets: the toolsets by name, in the same way.
-
-    Raises:
-        RegistryError: two entries of one kind have one name; the message has all of them.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -445,18 +418,14 @@ class Registry:
         """A registry of entries, an object that comes twice once, and of offers of packages.
 
         Raises:
-            RegistryError: two of one kind have one name; the message has all of them.
+            RegistryError: two entries of one kind have one name; the message has all of them.
         """
         # By identity: two equal entries from different places are a conflict.
         return cls(tuple({id(entry): entry for entry in entries}.values()), tuple(offers))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
-        """A registry of objects of a program.
-
-        Args:
-            tools: functions and tools, as a list, a tuple, or a dict by name; as `TOOLS` of a module.
-            toolsets: toolsets, sections and factories in the same way; as `TOOLSETS`.
+        """A registry of objects of a program; the arguments are as `TOOLS` and `TOOLSETS` of a module.
 
         Raises:
             DiscoveryError: some cannot be registered; the message has all of them.

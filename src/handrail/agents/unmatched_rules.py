@@ -116,13 +116,9 @@ NO_LISTINGS: Listings = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A name in a rule that the project does not have.
+    """A name in a rule of the list `verdict` that the project does not have.
 
-    Attributes:
-        verdict: the list that the rule is in.
-        rule: the rule.
-        fault: the fault and the cure, in words.
-        certain: whether no call can fit, which is an error; else it is a warning.
+    `certain` is true if no call can fit, which is an error; else it is a warning.
     """
 
     verdict: Verdict
@@ -143,13 +139,10 @@ class Unmatched:
 
 
 class ProjectNames(NamedTuple):
-    """The names of a project that rules may have.
+    """The tools and agents of a project that rules may name, whether or not an agent has them.
 
-    Attributes:
-        tools: its tools, built-in ones included, whether or not an agent has them.
-        agents: the names of its agents.
-        running: the toolsets of its agents whose tools are listed only while they run, in words.
-        makes_agents: whether an agent can make others, whose names are known only while it runs.
+    `running` are the toolsets of its agents whose tools are listed only while they run, in words. `makes_agents` is
+    true if an agent can make others, whose names are known only then.
     """
 
     tools: tuple[ToolSummary, ...]
@@ -189,11 +182,8 @@ def unmatched_rules(
 ) -> tuple[Unmatched, ...]:
     """The names in rules that the project does not have, in the order of the file.
 
-    Args:
-        rules: the rules.
-        project: the project.
-        agent: the agent that runs; it need not be one of the project's.
-        listings: the tools of the toolsets of a run, in place of those that their entries declare.
+    The agent that runs need not be one of the project's. `listings` are the toolsets of a run, in place of those that
+    their entries declare.
     """
     if not (rules.allow or rules.ask or rules.deny):
         return ()

@@ -38,10 +38,7 @@ class GatedCall:
 
     Attributes:
         path: the agents that called each other, the first one first: `("desk", "research")`.
-        session_id: the session of the call.
         call_id: the id of the call; with the session and the reply it names the call everywhere.
-        tool: the name of the tool.
-        effect: the effect of the tool on the world.
         arguments: the arguments that will run, as JSON has them.
         digest: a digest of exactly these arguments, validated and as the model wrote them.
         origin: where the tool comes from, in words; empty if that is unknown.
@@ -50,11 +47,11 @@ class GatedCall:
             effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
         written: the arguments as the model wrote them, decoded; `None` if that is unknown. A schema and a validator may
             show the same thing under two names, so rules look at both.
-        reply: the reply of the model that asked for the call, if it has one.
-        reached: of a file tool, the paths among its arguments that lead through links to other paths, and those other
-            paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
-        own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; empty
-            where it has the same. Rules that ask or deny go by both.
+        reached: of a file tool, the targets of the paths among its arguments that lead through links, by argument;
+        `None`
+            if there are none. Rules look at both, and the digest names these too.
+        own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; else
+            empty. Rules that ask or deny go by both.
         description: the description of the tool for the model; empty if it is unknown.
     """
 
@@ -102,7 +99,6 @@ class Judgement:
     """The verdict of the rules on a call.
 
     Attributes:
-        verdict: whether it may run.
         reason: the rule or default that decided, in words.
         explicit: whether a rule decided, and not a default.
         final: whether the same call gets the same answer from now on; not if there was no decision.
@@ -135,11 +131,10 @@ Asker = Callable[["GatedCall"], Answer | Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision about a call. It holds for exactly the arguments that it names.
+    """A decision about a call. It holds for exactly the arguments of its digest.
 
     Attributes:
-        verdict: whether the call may run; `"later"` if the question is open.
-        digest: the digest of the arguments.
+        verdict: `"later"` if the question is open.
         reason: the reason, in words; of a denial the model reads it.
         by: who decided: a rule or default, the mode, a person, an earlier answer, or `"nobody"` if no person can
             be asked.
@@ -166,12 +161,9 @@ class Grant:
     """An answer that holds for later calls: exactly these arguments, or every call of the tool. Its slice is a LOG.
 
     Attributes:
-        tool: the tool.
-        digest: the arguments; `None` for whatever fits `arguments`.
+        digest: the arguments; `None` for those that fit `arguments`.
         arguments: globs by argument, for a rule; empty for every call of the tool.
         origin: where the tool comes from, in words. A tool of that name from elsewhere is another one.
-        verdict: whether those calls may run.
-        reason: the reason, in words; of a no the model reads it.
         asks: the questions of policies when these arguments were allowed: a yes answers no others.
     """
 
@@ -210,10 +202,8 @@ class ApprovalRecord:
     """The outcome of one question. Its slice is a LOG; the last record of a call is the one that holds.
 
     Attributes:
-        call: the call. Only an open question has the description of its tool, for the person who is asked.
-        decision: the decision about it.
-        at: when a question that is left open was asked, or when an answer was given outside of a run; `None` in other
-            records.
+        call: only in an open question with the description of its tool, for the person who is asked.
+        at: when a question that is left open was asked, or when an answer was given outside of a run; else `None`.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -262,9 +252,7 @@ def open_questions(session: Session) -> tuple[GatedCall, ...]:
 def find_elsewhere(session: Session, call: GatedCall) -> GivenAnswer | None:
     """The answer that a person has given to an open question while this process held the session of the run.
 
-    Args:
-        session: the session of the outermost run.
-        call: the call of the question; it may belong to a session below.
+    The call may belong to a session below `session`, that of the outermost run.
 
     Raises:
         StoreError: the store cannot be read.
@@ -278,7 +266,7 @@ def find_elsewhere(session: Session, call: GatedCall) -> GivenAnswer | None:
 
 
 def first_asked(records: Iterable[ApprovalRecord], call: GatedCall) -> datetime | None:
-    """When the question about a call was first left open; `None` if that was not recorded."""
+    """The time at which the question about a call was first left open; `None` if that was not recorded."""
     questions = (record for record in records if record.is_open and record.call.digest == call.digest)
     return next((record.at for record in questions if record.call.key == call.key), None)
 

@@ -122,13 +122,8 @@ class ApprovalGate:
     ) -> None:
         """Makes a gate without decisions.
 
-        Args:
-            rules: the approval rules.
-            mode: how questions are answered.
-            asker: asks a person; `None` if no person can be asked.
-            can_wait: whether a question may be left open, because the run is stored and can be resumed.
-            on_event: called with questions and decisions.
-            find_elsewhere: looks for an answer that was given elsewhere, before a person is asked and after that.
+        `can_wait` allows questions to be left open, because the run is stored and can be resumed. `find_elsewhere`
+        looks for an answer that was given elsewhere, before a person is asked and after that.
         """
         self._rules = rules
         self._mode: ApprovalMode = mode
@@ -436,7 +431,6 @@ class GatedPrompt(Prompt[str]):
 
     @override
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
-        """The prompt with the policies of the run before all others."""
         prompt = super().render(open=open)
         policies = {name: (*self._policies, *others) for name, others in prompt.policies.items()}
         return replace(prompt, policies=policies, prompt_policies=(*self._policies, *prompt.prompt_policies))

@@ -14,19 +14,15 @@ there is doubt a call is asked about or denied:
 | a mapping | needs a glob that begins with `{`, for its JSON | one key or value in it is enough, or its JSON |
 | no such argument | does not fit | does not fit |
 
-A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
-is followed here; `Rule.fits` also compares the paths that the arguments of a file tool lead to
-(`handrail.agents.approval.path_rules`). Values that are not strings are compared by their canonical JSON text: `true`,
-`3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as one would type them: `git log*` fits
-`["git", "log", "-3"]`. That protects nothing where a tool hands one string to a shell, because it fits
-`git log; reboot` as well.
+A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start; links are
+followed by `handrail.agents.approval.path_rules`. Values that are not strings are compared by their canonical JSON:
+`true`, `3`, `{"a":1}`. A glob with a blank is also compared with a list of words: `git log*` fits
+`["git", "log", "-3"]`. Where a tool hands one string to a shell it protects nothing, as it fits `git log; reboot`.
 
-The validated arguments are those that run, and the model wrote arguments by the names of the schema; the two may differ
-in names and in spelling. `matches_call` looks at both: widely, one that fits is enough; narrowly, the validated one
-must fit, and the original, too, where it has the argument. A function whose only parameter is a model may be called
-with that parameter around its fields, so the original is also looked at without it.
-
-A glob is taken apart once, and matched in time that grows with the text and with nothing else:
+`matches_call` looks at the validated arguments, which run, and at the original ones, which may have other names and
+spellings: widely, one that fits is enough; narrowly, the validated one must fit, and the original, where it is there. A
+function whose only parameter is a model may be called with that parameter around its fields, so the original is also
+looked at without it.
 
 | in a glob | fits |
 |---|---|
@@ -36,11 +32,9 @@ A glob is taken apart once, and matched in time that grows with the text and wit
 | `[a-z]`, `[!a]`, `[^a]` | one character that is, or is not, among these; `[*]` is a star |
 | anything else | itself |
 
-Read narrowly, `*`, `?` and brackets stay between two slashes; read widely, they fit slashes too.
-
-All places in the glob that the text can have reached are the bits of one number, and each character moves them
-together. So no character is looked at twice, however many stars there are. Most texts are ruled out before: one
-without the longest run of plain characters in the glob (`Glob.run`) does not fit.
+A glob is parsed once, and matched in time linear in the text: all places in it that the text can have reached are the
+bits of one number, and each character moves them together. Most texts are ruled out before: one without the longest run
+of plain characters in the glob (`Glob.run`) does not fit.
 """
 
 from __future__ import annotations

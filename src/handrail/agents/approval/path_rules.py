@@ -281,13 +281,7 @@ class FolderPaths:
         self._filters: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = {}
 
     def add(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
-        """Adds a toolset that is being made.
-
-        Args:
-            template: its sections.
-            filesystem: the files that its tools work on, if they are there already.
-            prefix: stands before the names of its tools.
-        """
+        """Adds a toolset that is being made, over files that are there already or `None`; `prefix` names its tools."""
         sections = [placed.section for root in template.tree for placed in root.walk()]
         has_file_tools = any(tool.name in FILE_TOOLS for section in sections for tool in section.tools)
         if prefix and filesystem is not None and has_file_tools:

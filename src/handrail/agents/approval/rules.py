@@ -284,10 +284,8 @@ class ApprovalRules:
 def rules_on_arguments(rules: ApprovalRules, call: GatedCall, judgement: Judgement) -> tuple[tuple[Verdict, Rule], ...]:
     """The rules that decide otherwise about a tool where its arguments fit; the first that fits decides.
 
-    Args:
-        rules: the rules.
-        call: a call of the tool, whatever its arguments are.
-        judgement: that on a call that no such rule fits. Rules that would not win over it are left out.
+    `call` is a call of the tool, whatever its arguments are; `judgement` is that on a call that no such rule fits.
+    Rules that would not win over it are left out.
     """
     others: list[tuple[Verdict, Rule]] = []
     for verdict, members, reading in _readings(rules):

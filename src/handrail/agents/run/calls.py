@@ -51,13 +51,10 @@ _NO_CALL = CallRef(None, "")
 
 
 class OwnTool(NamedTuple):
-    """A tool of Handrail's, as a toolset of the run has it.
+    """A tool of Handrail's, as a toolset of the run has it: its name in its prompt, without a prefix.
 
-    Attributes:
-        name: its name in its prompt, without a prefix.
-        environment: the environment of its calls.
-        default: the verdict on its calls where no rule applies; `None` leaves it to their effects.
-        shows_section: whether a section of the program brings it.
+    `default` is the verdict on its calls where no rule applies; `None` leaves it to their effects. `shows_section` is
+    true if a section of the program brings it.
     """
 
     name: str
@@ -228,14 +225,7 @@ def _link_targets(tool: Tool[Any, Any], params: object, context: ToolContext) ->
 
 
 class ForeseenCall(NamedTuple):
-    """A call of a tool of Handrail's before it is made.
-
-    Attributes:
-        tool: the tool.
-        arguments: its parsed arguments, as JSON has them.
-        questions: the questions of its policies in the present state.
-        reached: the targets of links in the arguments of a file tool, by argument; `None` for none.
-    """
+    """A call of a tool of Handrail's before it is made; `reached` are the targets of links in its arguments."""
 
     tool: Tool[Any, Any]
     arguments: dict[str, Any]
@@ -248,11 +238,7 @@ async def foresee_call(
 ) -> ForeseenCall | None:
     """Parses a call before it is made, and collects its questions; `None` if it does not parse.
 
-    Args:
-        call: the call.
-        reply: the reply that asks for it.
-        environment: the environment of the run.
-        without: the name of a policy that is not asked.
+    The policy `without` is not asked.
     """
     tool = environment.tool(call.name)
     if tool is None or masks_in(call, tool):  # it will be refused: secrets are not stored

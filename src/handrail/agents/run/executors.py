@@ -83,10 +83,7 @@ class RunExecutors:
     """The executors of one run.
 
     Attributes:
-        tree: what the run shares with the runs nested in it.
-        calls: the calls of the run, as the gate judges them.
         foreign: the executor for tools that are not Handrail's.
-        policy: the gate, which judges every call of the run.
         policies: the gate, and the policy for calls of a session that has read untrusted content.
         path_filter: the paths that exist, in whatever `Filesystem` the tools of the run find.
         permits_unbound: whether tools whose resources are not bound are offered, too; for a run without calls.
@@ -94,22 +91,9 @@ class RunExecutors:
     """
 
     def __init__(
-        self,
-        tree: RunGroup,
-        session: Session,
-        path: tuple[str, ...],
-        stack: ExitStack,
-        agent: ResolvedAgent,
+        self, tree: RunGroup, session: Session, path: tuple[str, ...], stack: ExitStack, agent: ResolvedAgent
     ) -> None:
-        """Opens the executors.
-
-        Args:
-            tree: what the run shares.
-            session: the session of the run.
-            path: the agents that called each other, this one last.
-            stack: closes what is opened.
-            agent: the agent that runs; its file excludes paths and closes toolsets.
-        """
+        """Opens the executors; `stack` closes them. The file of `agent` excludes paths and closes toolsets."""
         self.tree = tree
         self._session = session
         self._path = path
@@ -321,9 +305,7 @@ class AgentCapability(PipelineCapability):
     """One run of an agent file. One capability for everything: PydanticAI takes a while for each.
 
     Attributes:
-        executors: the executors of the run.
         check_tools: called at each step once its tools are known, before the model is offered any.
-        count: counts the tokens of a reply of the model.
         output_names: the names of the tools by which the model gives structured answers.
         postponed: the calls of agents whose own calls wait for an answer.
     """
@@ -341,11 +323,6 @@ class AgentCapability(PipelineCapability):
 
     @override
     async def settle(self) -> None:
-        """Applies the results that wait for any of the tools of Handrail.
-
-        Raises:
-            DeveloperMistake: as for `wrap_run`.
-        """
         for executor in self.executors.own_executors():
             await executor.settle_before_run_async()
 
@@ -368,7 +345,6 @@ class AgentCapability(PipelineCapability):
     async def prepare_output_tools(
         self, ctx: PydanticRunContext[Any], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        """Records the names that tools of the agent may not have."""
         self.output_names.update((definition.name, "the agent's output") for definition in tool_defs)
         return tool_defs
 
@@ -376,7 +352,6 @@ class AgentCapability(PipelineCapability):
     async def after_model_request(
         self, ctx: PydanticRunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Counts the tokens of a reply, even if it is refused for the budget."""
         self.count(response)
         return await super().after_model_request(ctx, request_context=request_context, response=response)
 

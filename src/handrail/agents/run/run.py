@@ -112,32 +112,17 @@ class SharedUsage(NamedTuple):
 
 
 class AgentRun:
-    """One run of one agent; see `handrail.agents.active_run.CurrentRun` for the attributes that are not listed here.
+    """One run of one agent; see `handrail.agents.active_run.CurrentRun`.
 
     Attributes:
         tree: the part that it shares with the runs nested in it.
-        agent: the agent, with the entries that it names.
-        session: the session of the run.
-        path: the agents that called each other, this one last.
-        model: the model, or its name.
         texts: the texts of the agent, with its overrides applied.
-        executors: those of its tools.
     """
 
     def __init__(
-        self,
-        tree: RunGroup,
-        agent: ResolvedAgent,
-        *,
-        session: Session,
-        path: tuple[str, ...],
-        model: Model | str,
+        self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> None:
-        """Prepares the run; `execute` carries it out. Waits for a disk.
-
-        Raises:
-            OverridesError: the overrides of the agent cannot be read.
-        """
+        """Prepares the run; `execute` carries it out. Waits for a disk, and raises as `prepare`."""
         self.tree = tree
         self.agent = agent
         self.session = session
@@ -237,12 +222,7 @@ class AgentRun:
         return len(self.executors.foreign.text) + sum(sizes)
 
     async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
-        """Carries the run out, or resumes the one that the session holds.
-
-        Args:
-            input: the input of the agent; `None` to resume an unfinished run.
-            spent: the usage so far, and its limits.
-            output_type: the type of the answer, as PydanticAI takes it.
+        """Carries the run out; without an input, resumes the unfinished run of the session.
 
         Raises:
             AgentError: there is nothing to resume, or an input although a run is unfinished.
@@ -298,11 +278,7 @@ class AgentRun:
             yield
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        """Runs another agent on a session of its own; see `CurrentRun.call_agent`.
-
-        A call that was interrupted finds the sessions of its agents again, in the order in which it calls them. Each
-        agent resumes its conversation.
-        """
+        """Runs another agent on a session of its own; see `CurrentRun.call_agent`."""
         if len(self.path) >= (limit := self.tree.options.max_depth):
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
@@ -317,12 +293,17 @@ class AgentRun:
         nth = self._agents_called[ref] = self._agents_called[ref] + 1
         own = ref if nth == 1 else CallRef.nested(ref, str(nth))
         effects = self.tree.ledger.store
-        async with open_child_session(self.session, own, agent=name, input=input, effects=effects) as (session, stored):
-            if stored.history and all(getattr(part, "content", None) != input for part in stored.history[0].parts):
+        async with open_child_session(self.session, own, agent=name, input=input, effects=effects) as (
+            session,
+            conversation,
+        ):
+            if conversation.history and all(
+                getattr(part, "content", None) != input for part in conversation.history[0].parts
+            ):
                 raise AgentError(f"{name} was asked something else before; call agents in the same order each time")
             # The agent had answered, and the process ended before the call was recorded.
-            if stored.history and not stored.unfinished:
-                return stored.answer
+            if conversation.history and not conversation.unfinished:
+                return conversation.answer
             # A dynamic agent uses the model of this run.
             model = self.tree.model_for(agent.file, self.model) if name in self.tree.project.agents else self.model
             await read_ahead(session, DynamicAgent)
@@ -330,7 +311,7 @@ class AgentRun:
             run: AgentRun = await AgentRun.prepare(self.tree, agent, session=session, path=path, model=model)
             try:
                 result = await run.execute(
-                    None if stored.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits)
+                    None if conversation.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits)
                 )
             finally:
                 # Also for a run that failed: its tokens have been used.

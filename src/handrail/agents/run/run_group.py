@@ -61,18 +61,10 @@ async def open_child_session(
 ) -> AsyncGenerator[tuple[Session, StoredHistory]]:
     """The session of an agent that a call runs, with its conversation; closed after the block.
 
-    If the agent has read untrusted content, the session of the call is tainted by the call. A failure of the agent is a
-    result for the caller, and names the effects from before it was resumed; exceeded limits and tools end both.
-
-    It is named after the identity of the call, so that a call that was interrupted finds it again.
-
-    Args:
-        caller: the session of the call.
-        ref: the identity of the call; one without an id has no session that could be found again. For each agent after
-            the first, one that is nested in it.
-        agent: the agent that is called.
-        input: its task.
-        effects: the store of the effects of the agent.
+    It is named after `ref`, so that a call that was interrupted finds it again; a call without an id has no such name.
+    If the agent has read untrusted content, the session of the caller is tainted. A failure of the agent is a result
+    for the caller, and names the effects from before it was resumed, of the store `effects`; exceeded limits and tools
+    end both.
 
     Raises:
         AgentError: the agent has failed, or its conversation cannot be read.
@@ -131,11 +123,7 @@ class RunGroup:
     """The part of a run that it shares with all runs nested in it.
 
     Attributes:
-        project: the project of its agents and tools.
-        options: the options of the program.
-        rules: the approval rules.
         session: the session of the outermost run.
-        gate: decides which calls may run.
         ledger: the record of the effects of all runs.
         prefixes: the prefixes of the toolsets of the runs, by their files.
     """
@@ -285,15 +273,12 @@ class OpenFolders:
 
     @contextmanager
     def use(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
-        """The filesystem over a folder, for the time of the block.
+        """The filesystem over a folder, given without links, for the time of the block.
 
-        Args:
-            folder: the folder, without links.
-            store: the store of the run's session, which decides whether calls were committed; `None` in memory.
+        `store` decides whether calls were committed: that of the run's session, or `None` in memory.
 
         Raises:
-            AgentError: another run uses the folder with another store, or with another object for the same one; or its
-                journal would lie in it.
+            AgentError: another run uses the folder with another store object; or its journal would lie in it.
             FilesystemError: the folder cannot be opened, or another process works on it.
         """
         lock = self._locks.setdefault(folder, threading.Lock())

@@ -249,18 +249,12 @@ def shell_toolset(
 ) -> ToolsetFactory:
     """A toolset that runs programs in a folder, to be exported in `TOOLSETS`.
 
-    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its
-    project. The changes of a program below the folder are rolled back when the call fails.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        allow: the programs that may be run; see `ShellToolsSection`.
-        timeout: how long a program may take.
-        environment: added to the environment of programs; see `ShellToolsSection`.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its project. The
+    changes of a program below the folder are rolled back when the call fails. Folder and prefix are those of
+    `files_toolset`; see `ShellToolsSection` for the rest.
 
     Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+        AgentError: as for `files_toolset`.
         PromptValidationError: a rule is invalid.
     """
     rules = rules_of(allow)
@@ -273,13 +267,7 @@ def shell_toolset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonOptions:
-    """How the code of a `python_toolset` is evaluated; see `AstevalSection`.
-
-    Attributes:
-        timeout: how long code may take.
-        memory_bytes: how much memory it may use.
-        files: whether it may read and write files.
-    """
+    """How the code of a `python_toolset` is evaluated, and whether it has files; see `AstevalSection`."""
 
     timeout: timedelta = DEFAULT_TIMEOUT
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -291,15 +279,8 @@ def python_toolset(
 ) -> ToolsetFactory:
     """A toolset that evaluates small Python programs over the files of a folder, to be exported in `TOOLSETS`.
 
-    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        options: the limits, and whether it may read and write files.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
-
-    Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes. Folder, prefix and errors
+    are those of `files_toolset`.
     """
     return _python(_find_folder(folder), options or PythonOptions(), prefix=_check_prefix(prefix))
 
@@ -310,7 +291,6 @@ class SandboxOptions:
 
     Attributes:
         engine: makes the sandbox: `Podman(image=...)` or `Bubblewrap()`.
-        limits: what commands may use.
         commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
         environment: added to the environment of commands.
         reads_everything: whether commands may read files that the run keeps from its tools.
@@ -329,15 +309,7 @@ def sandbox_toolset(
     """A toolset that runs commands in a sandbox over the files of a folder, to be exported in `TOOLSETS`.
 
     With `options=SandboxOptions(engine=Podman(image="docker.io/library/python"))` commands run in a container. The
-    toolset `files` has the file tools.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        options: the sandbox and its limits.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
-
-    Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    toolset `files` has the file tools. Folder, prefix and errors are those of `files_toolset`.
     """
     return _sandbox(_find_folder(folder), options or SandboxOptions(), prefix=_check_prefix(prefix))
 

@@ -63,13 +63,9 @@ from handrail.serde import canonical_json, codec
 
 @dataclass
 class DisclosedToolset(WrapperToolset[Any]):
-    """A toolset that is open or closed.
+    """A toolset that is open or closed; `is_open` decides by its name in the agent file.
 
-    Attributes:
-        wrapped: the toolset.
-        name: its name in the agent file.
-        is_open: whether a toolset of a name is open now.
-        hidden: the tools that it had at the last step, if it was closed then.
+    `hidden` are the tools that it had at the last step, if it was closed then.
     """
 
     wrapped: AbstractToolset[Any]
@@ -79,7 +75,6 @@ class DisclosedToolset(WrapperToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Its tools, if it is open."""
         tools = await super().get_tools(ctx)
         is_open = self.is_open(self.name)
         self.hidden = {} if is_open else tools
@@ -89,7 +84,6 @@ class DisclosedToolset(WrapperToolset[Any]):
     async def get_instructions(
         self, ctx: RunContext[Any]
     ) -> str | InstructionPart | Sequence[str | InstructionPart] | None:
-        """Its instructions, if it is open."""
         return await super().get_instructions(ctx) if self.is_open(self.name) else None
 
 
@@ -120,13 +114,9 @@ RewriteDefinition = Callable[[ToolDefinition], ToolDefinition]
 class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
-    Attributes:
-        sources: the toolsets, in order.
-        toolsets: those of them that may have instructions; PydanticAI asks these for them.
-        reserved: gives the names of others, e.g. of output tools.
-        check: whether names are checked here; without, PydanticAI's own check still ends the run at a conflict.
-        notify: called with the toolsets and their tools at each step.
-        rewrite: makes the definitions of tools for the model; also called for tools of closed toolsets.
+    PydanticAI asks those in `toolsets` for instructions. `reserved` gives the names of others, such as output tools.
+    With `check`, names are checked here; without, PydanticAI's own check still ends the run at a conflict. `rewrite`
+    makes the definitions of tools for the model, and is also called for tools of closed toolsets.
     """
 
     def __init__(
@@ -173,7 +163,6 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> LabelledToolset:
-        """The toolsets of one step; the same object if no member was replaced by another one."""
         toolsets = [await source.toolset.for_run_step(ctx) for source in self.sources]
         if all(new is source.toolset for new, source in zip(toolsets, self.sources, strict=True)):
             return self
@@ -217,13 +206,11 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
-        """Calls the visitor with each member."""
         for source in self.sources:
             source.toolset.apply(visitor)
 
     @override
     def visit_and_replace(self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]) -> LabelledToolset:
-        """A copy, not entered, over the replacements of the members."""
         return self._with([source.toolset.visit_and_replace(visitor) for source in self.sources])
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
@@ -247,9 +234,9 @@ class LabelledToolset(CombinedToolset[Any]):
 class _StepToolset(WrapperToolset[Any]):
     # The tools of all members at one step, each with the member that calls it.
     def __init__(
-        self, wrapped: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
+        self, toolset: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
     ) -> None:
-        super().__init__(wrapped)
+        super().__init__(toolset)
         self.owners = owners
 
     @override
@@ -300,11 +287,9 @@ async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: AN
 def name_conflict(
     sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str]
 ) -> ToolConflictError | None:
-    """The error about tool names that several sources have; `None` if there are none.
+    """The error about tool names that several sources have, given by their labels; `None` if there are none.
 
-    Args:
-        sources: the label of each source, with the names of its tools.
-        reserved: names of others, each with the label of its owner.
+    `reserved` are names of others, each with the label of its owner.
     """
     # Reserved names come first, so that a message lists the owner of such a name before the tools that conflict with
     # it.
@@ -333,10 +318,7 @@ def build_toolsets(
 ) -> tuple[LabelledSource, ...]:
     """The toolsets of a run, tools first, in the order of the agent file.
 
-    Args:
-        agent: the agent, with the entries that it names.
-        agents: all agents of the project, by name.
-        is_open: whether a toolset that the file discloses by its summary is open now, by name.
+    `is_open` decides, by name, whether a toolset that the file discloses by its summary is open now.
     """
     disclosed = {item.toolset for item in agent.file.disclose}
 
@@ -415,12 +397,10 @@ class AgentToolset(AbstractToolset[Any]):
     @property
     @override
     def id(self) -> str:
-        """The name of the agent."""
         return self._name
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The one tool."""
         tool = ToolsetTool[Any](toolset=self, tool_def=self.definition, max_retries=0, args_validator=self._validator)
         return {self._name: tool}
 
@@ -445,11 +425,7 @@ FindOwnTool = Callable[[ToolDefinition], Tool[Any, Any] | None]
 
 
 class AgentTexts:
-    """The texts of one agent in one run, and the one owner of the state of its overrides.
-
-    Attributes:
-        instructions: the instructions that the model gets.
-    """
+    """The texts of one agent in one run, and the one owner of the state of its overrides."""
 
     def __init__(self, file: AgentFile, folder: Path, own_tool: FindOwnTool) -> None:
         """Reads the overrides of an agent file, and applies the one of the instructions; waits for a disk.
@@ -523,12 +499,10 @@ class DisclosedSection(Section[None]):
     @property
     @override
     def brings_tools(self) -> bool:
-        """True: those of the toolset."""
         return True
 
     @override
     def render_body(self, params: None) -> str:
-        """A sentence that it is open; the toolset has the instructions for its tools."""
         return "[This section is open: you have its tools.]"
 
 

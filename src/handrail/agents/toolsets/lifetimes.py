@@ -38,13 +38,8 @@ _NO_TOOLS = FunctionToolset[Any]()
 class FactoryToolset(WrapperToolset[Any]):
     """The toolset that a factory makes when a run begins, or at every step of it.
 
-    Attributes:
-        wrapped: the product; a toolset without tools before there is one, or if it is `None`.
-        factory: the factory.
-        name: the name of the factory in its namespace; the id of the toolset.
-        origin: where the factory comes from.
-        kind: the namespace: a tool may need a factory, too.
-        has_made: whether the factory has made the product of this run, which may be `None`.
+    `wrapped` is the product; a toolset without tools before there is one, or if it is `None`. `has_made` is true once
+    the factory has been called for this run.
     """
 
     wrapped: AbstractToolset[Any]
@@ -63,13 +58,11 @@ class FactoryToolset(WrapperToolset[Any]):
     @property
     @override
     def id(self) -> str:
-        """The name under which the factory is registered."""
         return self.name
 
     @property
     @override
     def label(self) -> str:
-        """In words, for messages: `toolset files (built-in)`."""
         return f"{self.kind} {self.name} ({self.origin})"
 
     @override
@@ -176,9 +169,9 @@ class SharedToolset(WrapperToolset[Any]):
     All runs enter this very object. Those that hold it at the same time share one event loop, that of the first.
     """
 
-    def __init__(self, wrapped: AbstractToolset[Any]) -> None:
+    def __init__(self, toolset: AbstractToolset[Any]) -> None:
         """Shares a toolset, which is opened when a run enters it."""
-        super().__init__(wrapped)
+        super().__init__(toolset)
         self._guard = Lock()  # of the count and the loop: runs of several threads may ask
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -188,7 +181,6 @@ class SharedToolset(WrapperToolset[Any]):
     @property
     @override
     def id(self) -> str | None:
-        """The id of the wrapped toolset."""
         return self.wrapped.id
 
     @override
