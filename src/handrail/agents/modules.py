@@ -279,10 +279,7 @@ def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[Discov
 def exports(module: ModuleType, *, where: str) -> list[Entry]:
     """The tools and toolsets of one module, in its order; its objects are neither called nor changed.
 
-    `where` is its file, for messages and as the origin of the entries.
-
-    Raises:
-        DiscoveryError: some exports cannot be registered; the message lists all of them.
+    `where` is its file. A `DiscoveryError` lists all exports that cannot be registered.
     """
     names = vars(module)
     origin = Origin("module", where)

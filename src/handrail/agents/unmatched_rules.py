@@ -191,11 +191,7 @@ def unmatched_rules(
 
 
 def check_rules_match(faults: Iterable[Unmatched]) -> None:
-    """Raises the faults that are certain.
-
-    Raises:
-        ApprovalRulesError: a rule names what the project does not have; of several, `problems` has all.
-    """
+    """Raises an `ApprovalRulesError` with the faults that are certain; of several, `problems` has all."""
     errors: list[DocumentError] = [fault.error() for fault in faults if fault.certain]
     if errors:
         raise as_error(errors, ApprovalRulesError, errors[0].file)

@@ -82,11 +82,9 @@ class GatedCall:
         return self.session_id, self.ref
 
     def with_digest(self, original: Mapping[str, Any] | None, key: bytes | None = None) -> GatedCall:
-        """The same with the digest of its arguments and of those that the model wrote.
+        """The same with the digest of its arguments and of the original ones, with their secrets.
 
-        Args:
-            original: the arguments as the model wrote them, with their secrets.
-            key: the key of the digest, so that a short secret cannot be found out from it; `None` where there are none.
+        `key` is the key of the digest, so that a short secret cannot be found out from it; `None` without secrets.
         """
         parts = {"tool": self.tool, "origin": self.origin, "arguments": self.arguments, "written": original}
         if self.reached is not None:
@@ -253,9 +251,6 @@ def find_elsewhere(session: Session, call: GatedCall) -> GivenAnswer | None:
     """The answer that a person has given to an open question while this process held the session of the run.
 
     The call may belong to a session below `session`, that of the outermost run.
-
-    Raises:
-        StoreError: the store cannot be read.
     """
     store = session.store
     if store is None or not any(question.key == call.key for question in open_questions(session)):

@@ -17,13 +17,10 @@ search, through a link, with the folder that holds it. So a rule on a path of th
 | `ask` | any others | are not changed with a folder: `holding` |
 | `ask` | in the mode `deny-all` | are as with `deny` |
 
-A path that is left out is not moved to where the rule does not fit. A call that names a path that a rule asks about is
-asked about, so the filter lets it through.
-
-A rule that names several arguments, or none, is not about a path alone, and does not filter. Nor do `allow` rules, and
-`ask` rules in the mode `approve-all`. Globs are read widely (`handrail.agents.approval.matching`), and include what
-lies in a folder that they fit. A rule on a path is about files, not about spellings: `reached_paths` follows the paths
-in the arguments of a file tool.
+A path that is left out is not moved to where the rule does not fit; a call that names it is asked about. A rule that
+names several arguments, or none, does not filter, nor do `allow` rules, and `ask` rules in the mode `approve-all`.
+Globs are read widely (`handrail.agents.approval.matching`), and include what lies in a folder that they fit. A rule on
+a path is about files, not about spellings: `reached_paths` follows the paths in the arguments of a file tool.
 
 Toolsets of a run also hide paths from other toolsets and programs that reach their files:
 
@@ -32,12 +29,11 @@ Toolsets of a run also hide paths from other toolsets and programs that reach th
 | rules on paths that name its tools with a prefix | all toolsets over these files, and programs there, of all runs |
 | `exclude` | its own tools, and programs that runs of its agent start in that folder |
 
-Toolsets are made one after the other, some of them while others are in use. So the hidden paths of files that toolsets
-share grow in number, and are looked up at each use. For another toolset, a rule that asks about these tools denies.
+Toolsets are made one after the other, so these paths are looked up at each use. For another toolset, a rule that asks
+about these tools denies.
 
-The filesystems that the tools of a run find are behind its path filter, wherever they were bound: the `Filesystem`,
-whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a shell. The
-product of a provider under another type than `Filesystem` is not filtered.
+All filesystems that tools find are behind the filter: `Filesystem`, and objects that are bound under a type of their
+own, as the `HostFilesystem` of a shell. The product of a provider under another type than `Filesystem` is not.
 """
 
 from __future__ import annotations

@@ -144,13 +144,9 @@ class RunExecutors:
         return self._toolset(id, (executor, {}, False))
 
     def admit(self, definition: ToolDefinition) -> None:
-        """Refuses a tool whose calls would take another pipeline than this run's, where they are not asked about.
-
-        Raises:
-            AgentError: it has an executor of its own.
-        """
-        # A tool that is not Handrail's has no executor, so its calls pass the pipeline of this run.
-        if PIPELINE_METADATA_KEY not in (definition.metadata or {}) or self.own_tool(definition) is not None:
+        """Refuses a tool with an executor of its own, whose calls would take another pipeline than those of this
+        run.""" # A tool that is not Handrail's has no executor, so its calls pass the pipeline of this run. if
+        PIPELINE_METADATA_KEY not in (definition.metadata or {}) or self.own_tool(definition) is not None:
             return
         source = self.calls.origins.get(definition.name, "a toolset of the agent")
         raise AgentError(
@@ -184,9 +180,6 @@ class RunExecutors:
         """Opens the folder of the run if tools take its files as a parameter; else the first call that asks opens it.
 
         Once it is open, every tool finds it before its call begins, so that calls take turns on it.
-
-        Raises:
-            FilesystemError: it cannot be opened, or another process works on it.
         """
         root = self.tree.root
         if any(executor in self._with_files for executor in self._over_root):
@@ -330,12 +323,7 @@ class AgentCapability(PipelineCapability):
     async def prepare_tools(
         self, ctx: PydanticRunContext[Any], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
-        """Checks the tools of a step before the model is offered any.
-
-        Raises:
-            AgentError: the calls of one would not take the pipeline of this run; or a rule names an unknown tool.
-            FilesystemError: a tool takes the files of the folder of the run, which cannot be opened.
-        """
+        """Checks the tools of a step before the model is offered any, and opens the folder of the run for them."""
         for definition in tool_defs:
             self.executors.admit(definition)
         await self.check_tools()
@@ -359,11 +347,7 @@ class AgentCapability(PipelineCapability):
     async def after_tool_validate(
         self, ctx: PydanticRunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Asks about a call, if it has to be asked about.
-
-        Raises:
-            ApprovalRequired: the question is left open, and so is the call.
-        """
+        """Asks about a call, if it has to be asked about; `ApprovalRequired` if the question is left open."""
         ref = self.asked(ctx, call).ref
         # A call with a final record is answered from it, so the person is not asked again.
         if await self.final_record(ref) is not None:
@@ -391,7 +375,7 @@ class AgentCapability(PipelineCapability):
         """Asks about calls that PydanticAI defers for approval; a denied one is refused by the pipeline.
 
         Raises:
-            AgentError: a call is to be carried out outside of the run, which is not done here.
+            AgentError: a call is to be carried out outside of the run, which is not supported.
         """
         if requests.calls:
             names = ", ".join(sorted({call.tool_name for call in requests.calls}))

@@ -351,10 +351,7 @@ class RunCommand:
     def resuming(self, session_id: str, *, store: str | None, approve: str = "ask") -> list[str]:
         """The command that resumes the run, typed in the current folder, as words of a shell.
 
-        Args:
-            session_id: the session.
-            store: the URL of its store; `None` if the project or the environment names it.
-            approve: the value of `--approve`.
+        `store` is `None` if the project or the environment names it; `approve` is the value of `--approve`.
         """
         words = ["handrail", "run", self._path(self.agent_file), *self._options()]
         if approve != "ask":

@@ -149,11 +149,7 @@ class AgentRun:
     async def prepare(
         cls, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> Self:
-        """A run of an agent; overrides are read on a thread.
-
-        Raises:
-            OverridesError: the overrides of the agent cannot be read.
-        """
+        """A run of an agent; overrides are read on a thread. An `OverridesError` if they cannot be read."""
         make = partial(cls, tree, agent, session=session, path=path, model=model)
         return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
@@ -222,13 +218,7 @@ class AgentRun:
         return len(self.executors.foreign.text) + sum(sizes)
 
     async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
-        """Carries the run out; without an input, resumes the unfinished run of the session.
-
-        Raises:
-            AgentError: there is nothing to resume, or an input although a run is unfinished.
-            PromptEvaluationError: the run stopped; `phase` says where. Committed calls stay.
-            BaseException: the error of entering a toolset, or of a call that ends the run.
-        """
+        """Carries the run out; without an input, resumes the unfinished run of the session. Raises as `run_async`."""
         # The stack can be closed twice: here, and in `activate`.
         with self._stack:  # the executors are closed, too, if the run cannot begin
             load = partial(StoredHistory, self.session, self.agent.file.name, is_held=True)

@@ -63,13 +63,7 @@ async def open_child_session(
 
     It is named after `ref`, so that a call that was interrupted finds it again; a call without an id has no such name.
     If the agent has read untrusted content, the session of the caller is tainted. A failure of the agent is a result
-    for the caller, and names the effects from before it was resumed, of the store `effects`; exceeded limits and tools
-    end both.
-
-    Raises:
-        AgentError: the agent has failed, or its conversation cannot be read.
-        SessionLockedError: another process has the session.
-        CancelledError: the task was cancelled; a session that is opened after that is closed again.
+    for the caller (`AgentError`), and names the effects from before it was resumed; exceeded limits and tools end both.
     """
     name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     async with await caller.child_async(session_id=name) as session:
@@ -184,11 +178,7 @@ class RunGroup:
         return model
 
     def check_models(self, file: AgentFile) -> None:
-        """Checks that the agents that an agent can call, however far down, name models, before any of them runs.
-
-        Raises:
-            UnknownModelError: no model can have the name in one of the files.
-        """
+        """Checks that the agents that an agent can call, however far down, name models, before any of them runs."""
         if self.options.model is not None:  # which counts for all of them
             return
         for agent in reachable_agents(self.project, file):
@@ -279,7 +269,6 @@ class OpenFolders:
 
         Raises:
             AgentError: another run uses the folder with another store object; or its journal would lie in it.
-            FilesystemError: the folder cannot be opened, or another process works on it.
         """
         lock = self._locks.setdefault(folder, threading.Lock())
         with lock:

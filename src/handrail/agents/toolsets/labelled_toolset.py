@@ -2,27 +2,23 @@
 
 Objects of a program are handed to PydanticAI as they are. A tool gets a toolset of its own, so that a conflict of names
 can be reported with both origins; nothing is set on it, because `FunctionToolset(tools, requires_approval=...)` and its
-like write into the very tool that they are given. An agent is a toolset of one tool: the model of another agent gives
-it a task, and reads its answer.
+like write into the very tool that they are given. An agent is a toolset of one tool, which takes a task.
 
 `LabelledToolset` adds to PydanticAI's `CombinedToolset`:
 
 - at every step, names that several toolsets have are reported together, each with the entries that they come from;
-- members are asked one after the other, in the order of the agent file: when a run begins, at each step, and for their
-  tools. An agent has a toolset for each of its tools, and a task for each of these at every step costs more than the
-  asking; entering, where connections are opened, is one after the other in PydanticAI too;
+- members are asked one after the other, in the order of the agent file, as PydanticAI enters them: an agent has a
+  toolset for each of its tools, and a task for each of these at every step costs more than the asking;
 - toolsets that cannot be made are reported together;
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
-Overrides replace the instructions of the agent, `sections.instructions.body`, and the descriptions of its tools, by the
-name that the model calls. The texts of a tool are known when the toolsets of the run are asked for their tools, so
-overrides are applied to the definitions that PydanticAI gets, whichever toolset has the tool. The examples of a tool of
-Handrail follow its description, and stay.
+Overrides replace the instructions of the agent and the descriptions of its tools. They are applied to the definitions
+that PydanticAI gets, whichever toolset has the tool. The examples of a tool of Handrail follow its description, and
+stay.
 
-A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed. The summary
-stands in the text of the run, in a section of its own. The toolset is made and entered with the run, whether or not it
-is open: its tools are known, so that conflicts of names are reported when the run begins, and a call of one of them is
-answered with the section to open.
+A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed; a section
+of the run has the summary. The toolset is made and entered all the same: its tools are known, so that conflicts of
+names are reported when the run begins, and a call of one of them is answered with the section to open.
 """
 
 from __future__ import annotations
@@ -140,13 +136,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> LabelledToolset:
-        """A copy for one run, which is entered and left.
-
-        Raises:
-            FactoryError: a factory made no toolset.
-            AgentError: several members have a fault, reported together.
-            Exception: the error of a factory or a toolset, if it is the only one.
-        """
+        """A copy for one run, which is entered and left; raises the faults of all members together."""
         toolsets: list[AbstractToolset[Any]] = []
         faults: list[tuple[str, Exception]] = []
         for source in self.sources:
@@ -185,12 +175,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of all members; each member is asked once.
-
-        Raises:
-            ToolConflictError: several members have a tool of one name; all such names are reported.
-            UserError: the same, in PydanticAI's words, if the names are not checked here.
-        """
+        """The tools of all members; each is asked once. A `ToolConflictError` reports all names that several have."""
         if not self.check:
             members = [source.toolset for source in self.sources]
             return self._rewrite(await CombinedToolset(members).get_tools(ctx))
@@ -408,12 +393,7 @@ class AgentToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
-        """Runs the agent on a session of its own, and returns its answer.
-
-        Raises:
-            AgentDepthError: it would be too deep.
-            CallPostponed: one of its calls waits for an approval.
-        """
+        """Runs the agent on a session of its own, and returns its answer; raises as `CurrentRun.call_agent`."""
         task = tool_args["input"] if self._is_text else canonical_json(tool_args).decode()
         return await current_run().call_agent(self._name, task, ctx)
 

@@ -70,8 +70,7 @@ class FactoryToolset(WrapperToolset[Any]):
         """The toolset of one run; unless the factory is for each step, it is called here.
 
         Raises:
-            FactoryError: the product of the factory is not a toolset.
-            Exception: the error of the factory, with a note that names it.
+            FactoryError: its product is not a toolset. Other errors of the factory get a note that names it.
         """
         new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
         # A factory for each step is called in `for_run_step`, which PydanticAI calls before it asks for tools.
@@ -86,8 +85,7 @@ class FactoryToolset(WrapperToolset[Any]):
         """The same object; a factory for each step has been called, and its product is entered in place of the old one.
 
         Raises:
-            FactoryError: the product of the factory is not a toolset; the old product is still there.
-            Exception: the error of the factory, of the old product's exit, or of the new one's entry.
+            FactoryError: the product is not a toolset; the old one is still there.
         """
         if self.factory.per_run_step:
             raw = await self._call_factory(ctx)
@@ -185,20 +183,12 @@ class SharedToolset(WrapperToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object.
-
-        Raises:
-            AgentError: the wrapped toolset makes a copy of itself for each run, so it cannot be shared.
-        """
+        """This object; an `AgentError` if the wrapped toolset makes a copy of itself for each run."""
         return self._check_same(await self.wrapped.for_run(ctx))
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object.
-
-        Raises:
-            AgentError: the wrapped toolset is replaced by another one, so it cannot be shared.
-        """
+        """This object; an `AgentError` if the wrapped toolset is replaced by another one."""
         return self._check_same(await self.wrapped.for_run_step(ctx))
 
     @override
