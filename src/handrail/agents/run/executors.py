@@ -144,9 +144,9 @@ class RunExecutors:
         return self._toolset(id, (executor, {}, False))
 
     def admit(self, definition: ToolDefinition) -> None:
-        """Refuses a tool with an executor of its own, whose calls would take another pipeline than those of this
-        run.""" # A tool that is not Handrail's has no executor, so its calls pass the pipeline of this run. if
-        PIPELINE_METADATA_KEY not in (definition.metadata or {}) or self.own_tool(definition) is not None:
+        """Refuses a tool with an executor of its own, whose calls would take another pipeline than that of the run."""
+        # A tool that is not Handrail's has no executor, so its calls pass the pipeline of this run.
+        if PIPELINE_METADATA_KEY not in (definition.metadata or {}) or self.own_tool(definition) is not None:
             return
         source = self.calls.origins.get(definition.name, "a toolset of the agent")
         raise AgentError(
