@@ -69,11 +69,7 @@ async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path
     await play(loaded, [first, last], listener=log)
     places = {event.call_id: event.raised_at for event in log.ended}
     lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
-    assert places == {
-        "c1": wording,
-        "c2": "",
-        "c3": f"{HERE}:{lines['raise OSError']}",
-    }
+    assert places == {"c1": wording, "c2": "", "c3": f"{HERE}:{lines['raise OSError']}"}
     assert not any(HERE.name in event.content for event in log.ended)
 
 

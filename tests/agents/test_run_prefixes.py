@@ -26,10 +26,7 @@ from tests.agents.run.test_path_rules import ruled
 
 pytestmark = pytest.mark.anyio
 
-CALLS = (
-    ("read_file", {"path": "a/secret.txt"}),
-    ("write_file", {"path": "a/new.txt", "content": "x"}),
-)
+CALLS = (("read_file", {"path": "a/secret.txt"}), ("write_file", {"path": "a/new.txt", "content": "x"}))
 """A call that reads and one that writes, both below `a`."""
 
 NAMED = {"with the prefix": "notes_", "without": "", "by a glob": "*"}

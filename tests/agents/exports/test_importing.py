@@ -217,13 +217,7 @@ def test_siblings_that_import_each_other_work_as_in_python(tmp_path: Path) -> No
     assert (a.b, b.a) == (b, a)
 
 
-@pytest.mark.parametrize(
-    "raised",
-    [
-        pytest.param("Mute", id="mute"),
-        pytest.param("BaseException('odd')", id="base"),
-    ],
-)
+@pytest.mark.parametrize("raised", [pytest.param("Mute", id="mute"), pytest.param("BaseException('odd')", id="base")])
 def test_whatever_a_module_raises_is_told_and_hides_no_other_problem(
     tmp_path: Path, raised: str, wording: Wording
 ) -> None:

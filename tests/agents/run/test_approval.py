@@ -13,12 +13,7 @@ from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents import Answer, ApprovalRules, Rule, current_run
 from handrail.errors import AgentError
-from handrail.prompt import (
-    MarkdownSection,
-    PolicyDecision,
-    ToolContext,
-    ToolResult,
-)
+from handrail.prompt import MarkdownSection, PolicyDecision, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
 from handrail.runtime import Session, ToolInvoked
 from handrail.testing import Call, Outcome, Reply

@@ -89,10 +89,7 @@ async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_aske
     more = shell_toolset(allow=[("make", "test")], prefix="more")
     loaded = desk(tmp_path / "project", toolsets={"more": more}, also=["shell"])
     reports = await loaded.inspect(RunOptions(root=tmp_path / "project"))
-    assert [(report.source, report.approval.verdict) for report in reports] == [
-        (wording, "ask"),
-        (wording, "allow"),
-    ]
+    assert [(report.source, report.approval.verdict) for report in reports] == [(wording, "ask"), (wording, "allow")]
 
 
 async def test_a_call_that_a_toolset_makes_by_itself_is_held_to_the_rules(tmp_path: Path) -> None:

@@ -59,8 +59,7 @@ async def refused(loaded: LoadedAgent, rules: ApprovalRules, **options: Any) -> 
     session, heard = Session(), Heard()
     with pytest.raises(ApprovalRulesError) as caught:
         await loaded.run_async(
-            "Go.",
-            RunOptions(model="test", mode="approve-all", session=session, rules=rules, listener=heard, **options),
+            "Go.", RunOptions(model="test", mode="approve-all", session=session, rules=rules, listener=heard, **options)
         )
     assert "CallStarted" not in str(heard.story)
     assert session.open_calls == ()

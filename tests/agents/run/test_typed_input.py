@@ -81,7 +81,7 @@ async def test_callers_fill_the_fields(tmp_path: Path) -> None:
     script = [Reply(calls=wrong), Reply(calls=[right]), *inside("right", [DONE]), DONE]
     await play(boss, script, session=session)
     assert [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]] == [
-        *((False, True), (False, True), (True, False)),
+        *((False, True), (False, True), (True, False))
     ]
 
 

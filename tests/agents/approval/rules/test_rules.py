@@ -225,12 +225,7 @@ def more(rules: ApprovalRules, which: Verdict, rule: Rule) -> ApprovalRules:
 
 @given(CALLS, MANY, MANY, MANY, RULES, MODES)
 def test_one_more_rule_never_turns_a_verdict_the_wrong_way(  # noqa: PLR0913, PLR0917 - what Hypothesis draws
-    call: Any,
-    allow: tuple[Rule, ...],
-    ask: tuple[Rule, ...],
-    deny: tuple[Rule, ...],
-    rule: Rule,
-    mode: ApprovalMode,
+    call: Any, allow: tuple[Rule, ...], ask: tuple[Rule, ...], deny: tuple[Rule, ...], rule: Rule, mode: ApprovalMode
 ) -> None:
     """A deny rule makes nothing laxer; an allow rule lifts no denial that a rule has spoken, nor a rule's question."""
     rules = ApprovalRules(allow=allow, ask=ask, deny=deny)

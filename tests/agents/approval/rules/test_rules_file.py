@@ -114,17 +114,7 @@ def test_all_faults_of_a_file_are_told_at_once(wording: Wording) -> None:
     )
     assert [
         (problem.line, problem.column) for problem in error.problems if isinstance(problem, ApprovalRulesError)
-    ] == [
-        (1, 15),
-        (1, 25),
-        (1, 45),
-        (1, 51),
-        (2, 1),
-        (3, 18),
-        (3, 27),
-        (4, 12),
-        (4, 19),
-    ]
+    ] == [(1, 15), (1, 25), (1, 45), (1, 51), (2, 1), (3, 18), (3, 27), (4, 12), (4, 19)]
     assert str(error) == wording
     assert all(str(problem) in str(error) for problem in error.problems)
 

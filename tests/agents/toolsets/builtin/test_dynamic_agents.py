@@ -34,10 +34,7 @@ async def test_an_agent_is_made_and_called_in_one_reply(tmp_path: Path, wording:
     session = Session()
     loaded = desk(tmp_path, tools=[named("ping"), named("pong")], also=["dynamic_agents"])
     first, last = called(
-        create("helper", tools=["ping", "ping"]),
-        task("helper"),
-        c1=Outcome.ok(),
-        c2=Outcome.ok("found"),
+        create("helper", tools=["ping", "ping"]), task("helper"), c1=Outcome.ok(), c2=Outcome.ok("found")
     )
     inner = Reply(calls=[Call("ping", id="n1"), Call("pong", id="n2")], within="c2")
     told = {"n1": Outcome.ok("ping"), "n2": Outcome.failed()}
@@ -79,11 +76,7 @@ async def test_only_agents_within_reach_are_called(tmp_path: Path, wording: Word
     others = {"child.agent": agent("child"), "other.agent": agent("other")}
     loaded = desk(tmp_path, also=["dynamic_agents", "child"], others=others)
     calls = [create("helper"), task("other"), task("helpr"), task("child")]
-    came = {
-        "c2": Outcome.failed(),
-        "c3": Outcome.failed(),
-        "c4": Outcome.ok("found"),
-    }
+    came = {"c2": Outcome.failed(), "c3": Outcome.failed(), "c4": Outcome.ok("found")}
     first, last = called(*calls, c1=Outcome.ok(), **came)
     await play(loaded, [first, Reply(text="found", within="c4"), last], listener=(log := CallLog()))
     assert [log.told["c2"], log.told["c3"]] == wording
@@ -102,12 +95,7 @@ async def test_an_agent_that_was_made_may_make_agents_if_its_maker_lets_it(tmp_p
         task("inner", "n3"),
         task("helper", "n4"),
     ]
-    told = {
-        "n1": Outcome.failed(),
-        "n2": Outcome.ok(),
-        "n3": Outcome.failed(),
-        "n4": Outcome.failed(),
-    }
+    told = {"n1": Outcome.failed(), "n2": Outcome.ok(), "n3": Outcome.failed(), "n4": Outcome.failed()}
     inner = inside("c2", called(*calls, **told))
     await play(loaded, [first, *inner, last], session=session, max_depth=2, listener=(log := CallLog()))
     assert [log.told[call] for call in ("n1", "n3", "n4")] == wording
