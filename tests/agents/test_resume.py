@@ -18,10 +18,11 @@ from handrail import store
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, GatedCall, RunEnded, RunEvent, RunOptions, RunResult, RunStarted, TextDelta
 from handrail.errors import AgentError, PromptEvaluationError, StoreClosedError
-from handrail.runtime import Session, ToolInvoked
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
 from handrail.testing import Call, Reply
-from tests.agents.desks import DONE, play
-from tests.agents.desks import desk as desk_of
+from tests.agents.kit import DONE, play
+from tests.agents.kit import desk as desk_of
 from tests.agents.stored_desks import Asked, Clerk, Desk, Reader, Replies, desk_in
 from tests.architecture.sources import ROOT
 from tests.wording import Wording

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.agents import ApprovalRules, Rule
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.matching import glob, shortest
-from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, rule_filter, reached_paths
-from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, reached_paths, rule_filter
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import folded

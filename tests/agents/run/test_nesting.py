@@ -20,8 +20,20 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
-from tests.agents.desks import CallLog, Heard, called, desk, events, inside, lines, outcomes, play, returns, write_line
-from tests.agents.folders import agent
+from tests.agents.kit import (
+    CallLog,
+    Heard,
+    agent,
+    called,
+    desk,
+    events,
+    inside,
+    lines,
+    outcomes,
+    play,
+    returns,
+    write_line,
+)
 from tests.kit import executor
 from tests.wording import Wording
 

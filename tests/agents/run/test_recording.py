@@ -20,7 +20,7 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.notes import Note
-from tests.agents.desks import DONE, CallLog, desk, events, lines, returns, write_line
+from tests.agents.kit import DONE, CallLog, desk, events, lines, returns, write_line
 
 
 async def write(text: str) -> str:

@@ -19,8 +19,7 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.resources import Binding, ResourceRegistry
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.desks import DONE, CallLog, Heard, called, desk, outcomes, play
-from tests.agents.folders import agent
+from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, outcomes, play
 from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
 from tests.wording import Wording

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.toolsets.lifetimes import shared
+from handrail.agents import shared
 from handrail.errors import AgentError
 from tests.agents.toolsets.traced import Caller, Trace, run, stopped
 from tests.wording import Wording

@@ -1,4 +1,4 @@
-"""How a gate asks: one question at a time, on one event loop, and whatever goes wrong lets nothing through."""
+"""Questions of a gate to a person."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.agents.approval.decisions import Answer, Decision, GatedCall
+from handrail.agents import Answer, ApprovalRules, Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.rules import ApprovalRules
 from handrail.errors import AgentError, BudgetExceededError
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from tests.agents.approval.calls import Thinker, gated
-from tests.agents.desks import Person
+from tests.agents.kit import Person
 from tests.wording import Wording
 
 NO_RULES = ApprovalRules()
@@ -213,14 +212,6 @@ async def test_what_is_no_answer_denies(answer: Any, caplog: pytest.LogCaptureFi
     assert caplog.messages == wording
 
 
-def test_a_gate_asks_on_one_event_loop(wording: Wording) -> None:
-    """On another one, a call that has to be asked about is an error; what is known is known everywhere."""
-    door = gate(Person())
-    asyncio.run(door.decide(gated()))
-    assert asyncio.run(door.decide(gated())).verdict == "allow"
-    with pytest.raises(AgentError) as raised:
-        asyncio.run(door.decide(gated(id="other")))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.anyio
