@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 from typing import Any
 
+import pytest
 from pydantic_ai import ModelMessage, ToolReturnPart
 from pydantic_ai.messages import ModelRequest
 
@@ -36,6 +38,7 @@ from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
 from tests.agents.toolsets.traced import Trace
+from tests.wording import Wording
 
 IMPORTS = """
 from __future__ import annotations
@@ -99,6 +102,14 @@ def agent(name: str, *, tools: str = "[]", toolsets: str = "[]", front: str = ""
 
 
 DONE = Reply(text="Done.")
+
+
+@contextmanager
+def refusal(kind: type[BaseException], wording: Wording) -> Generator[None]:
+    """An exception of this kind in the block, with the text of the test."""
+    with pytest.raises(kind) as raised:
+        yield
+    assert str(raised.value) == wording
 
 
 def ruled(text: str) -> ApprovalRules:

@@ -25,9 +25,8 @@ from handrail.errors import (
     ProjectError,
     RegistryError,
     ResolutionError,
-    ToolConflictError,
 )
-from tests.agents.kit import agent, write
+from tests.agents.kit import agent, refusal, write
 from tests.wording import Wording
 
 PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
@@ -194,9 +193,8 @@ def test_agents_of_one_name_are_refused_with_all_their_files(tmp_path: Path, wor
     assert str(problem(tmp_path)) == wording
     assert load_agent(tmp_path / "sound.agent").name == "sound"
     for name in ("a", "c", "caller"):
-        with pytest.raises(AgentError) as raised:
+        with refusal(AgentError, wording):
             load_agent(tmp_path / f"{name}.agent")
-        assert str(raised.value) == wording
     project, _ = Project.survey(tmp_path)
     assert project is not None
     assert list(project.agents) == ["x", "lacking", "sound"]
@@ -226,12 +224,10 @@ def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path, wor
     """And with all that there are."""
     write(tmp_path, {"desk.agent": agent("desk"), "other.agent": agent("other")})
     project = Project.load(tmp_path)
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         project.resolve("dsk")
-    assert str(raised.value) == wording
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         project.resolve("zzz")
-    assert str(raised.value) == wording
 
 
 def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wording) -> None:
@@ -280,8 +276,6 @@ def bye(name: str) -> str:
 TOOLS = [hello]
 TOOLSETS = {"greetings": FunctionToolset([hello, bye]), "partings": FunctionToolset([bye])}
 """
-
-
 
 
 def test_agent_is_loaded_beside_broken_neighbours(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from handrail.agents.approval.matching import (
     shortest,
 )
 from handrail.errors import AgentError
+from tests.agents.kit import refusal
 from tests.wording import Wording
 
 
@@ -366,9 +367,8 @@ def test_a_place_may_be_deep_or_several() -> None:
 )
 def test_a_place_that_leads_nowhere_is_told(place: str, wording: Wording) -> None:
     """The message shows how places are written."""
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         argument_path(place)
-    assert str(raised.value) == wording
 
 
 def nested(depth: int) -> list[Any]:

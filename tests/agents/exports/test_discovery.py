@@ -17,7 +17,7 @@ from handrail.agents.modules import exports, package_offers
 from handrail.agents.registry import BUILT_IN, PackageExport
 from handrail.errors import DiscoveryError, ResolutionError
 from handrail.prompt.function_tools import FunctionTool
-from tests.agents.kit import IMPORTS, agent, module_of, write
+from tests.agents.kit import IMPORTS, agent, module_of, refusal, write
 from tests.wording import Wording
 
 
@@ -344,12 +344,10 @@ def test_what_a_package_offers_is_checked_as_what_a_module_exports(install: Inst
     """A wrong kind and a name that models would not see are offences."""
     points = "[handrail.tools]\npong = handrail_shop:ping\n[handrail.toolsets]\ndesk = handrail_shop:FunctionToolset\n"
     install("handrail-shop", points, "")
-    with pytest.raises(DiscoveryError) as caught:
+    with refusal(DiscoveryError, wording):
         offered("pong").load()
-    assert str(caught.value) == wording
-    with pytest.raises(DiscoveryError) as raised:
+    with refusal(DiscoveryError, wording):
         offered("desk").load()
-    assert str(raised.value) == wording
 
 
 def test_a_person_who_interrupts_is_obeyed(install: Install) -> None:
@@ -371,9 +369,8 @@ def test_a_package_that_takes_a_name_of_the_project_or_of_another_package_harms_
     project, _ = Project.survey(folder, built_ins=[files])
     assert project is not None
     assert [entry.label for entry in project.resolve("desk").toolsets] == wording
-    with pytest.raises(ResolutionError) as caught:
+    with refusal(ResolutionError, wording):
         project.resolve("b")
-    assert str(caught.value) == wording
     assert not {"handrail_shop", "handrail_other"} & set(sys.modules)
 
 

@@ -23,7 +23,7 @@ from handrail.agents.registry import (
 )
 from handrail.errors import DiscoveryError, HandrailError, RegistryError, ResolutionError
 from handrail.prompt import Tool as HandrailTool
-from tests.agents.kit import module_of, write
+from tests.agents.kit import module_of, refusal, write
 from tests.wording import Wording
 
 
@@ -249,9 +249,8 @@ def test_all_faults_of_a_function_are_told_at_once(tmp_path: Path, wording: Word
         "def f(a, b: 'Unknown', c: complex) -> Agent: ...\ndef g(a, *rest: int) -> str: ...\n"
         "class Order(BaseModel):\n    number: str = Field(alias='orderNumber')\ndef h(order: Order) -> str: ...\n"
     )
-    with pytest.raises(DiscoveryError) as raised:
+    with refusal(DiscoveryError, wording):
         exports(module_of(tmp_path, f"{TYPES}{source}TOOLS = [f, g, h]"), where="tools.py")
-    assert str(raised.value) == wording
     read = exports(module_of(tmp_path / "other", f"{TYPES}{source}TOOLS = [Tool(g), Tool(h)]"), where="tools.py")
     assert [type(entry.value) for entry in read] == [PydanticTool, PydanticTool]
 
@@ -279,9 +278,8 @@ def test_loading_and_checking_refuse_it(tmp_path: Path, wording: Wording) -> Non
         tmp_path, {"desk.agent": "---\nname: desk\ntools: [f]\n---\nJudge.\n", "tools.py": imports + module("complex")}
     )
     for load in (lambda: Project.load(tmp_path), lambda: load_agent(tmp_path / "desk.agent")):
-        with pytest.raises(HandrailError) as raised:
+        with refusal(HandrailError, wording):
             load()
-        assert str(raised.value) == wording
     _, problems = Project.survey(tmp_path)
     assert list(problems) == wording
 
@@ -322,6 +320,5 @@ def test_a_decorated_function_is_a_tool_of_handrail(tmp_path: Path, export: str)
 @pytest.mark.parametrize("method", ["Desk.greet", "Desk.leave"])
 def test_a_method_without_its_object_cannot_be_exported(tmp_path: Path, method: str, wording: Wording) -> None:
     """It has no object to be called on, decorated or not."""
-    with pytest.raises(DiscoveryError) as caught:
+    with refusal(DiscoveryError, wording):
         exports(module_of(tmp_path, f"{DECORATED}TOOLS = [{method}]"), where="tools.py")
-    assert str(caught.value) == wording

@@ -27,7 +27,20 @@ from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.agents.kit import DONE, CallLog, Person, agent, called, desk, events, inside, outcomes, play, returns
+from tests.agents.kit import (
+    DONE,
+    CallLog,
+    Person,
+    agent,
+    called,
+    desk,
+    events,
+    inside,
+    outcomes,
+    play,
+    refusal,
+    returns,
+)
 from tests.kit import Decides, executor, soon
 from tests.wording import Wording
 
@@ -206,9 +219,8 @@ async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, 
     own = HandrailToolset(executor(kinds.handrail("own")), id="own")
     mine = [] if tools == "none" else [HandrailTool[None, None](name="own", description="Own.")]
     loaded = desk(tmp_path, tools=mine, toolsets={"own": own.prefixed("p")})
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await play(loaded, called(Call("p_own", {"text": "x"})))
-    assert str(raised.value) == wording
     with pytest.raises(AgentError, match="p_own"):
         await loaded.inspect()
     assert kinds.ran == []

@@ -18,7 +18,7 @@ from handrail.prompt.disclosure import OpenSections
 from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.kit import CallLog, desk, outcomes, play, returns, ruled, write
+from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -165,9 +165,8 @@ async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) 
 @pytest.mark.parametrize("value", ["[money]", "{other: x}", "{money: }", "{money: [a]}"])
 async def test_disclose_names_toolsets_of_the_file(tmp_path: Path, value: str, wording: Wording) -> None:
     """Each with a summary; a fault has line and column."""
-    with pytest.raises(AgentFileError) as caught:
+    with refusal(AgentFileError, wording):
         loaded(tmp_path, f"disclose: {value}", money=money())
-    assert str(caught.value) == wording
 
 
 @tool(effect="read", name="read_section")

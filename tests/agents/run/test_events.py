@@ -220,8 +220,7 @@ def ours(params: None, *, context: ToolContext) -> ToolResult[str]:
     raise OSError("no ink")
 
 
-@pytest.mark.anyio
-async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path, wording: Wording) -> None:
+async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path) -> None:
     """For plain functions and for Handrail's tools, also of an agent that was called; not for what succeeded."""
     log = CallLog()
     tools = [
@@ -230,12 +229,16 @@ async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path
     ]
     loaded = desk(tmp_path, tools=tools, also=["clerk"], others={"clerk.agent": agent("clerk", tools="[ours]")})
     first, last = called(
-        Call("breaks", {"text": "{"}), Call("breaks", {"text": "1"}), Call("ours"), c1=Outcome.failed("JSONDecodeError")
+        Call("parse_broken", {"text": "{"}),
+        Call("parse_broken", {"text": "1"}),
+        Call("ours"),
+        c1=Outcome.failed("JSONDecodeError"),
     )
     await play(loaded, [first, last], listener=log)
     places = {event.call_id: event.raised_at for event in log.ended}
     lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
-    assert places == {"c1": wording, "c2": "", "c3": f"{HERE}:{lines['raise OSError']}"}
+    assert places["c1"].endswith(f"tests/agents/run/test_events.py:{lines['return str(json']}")
+    assert (places["c2"], places["c3"]) == ("", f"{HERE}:{lines['raise OSError']}")
     assert not any(HERE.name in event.content for event in log.ended)
 
 

@@ -31,7 +31,7 @@ from handrail.testing import Call, Outcome, Reply, ScriptedModel
 from handrail.waiting import run_in_thread
 from tests.agents import active_run_notes
 from tests.agents.active_run_notes import Note
-from tests.agents.kit import DONE, agent, called, desk, play, write
+from tests.agents.kit import DONE, agent, called, desk, play, refusal, write
 from tests.filesystem.decisions import Decisions
 from tests.wording import Wording
 
@@ -80,9 +80,8 @@ async def test_folders_that_lie_in_each_other_are_refused(
 
     loaded = desk(tmp_path / "project", toolsets={"make": make})
     for order in (1, -1):
-        with pytest.raises(AgentError) as raised:
+        with refusal(AgentError, wording):
             await play(loaded, [DONE], root=tmp_path / "root", deps=order)
-        assert str(raised.value) == wording
 
 
 async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_path: Path, wording: Wording) -> None:
@@ -92,9 +91,8 @@ async def test_a_factory_that_asks_the_model_is_refused_by_an_inspection(tmp_pat
         await Agent(cast("Model[Any]", ctx.model)).run("Which tools?")
         return None
 
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await desk(tmp_path, toolsets={"make": make}).inspect()
-    assert str(raised.value) == wording
 
 
 async def test_a_shell_that_only_looks_is_allowed_and_one_that_does_more_is_asked_about(
@@ -139,14 +137,12 @@ def test_a_file_that_its_project_leaves_out_for_another_of_its_name_is_refused(
         "pyproject.toml": '[tool.handrail]\nagents = ["in/*.agent"]\n',
     }
     write(tmp_path, files)
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         load_agent(tmp_path / "desk.agent")
-    assert str(raised.value) == wording
     front = "input_model_ref: desk.py:Order"
     write(tmp_path, {"other.agent": agent("other", front=front), "desk.py": "class Order:\n    pass\n"})
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         load_agent(tmp_path / "other.agent")
-    assert str(raised.value) == wording
 
 
 AT_ONCE = timedelta(0)
@@ -186,7 +182,6 @@ def test_two_stores_cannot_decide_about_one_folder(tmp_path: Path, wording: Word
             assert first is second
 
 
-@pytest.mark.anyio
 async def test_a_folder_is_opened_beside_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

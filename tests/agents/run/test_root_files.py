@@ -19,7 +19,7 @@ from handrail.prompt import Section, ToolContext
 from handrail.resources import Binding
 from handrail.session import Session
 from handrail.testing import Call, Reply
-from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, write
+from tests.agents.kit import DONE, CallLog, answers, desk, inside, play, refusal, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -264,6 +264,5 @@ async def test_an_agent_that_is_made_sees_no_more_than_its_maker(tmp_path: Path,
 )
 def test_slip_in_an_agent_file_is_told_with_its_place(lines: str, wording: Wording) -> None:
     """A pattern that fits nothing would protect nothing."""
-    with pytest.raises(AgentFileError) as caught:
+    with refusal(AgentFileError, wording):
         parse_agent_file(f"---\nname: desk\n{lines}\n---\nWork.", file="desk.agent")
-    assert str(caught.value) == wording

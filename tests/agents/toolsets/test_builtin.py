@@ -43,6 +43,7 @@ from tests.agents.kit import (
     inside,
     outcomes,
     play,
+    refusal,
     returns,
     texts,
     write,
@@ -91,7 +92,6 @@ def test_built_ins_are_factories_with_names_and_an_origin(wording: Wording) -> N
 
 
 @pytest.mark.requirement("A-36")
-@pytest.mark.anyio
 @pytest.mark.parametrize("name, there", [("files", "here"), ("project_files", "there")])
 async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: str, root: Path, tmp_path: Path) -> None:
     """The read-only ones have no tool that writes."""
@@ -103,7 +103,6 @@ async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: st
 
 
 @pytest.mark.requirement("A-36")
-@pytest.mark.anyio
 @pytest.mark.parametrize("path", ["../project/there.txt", "/etc/passwd", "out/project/there.txt"])
 async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     path: str, root: Path, tmp_path: Path, wording: Wording
@@ -113,7 +112,6 @@ async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
 
 
-@pytest.mark.anyio
 async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
     """At the folder that the run works on."""
     changing = (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"])
@@ -124,7 +122,6 @@ async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
     assert (root / "here.txt").exists()
 
 
-@pytest.mark.anyio
 async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wording: Wording) -> None:
     """Programs are searched for in its folders first."""
     write(tmp_path, {"bin/build": '#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n'})
@@ -137,7 +134,6 @@ async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wo
     assert ["1.5 s" in text for text in told] == [False, True, False]
 
 
-@pytest.mark.anyio
 async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
     """So that it rolls back with the calls."""
     session = Session()
@@ -146,7 +142,6 @@ async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
     assert [each.objective for each in session[Plan].all()] == ["Publish"]
 
 
-@pytest.mark.anyio
 async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: Path) -> None:
     """The text of each tells the model of the prefix, which the text itself does not use."""
     whole = files_toolset(os.fspath(root), read_only=True, prefix="work-1")
@@ -165,7 +160,6 @@ async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: 
     assert (tmp_path / "project/notes/a.md").read_text() == "a"
 
 
-@pytest.mark.anyio
 async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
     """In the folder of the project, or one below it; what a failing program has changed is undone."""
     allow = [("sh", "-c"), ("pwd",)]
@@ -181,38 +175,31 @@ async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: 
 @pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25, 5, None])
 def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wording) -> None:
     """Where it is written."""
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         files_toolset("notes", prefix=prefix)
-    assert str(raised.value) == wording
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         shell_toolset(allow=[], prefix=prefix)
-    assert str(raised.value) == wording
 
 
 def test_folder_or_rule_that_is_none_is_refused(wording: Wording) -> None:
     """Where it is written."""
     wrong: Any = 5
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         files_toolset(wrong)
-    assert str(raised.value) == wording
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         files_toolset("notes", exclude=["../a"])
-    assert str(raised.value) == wording
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         shell_toolset(wrong, allow=[])
-    assert str(raised.value) == wording
-    with pytest.raises(PromptValidationError) as another:
+    with refusal(PromptValidationError, wording):
         shell_toolset(allow=["ls"])
-    assert str(another.value) == wording
 
 
 def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
     """A factory is for runs."""
     for entry in built_ins():
         if entry.name != "dynamic_agents":
-            with pytest.raises(AgentError) as raised:
+            with refusal(AgentError, wording):
                 _made(entry)
-            assert str(raised.value) == wording
 
 
 def _made(entry: Entry) -> Any:
@@ -327,7 +314,6 @@ async def calculated(agent: Any, *codes: str, tool: str = "evaluate_python", **o
     return [str(part.content) for part in returns(result.messages)]
 
 
-@pytest.mark.anyio
 async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
     """What code that fails has changed there is undone."""
     write(tmp_path / "work", {"a.txt": "one"})
@@ -343,7 +329,6 @@ async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, w
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
 
 
-@pytest.mark.anyio
 async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: Wording) -> None:
     """Two of them serve one agent."""
     write(tmp_path / "project", {"data/a.txt": "one"})
@@ -364,7 +349,6 @@ ask: [{tool: write_file, arguments: {path: "asked/**"}}, {tool: read_file, argum
 """
 
 
-@pytest.mark.anyio
 async def test_rules_on_paths_hold_for_code(tmp_path: Path, wording: Wording) -> None:
     """What they ask about is refused, because nothing asks about a file in the middle of a call."""
     write(tmp_path / "work", {"secret/a.txt": "hunter2", "private/b.txt": "hunter2", "asked/c.txt": "three"})
@@ -392,7 +376,6 @@ async def sandbox_answers(agent: Any, *commands: str, tool: str = "shell_execute
     return [str(part.content) for part in returns(result.messages)]
 
 
-@pytest.mark.anyio
 async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
     """What a command that fails has changed there is undone."""
     write(tmp_path / "work", {"a.txt": "one"})
@@ -405,7 +388,6 @@ async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wo
     assert {path.name for path in (tmp_path / "work").iterdir()} == {".git", "a.txt", "b.txt"}
 
 
-@pytest.mark.anyio
 async def test_toolset_takes_engine_and_prefix(tmp_path: Path, wording: Wording) -> None:
     """Two of them serve one agent, each with a sandbox of its own, which ends with the run."""
     write(tmp_path / "project", {"data/a.txt": "one", "other/a.txt": "two"})
@@ -425,7 +407,6 @@ deny: [{tool: read_file, arguments: {path: "*.key"}}]
 """
 
 
-@pytest.mark.anyio
 async def test_command_is_refused_where_the_run_keeps_files_from_its_tools(tmp_path: Path, wording: Wording) -> None:
     """It would read them; the options may allow that."""
     write(tmp_path / "work", {"a.key": "one"})

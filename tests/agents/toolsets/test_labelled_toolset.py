@@ -15,7 +15,7 @@ from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledTo
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.kit import DONE, agent, called, desk, play, returns
+from tests.agents.kit import DONE, agent, called, desk, play, refusal, returns
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
 from tests.wording import Wording
 
@@ -40,7 +40,6 @@ async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflic
     return caught.value
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-34")
 async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording: Wording) -> None:
     """What `prepare` hides at a step has no name there; what it renames has another one."""
@@ -55,7 +54,6 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording:
     assert caller.seen == [["ping"]]
 
 
-@pytest.mark.anyio
 async def test_members_are_asked_for_their_tools_once_a_step() -> None:
     """The check needs no listing of its own."""
     ping, pong = Traced("ping"), Traced("pong")
@@ -63,7 +61,6 @@ async def test_members_are_asked_for_their_tools_once_a_step() -> None:
     assert (ping.listings, pong.listings) == (3, 3)
 
 
-@pytest.mark.anyio
 async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording: Wording) -> None:
     """Members without any are passed over, and each part is known by the id of its member."""
     desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
@@ -78,7 +75,6 @@ async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording:
     assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
 
 
-@pytest.mark.anyio
 async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> None:
     """An agent with many tools would ask each of them at every step."""
 
@@ -90,7 +86,6 @@ async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> N
     assert (await run(toolset, "ping")).told == ["ping"]
 
 
-@pytest.mark.anyio
 async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: Wording) -> None:
     """One alone is raised as it is; nothing is entered in either case."""
     ping = Traced("ping")
@@ -118,7 +113,6 @@ async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: W
     assert ping.entries == 0
 
 
-@pytest.mark.anyio
 async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None:
     """The toolset of the step has it; what was entered is still what is left."""
     trace = Trace()
@@ -133,7 +127,6 @@ async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None
     assert trace.log == ["enter ping", "call ping", "exit ping"]
 
 
-@pytest.mark.anyio
 async def test_visitors_meet_every_member(wording: Wording) -> None:
     """Also those that have no instructions; a replacement keeps label and place."""
     ping = Traced("ping")
@@ -146,7 +139,6 @@ async def test_visitors_meet_every_member(wording: Wording) -> None:
     assert (await run(replaced)).seen == [["new", "pong"]]
 
 
-@pytest.mark.anyio
 async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     """No tools, no instructions, nothing to leave."""
     caller = await run(LabelledToolset([]))
@@ -154,7 +146,6 @@ async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     assert not await LabelledToolset([]).__aexit__(None, None, None)
 
 
-@pytest.mark.anyio
 async def test_two_runs_of_one_agent_have_copies_of_their_own() -> None:
     """What one run enters, the other does not leave."""
     ping = Traced("ping")
@@ -243,9 +234,8 @@ async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(
 async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path, wording: Wording) -> None:
     """It tells one name, and where it is."""
     loaded = desk(tmp_path, tools=[Tool(named("ping"))], toolsets={"static": FunctionToolset([named("ping")])})
-    with pytest.raises(UserError) as raised:
+    with refusal(UserError, wording):
         await play(loaded, [DONE], check_names=False)
-    assert str(raised.value) == wording
 
 
 @pytest.mark.requirement("A-35")
