@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast, get_args
@@ -104,37 +104,29 @@ class _GateEntry:
         return self.call is None or set(call.asks) <= set(self.call.asks)
 
 
+@dataclass(eq=False)
 class ApprovalGate:
     """Decides which calls of a run, and of the runs nested in it, may be carried out.
 
     It is the one owner of the decisions. All its questions are asked on one event loop.
+
+    Attributes:
+        asker: asks a person; `None` if no person can be asked.
+        can_wait: whether a question may be left open, because the run is stored and can be resumed.
+        on_event: called with questions and decisions.
+        find_elsewhere: looks for an answer that was given elsewhere, before a person is asked and after that.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run chooses about its questions
-        self,
-        rules: ApprovalRules,
-        mode: ApprovalMode,
-        asker: Asker | None,
-        *,
-        can_wait: bool = False,
-        on_event: OnEvent | None = None,
-        find_elsewhere: FindElsewhere | None = None,
-    ) -> None:
-        """Makes a gate without decisions.
-
-        `can_wait` allows questions to be left open, because the run is stored and can be resumed. `find_elsewhere`
-        looks for an answer that was given elsewhere, before a person is asked and after that.
-        """
-        self._rules = rules
-        self._mode: ApprovalMode = mode
-        self._asker = asker
-        self._can_wait = can_wait
-        self._on_event = on_event
-        self._find_elsewhere = find_elsewhere
-        self._entries: dict[CallKey, _GateEntry] = {}
-        self._grants: list[Grant] = []
-        # One question at a time: a person must not get a second one while thinking about the first.
-        self._lock = asyncio.Lock()
+    rules: ApprovalRules
+    mode: ApprovalMode
+    asker: Asker | None
+    can_wait: bool = False
+    on_event: OnEvent | None = None
+    find_elsewhere: FindElsewhere | None = None
+    _entries: dict[CallKey, _GateEntry] = field(init=False, default_factory=dict[CallKey, _GateEntry])
+    _grants: list[Grant] = field(init=False, default_factory=list[Grant])
+    # One question at a time: a person must not get a second one while thinking about the first.
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     @property
     def decisions(self) -> Mapping[CallKey, Decision]:
@@ -191,7 +183,7 @@ class ApprovalGate:
 
     def _judge(self, call: GatedCall) -> tuple[Judgement, Decision | None]:
         # By rules and mode, with an earlier decision; `None` where they decide, or a person.
-        judgement = judge_call(call, self._rules, self._mode)
+        judgement = judge_call(call, self.rules, self.mode)
         entry = self._entries.get(call.key)
         # Before any earlier decision: a later deny rule must hold for calls that a person has allowed.
         if judgement.verdict == "deny":
@@ -229,7 +221,7 @@ class ApprovalGate:
             return await self._take_from_elsewhere(call) or decision or await self._ask(call)
 
     async def _take_from_elsewhere(self, call: GatedCall) -> Decision | None:
-        answer = None if self._find_elsewhere is None else await self._find_elsewhere(call)
+        answer = None if self.find_elsewhere is None else await self.find_elsewhere(call)
         if answer is None:
             return None
         verdict = Answer("yes" if answer.approved else "no", answer.remember, answer.reason)
@@ -242,26 +234,26 @@ class ApprovalGate:
         if judgement.verdict == "ask":
             return None
         # Without the mode the verdict would have been another one, so the mode has decided.
-        by_mode = judge_call(call, self._rules, "ask").verdict != judgement.verdict
+        by_mode = judge_call(call, self.rules, "ask").verdict != judgement.verdict
         by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
         decision = Decision(judgement.verdict, call.digest, judgement.reason, by)
         return await self._record(call, decision, is_answer=False)
 
     async def _ask(self, call: GatedCall) -> Decision:
-        judgement = judge_call(call, self._rules, self._mode)
+        judgement = judge_call(call, self.rules, self.mode)
         # This denial is not final, so a repeat of the call is judged again.
-        if self._asker is None:
+        if self.asker is None:
             cure = _cure(call, judgement)
             reason = f"it needs approval ({judgement.reason}), and no person can be asked here; {cure}"
             return await self._record(call, Decision("deny", call.digest, reason, "nobody"))
         # The listener may raise, and then the question is not asked and the call does not run.
         await self._notify(call, None)
         try:
-            answer = await _answer(self._asker, call)
+            answer = await _answer(self.asker, call)
         except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
             raise
         except BaseException:  # Ctrl-C, a cancellation: there is no answer yet
-            if self._can_wait:
+            if self.can_wait:
                 await self._leave_open(call, judgement.reason)
             raise
         # Of two answers the first stands: one that was given elsewhere while the person was asked.
@@ -283,7 +275,7 @@ class ApprovalGate:
 
     async def _leave_open(self, call: GatedCall, why: str) -> Decision:
         secret = mask_places(call.arguments)
-        if self._can_wait and not secret:
+        if self.can_wait and not secret:
             return await self._record(call, Decision("later", call.digest, why, "person"))
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
         if secret:  # asked again by the model it would wait again, and never run
@@ -313,8 +305,8 @@ class ApprovalGate:
         return decision
 
     async def _notify(self, call: GatedCall, decision: Decision | None) -> None:
-        if self._on_event is not None:
-            awaitable = self._on_event(call, decision)
+        if self.on_event is not None:
+            awaitable = self.on_event(call, decision)
             if awaitable is not None:
                 await awaitable
 
@@ -431,6 +423,7 @@ class GatedPrompt(Prompt[str]):
 
     @override
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
+        """The prompt with the policies of the run before all others."""
         prompt = super().render(open=open)
         policies = {name: (*self._policies, *others) for name, others in prompt.policies.items()}
         return replace(prompt, policies=policies, prompt_policies=(*self._policies, *prompt.prompt_policies))

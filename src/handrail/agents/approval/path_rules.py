@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
@@ -266,15 +266,16 @@ class RunRules:
         return rule_filter(self.rules, self.path, mode, prefix=prefix)
 
 
+@dataclass(eq=False)
 class FolderPaths:
     """The paths that the toolsets of one run, and of its tree, hide from each other and from programs."""
 
-    def __init__(self, prefixes: PrefixedToolsets, rules: RunRules) -> None:
-        """Begins with the toolsets of the tree so far, which its runs share."""
-        self._prefixes = prefixes
-        self._rules = rules
-        self._excluded: dict[Files, PathFilter] = {}
-        self._filters: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = {}
+    prefixes: PrefixedToolsets
+    rules: RunRules
+    _excluded: dict[Files, PathFilter] = field(init=False, default_factory=dict[Files, PathFilter])
+    _filters: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = field(
+        init=False, default_factory=dict[Any, Any]
+    )
 
     def add(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
         """Adds a toolset that is being made, over files that are there already or `None`; `prefix` names its tools."""
@@ -282,10 +283,10 @@ class FolderPaths:
         has_file_tools = any(tool.name in FILE_TOOLS for section in sections for tool in section.tools)
         if prefix and filesystem is not None and has_file_tools:
             files = _identify_files(filesystem)
-            prefixes = self._prefixes.get(files, ())
+            prefixes = self.prefixes.get(files, ())
             # Toolsets are made anew at each run, so the same one comes again.
             if prefix not in prefixes:
-                self._prefixes[files] = (*prefixes, prefix)
+                self.prefixes[files] = (*prefixes, prefix)
         for section in sections:
             if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
                 excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file excludes .git
@@ -294,7 +295,7 @@ class FolderPaths:
 
     def behind(self, filesystem: Filesystem, prefix: str) -> Filesystem:
         """A filesystem without the paths that toolsets of other prefixes hide, now or later."""
-        if not self._rules.speak_of_paths:
+        if not self.rules.speak_of_paths:
             return filesystem
         files = _identify_files(filesystem)
         # The sets are evaluated at each use, because other toolsets may be made later.
@@ -307,13 +308,13 @@ class FolderPaths:
 
     def filter(self, files: Files, prefix: str) -> PathFilter:
         """The paths that toolsets of other prefixes hide."""
-        prefixes = self._prefixes.get(files, ())
+        prefixes = self.prefixes.get(files, ())
         entry = self._filters.get((files, prefix))
         # Compared by identity: the tuple is replaced whenever a toolset is added.
         if entry is None or entry[0] is not prefixes:
-            own = self._rules.paths(asks=False)  # of all files, as their own toolsets show them
+            own = self.rules.paths(asks=False)  # of all files, as their own toolsets show them
             # Without the paths that the rules hide everywhere, which are filtered already.
-            others = (self._rules.paths(other, asks=False).minus(own) for other in prefixes if other != prefix)
+            others = (self.rules.paths(other, asks=False).minus(own) for other in prefixes if other != prefix)
             entry = self._filters[files, prefix] = prefixes, reduce(PathFilter.plus, others, NOTHING_FILTERED)
         return entry[1]
 

@@ -13,7 +13,7 @@ asked about.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -68,27 +68,30 @@ class OwnTool(NamedTuple):
         return self.environment.rendered_prompt.tool(self.name)
 
 
+@dataclass(eq=False)
 class RunCalls:
     """The calls of one run; the one owner of their descriptions.
 
     Attributes:
+        tree: the part of the run that it shares with the runs nested in it.
+        taint: judges external effects of a tainted session; `None` where rules allow them.
         origins: where the tools of this step come from, in words, by their names.
     """
 
-    def __init__(self, tree: RunGroup, session: Session, path: tuple[str, ...], taint: TaintPolicy | None) -> None:
-        """Begins without any call; `taint` is `None` where rules allow external effects of a tainted session."""
-        self._tree = tree
-        self._session = session
-        self._path = path
-        self._taint = taint
-        self._ahead: dict[tuple[CallRef, str], GatedCall] = {}
-        self.origins: Mapping[str, str] = {}
+    tree: RunGroup
+    session: Session
+    path: tuple[str, ...]
+    taint: TaintPolicy | None
+    origins: Mapping[str, str] = field(init=False, default_factory=dict[str, str])
+    _ahead: dict[tuple[CallRef, str], GatedCall] = field(
+        init=False, default_factory=dict[tuple[CallRef, str], GatedCall]
+    )
 
     def of_tool(self, name: str, effect: Effect, ref: CallRef = _NO_CALL, *, own_tool: str = "") -> GatedCall:
         """A call of a tool, whatever its arguments are."""
         return GatedCall(
-            path=self._path,
-            session_id=self._session.session_id,
+            path=self.path,
+            session_id=self.session.session_id,
             call_id=ref.call_id,
             reply=ref.reply,
             tool=name,
@@ -143,7 +146,7 @@ class RunCalls:
     def forget(self, ref: CallRef, name: str) -> None:
         """Drops the description of a call that has ended; another call of its id is another one."""
         self._ahead.pop((ref, name), None)
-        self._tree.gate.forget((self._session.session_id, ref))
+        self.tree.gate.forget((self.session.session_id, ref))
 
     def reads_everything(self, context: ToolContext, params: object) -> bool:
         """True if a rule that allows a call lets its programs read everything."""
@@ -159,7 +162,7 @@ class RunCalls:
         # Compared with the arguments, because an earlier call with the same id may have had others.
         ahead = (call for (ref, _), call in self._ahead.items() if ref == context.call and call.arguments == arguments)
         call = next(ahead, None)
-        rules = () if call is None else self._tree.rules.allow
+        rules = () if call is None else self.tree.rules.allow
         return [rule for rule in rules if call is not None and program_key(rule) and rule.fits(call, "narrow")]
 
     async def _describe_foreign(
@@ -171,10 +174,10 @@ class RunCalls:
             return None
         arguments = _mask(plain_arguments(args, definition), masking)
         asks: tuple[str, ...] = ()
-        if self._taint is not None and self._taint.guards(name, may_act=metadata.may_act):
+        if self.taint is not None and self.taint.guards(name, may_act=metadata.may_act):
             judged = JudgedArguments(arguments, definition.parameters_json_schema)
-            judge = partial(self._taint.judge, self._session, name, lambda: judged)
-            decision = await ASYNC.in_thread(judge) if reads_above(self._session) else judge()
+            judge = partial(self.taint.judge, self.session, name, lambda: judged)
+            decision = await ASYNC.in_thread(judge) if reads_above(self.session) else judge()
             asks = (redacted(decision.reason),) if decision.verdict == "ask" else ()
         gated = self.of_tool(name, metadata.effect, ref)
         gated = replace(gated, arguments=arguments, asks=asks, default=metadata.approval)
@@ -200,7 +203,7 @@ class RunCalls:
     def _with_original(self, call: GatedCall, original: Mapping[str, Any], masking: Masking) -> GatedCall:
         # The digest is of the original arguments with their secrets, which are masked everywhere else.
         masked = _mask(original, masking)
-        key = self._tree.ledger.store.hash_key() if masked != original else None
+        key = self.tree.ledger.store.hash_key() if masked != original else None
         return replace(call, written=masked).with_digest(original, key)
 
 

@@ -316,6 +316,7 @@ class AgentCapability(PipelineCapability):
 
     @override
     async def settle(self) -> None:
+        """Applies the results that wait for any of the tools of Handrail; raises as `wrap_run`."""
         for executor in self.executors.own_executors():
             await executor.settle_before_run_async()
 
@@ -333,6 +334,7 @@ class AgentCapability(PipelineCapability):
     async def prepare_output_tools(
         self, ctx: PydanticRunContext[Any], tool_defs: list[ToolDefinition]
     ) -> list[ToolDefinition]:
+        """Records the names that tools of the agent may not have."""
         self.output_names.update((definition.name, "the agent's output") for definition in tool_defs)
         return tool_defs
 
@@ -340,6 +342,7 @@ class AgentCapability(PipelineCapability):
     async def after_model_request(
         self, ctx: PydanticRunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
+        """Counts the tokens of a reply, even if it is refused for the budget."""
         self.count(response)
         return await super().after_model_request(ctx, request_context=request_context, response=response)
 

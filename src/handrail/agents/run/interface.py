@@ -1,4 +1,4 @@
-"""The interface of a run: the options that a program gives it, and the events that it gives back.
+"""The interface of a run: its options, and its events.
 
 A session stores how `handrail run` was typed (`RunCommand`), to show how to resume its run. What was denied must not be
 allowed because an option was left out: a run that was begun with `--rules`, or on another folder, is resumed only by a

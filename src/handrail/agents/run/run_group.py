@@ -107,8 +107,6 @@ def _describe_effects(effects: LedgerStore, session_id: str) -> str:
 
 _log = redacted_logger("handrail.agents")
 
-_MOST_WARNINGS = 20
-
 _AT_ONCE = timedelta(0)
 """Another process may hold the folder for as long as its run takes, so waiting for it has no use."""
 
@@ -224,11 +222,8 @@ class RunGroup:
             _log.exception("the listener failed on %s", type(event).__name__)
 
     def warn(self, path: tuple[str, ...], messages: Sequence[str]) -> None:
-        """Logs warnings about a run that begins, and notifies the listener; of many only the first."""
-        first = list(messages[:_MOST_WARNINGS])
-        if len(messages) > len(first):
-            first.append(f"{len(messages) - len(first):,} more warnings; handrail check shows them")
-        for message in first:
+        """Logs warnings about a run that begins, and notifies the listener."""
+        for message in messages:
             _log.warning("%s: %s", "/".join(path), message)
             self.notify(RunWarned(path, message))
 

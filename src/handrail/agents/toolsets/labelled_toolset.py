@@ -71,6 +71,7 @@ class DisclosedToolset(WrapperToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Its tools, if it is open."""
         tools = await super().get_tools(ctx)
         is_open = self.is_open(self.name)
         self.hidden = {} if is_open else tools
@@ -80,6 +81,7 @@ class DisclosedToolset(WrapperToolset[Any]):
     async def get_instructions(
         self, ctx: RunContext[Any]
     ) -> str | InstructionPart | Sequence[str | InstructionPart] | None:
+        """Its instructions, if it is open."""
         return await super().get_instructions(ctx) if self.is_open(self.name) else None
 
 
@@ -153,6 +155,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> LabelledToolset:
+        """The toolsets of one step; the same object if no member was replaced by another one."""
         toolsets = [await source.toolset.for_run_step(ctx) for source in self.sources]
         if all(new is source.toolset for new, source in zip(toolsets, self.sources, strict=True)):
             return self
@@ -191,11 +194,13 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
+        """Calls the visitor with each member."""
         for source in self.sources:
             source.toolset.apply(visitor)
 
     @override
     def visit_and_replace(self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]) -> LabelledToolset:
+        """A copy, not entered, over the replacements of the members."""
         return self._with([source.toolset.visit_and_replace(visitor) for source in self.sources])
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
@@ -382,10 +387,12 @@ class AgentToolset(AbstractToolset[Any]):
     @property
     @override
     def id(self) -> str:
+        """The name of the agent."""
         return self._name
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """The one tool."""
         tool = ToolsetTool[Any](toolset=self, tool_def=self.definition, max_retries=0, args_validator=self._validator)
         return {self._name: tool}
 
@@ -479,10 +486,12 @@ class DisclosedSection(Section[None]):
     @property
     @override
     def brings_tools(self) -> bool:
+        """True: those of the toolset."""
         return True
 
     @override
     def render_body(self, params: None) -> str:
+        """A sentence that it is open; the toolset has the instructions for its tools."""
         return "[This section is open: you have its tools.]"
 
 

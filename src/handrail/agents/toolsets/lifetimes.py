@@ -58,11 +58,13 @@ class FactoryToolset(WrapperToolset[Any]):
     @property
     @override
     def id(self) -> str:
+        """The name under which the factory is registered."""
         return self.name
 
     @property
     @override
     def label(self) -> str:
+        """In words, for messages: `toolset files (built-in)`."""
         return f"{self.kind} {self.name} ({self.origin})"
 
     @override
@@ -179,6 +181,7 @@ class SharedToolset(WrapperToolset[Any]):
     @property
     @override
     def id(self) -> str | None:
+        """The id of the wrapped toolset."""
         return self.wrapped.id
 
     @override

@@ -20,23 +20,24 @@ import pydantic_ai
 from cyclopts import CycloptsError
 from pydantic_ai.exceptions import AgentRunError, UserError
 
-from handrail.agents.agent import LoadedAgent, load_agent
-from handrail.agents.approval.decisions import Answer, Asker, GatedCall
-from handrail.agents.approval.rules import read_rules
-from handrail.agents.run.interface import (
+from handrail.agents import (
+    Answer,
+    Asker,
     CallEnded,
     CallStarted,
+    GatedCall,
+    LoadedAgent,
     QuestionAsked,
     QuestionDecided,
-    RunCommand,
     RunEnded,
     RunEvent,
     RunOptions,
+    RunResult,
     RunStarted,
-    check_resumed,
-    record_command,
+    load_agent,
+    read_rules,
 )
-from handrail.agents.run.run import RunResult
+from handrail.agents.run.interface import RunCommand, check_resumed, record_command
 from handrail.cli.agents import RunChoices
 from handrail.cli.agents.progress import (
     CANNOT_ASK,
