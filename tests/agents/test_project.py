@@ -170,7 +170,7 @@ def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path
 
 
 def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
-    """`Project.load` took agents that `load_agent` refused, and refused those that name what is built in."""
+    """`Project.load` and `load_agent` refuse the same agents, and take those that name built-in toolsets."""
     write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
     with pytest.raises(ResolutionError) as of_agent:
         load_agent(tmp_path / "desk.agent")

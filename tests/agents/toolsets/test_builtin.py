@@ -107,7 +107,7 @@ async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: st
 async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
     path: str, root: Path, tmp_path: Path, wording: Wording
 ) -> None:
-    """Everything is approved here; what the tools of `files` write, `test_names.py` shows."""
+    """Everything is approved here; what the tools of `files` write, `test_labelled_toolset.py` shows."""
     agent = desk(tmp_path / "project", also=["files_ro", "shell"])
     assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
 
