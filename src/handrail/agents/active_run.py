@@ -45,10 +45,7 @@ class ShellConfig:
 class CurrentRun(Protocol):
     """One run of one agent, as the toolsets made for it see it: an `AgentRun`, or its view for one of its calls.
 
-    Attributes:
-        path: the agents that called each other, the first one first and this one last.
-        root: the folder that the run works on.
-        path_filter: the paths that exist for the file tools of the agent, beside the filters of each toolset.
+    `path` are the agents that called each other, this one last; `path_filter` is beside the filters of each toolset.
     """
 
     session: Session

@@ -96,10 +96,9 @@ class LoadedAgent:
             options: the options of the run.
 
         Raises:
-            AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
-                of an agent at a time. A run that `handrail run` began with `--rules` or on another folder is resumed
-                only with `rules` and `root` of `options`.
-            UnknownModelError: it, or an agent that it can call, names a model that can be none.
+            AgentError: the agent cannot be run. A session has one run of an agent at a time; one that `handrail run`
+                began with `--rules` or on another folder is resumed only with `rules` and `root` of `options`.
+            UnknownModelError: the model of the agent, or of one that it can call, cannot exist.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
             OverridesError: the overrides of the agent cannot be read, or do not fit it.
             PromptEvaluationError: the run stopped; `phase` says where. Committed calls stay.

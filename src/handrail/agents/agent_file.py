@@ -82,11 +82,8 @@ class AgentFile:
 
     Attributes:
         name: the name of the agent, and of its toolset for others: `^[A-Za-z0-9_-]{1,64}$`.
-        instructions: the body.
         description: the purpose of the agent; empty if the file does not have one.
         model: the name of the model, e.g. `openai:gpt-5.2`; `None` if the file leaves it open.
-        tools: names of tools, in the order of the file.
-        toolsets: names of toolsets, in the order of the file.
         disclose: those of the toolsets that are closed when a run begins.
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
@@ -177,8 +174,7 @@ def read_agent_file(path: Path) -> AgentFile:
     """Reads an agent file.
 
     Raises:
-        AgentFileError: it cannot be opened, is too large or not UTF-8, or is not an agent file; of several faults the
-            message has all, and `problems` each.
+        AgentFileError: it cannot be read, or is invalid; of several faults the message has all, and `problems` each.
     """
     file = str(path)
     text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError, suffix=SUFFIX)
@@ -189,7 +185,7 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     """Reads an agent file from its text; `file` is its name in errors, `path` its place on disk.
 
     Raises:
-        AgentFileError: it is not an agent file; of several faults the message has all, and `problems` each.
+        AgentFileError: it is invalid; of several faults the message has all, and `problems` each.
     """
     # Not `splitlines`, which also splits where editors do not begin a line, such as at form feeds: the line numbers of
     # faults would be wrong. A byte order mark would hide the first `---`.

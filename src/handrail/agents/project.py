@@ -143,9 +143,7 @@ class Project:
             reload: whether its modules are executed again. A project that was loaded before keeps its objects.
 
         Raises:
-            InvalidArgumentError: `folder` is not a path.
-            HandrailError: the one problem that there is.
-            ProjectError: several; `problems` has each.
+            HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
         check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         if reload:

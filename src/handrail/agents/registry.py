@@ -472,8 +472,7 @@ def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
     """The entries that an agent file names.
 
     Raises:
-        ResolutionError: some names are not registered, or their entries cannot be loaded or called; the message has
-            all of them.
+        ResolutionError: some names are not registered, or their entries cannot be loaded or called; it has all of them.
     """
     faults: list[_NameFault] = []
     tools = tuple(_look_up("tool", file.tools, registry, faults))

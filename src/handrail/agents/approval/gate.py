@@ -106,15 +106,10 @@ class _GateEntry:
 
 @dataclass(eq=False)
 class ApprovalGate:
-    """Decides which calls of a run, and of the runs nested in it, may be carried out.
+    """Decides which calls of a run, and of the runs nested in it, may be carried out; it owns the decisions.
 
-    It is the one owner of the decisions. All its questions are asked on one event loop.
-
-    Attributes:
-        asker: asks a person; `None` if no person can be asked.
-        can_wait: whether a question may be left open, because the run is stored and can be resumed.
-        on_event: called with questions and decisions.
-        find_elsewhere: looks for an answer that was given elsewhere, before a person is asked and after that.
+    All its questions are asked on one event loop. `can_wait` allows questions to be left open, because the run is
+    stored and can be resumed. `find_elsewhere` looks for an answer before a person is asked and after that.
     """
 
     rules: ApprovalRules
@@ -200,11 +195,8 @@ class ApprovalGate:
     async def decide(self, call: GatedCall) -> Decision:
         """Decides about a call, and asks about it if need be; the decision about a call is made once.
 
-        A question that was left open is not asked again by this gate, but an answer that was given elsewhere since then
-        decides it.
-
-        If asking is interrupted, or the task cancelled before the answer, the question is left open, and the answer is
-        dropped; in a run that is not stored, no decision is made.
+        A question that was left open is not asked again by this gate, but an answer that was given elsewhere decides
+        it. If asking is interrupted, the question is left open; in a run that is not stored, no decision is made.
 
         Raises:
             RunAbortedError: the asker has ended the run.

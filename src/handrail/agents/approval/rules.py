@@ -158,21 +158,18 @@ class Rule:
     """A rule: the calls that fit all that it names. See `handrail.agents.approval.matching` for globs.
 
     Attributes:
-        tool: a glob over the name of the tool.
-        arguments: globs over arguments, by their paths: `path`, `options.force`, `steps[*].title`.
-        agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
-        source: the place of the rule, for messages: `approval.yaml:12`.
-        place: the same, for errors; `None` for a rule of the program.
-        expect: `"unmatched"` if the project is known not to have its names, so that neither `handrail check` nor the
-            start of a run remarks on it. The rule holds all the same.
+        tool: a glob over the name of the tool. arguments: globs over arguments, by their paths: `path`,
+        `options.force`, `steps[*].title`. agent: a glob over the agents that called each other, as `desk/research`;
+        `None` for every agent. source: the place of the rule, for messages: `approval.yaml:12`. expect: `"unmatched"`
+        if the project is known not to have its names, which is not remarked on. The rule holds all
+            the same.
         reads_everything: for rules that allow: whether the programs of such calls may read every file, those that rules
             or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
         commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of the
             program of such a call stay.
 
     Raises:
-        AgentError: a value is not a glob, or does not name an argument; `expect` is another word, `reads_everything`
-            neither true nor false, or `commit_on` not a sequence of exit codes.
+        AgentError: a value is of another kind, is not a glob, or does not name an argument.
     """
 
     tool: str
@@ -368,8 +365,8 @@ def read_rules(path: Path) -> ApprovalRules:
     """Reads the rules in a file.
 
     Raises:
-        ApprovalRulesError: it cannot be opened, is too large or not UTF-8, or is not a file of rules; of several faults
-            the message has all, and `problems` each.
+        ApprovalRulesError: it cannot be read, or is invalid; of several faults the message has all, and `problems`
+        each.
     """
     file = str(path)
     text = read_document(
@@ -382,7 +379,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
     """Reads rules from YAML text; `file` is its name in errors. An empty text holds no rules.
 
     Raises:
-        ApprovalRulesError: it is not a file of rules; of several faults the message has all, and `problems` each.
+        ApprovalRulesError: it is invalid; of several faults the message has all, and `problems` each.
     """
     # A byte order mark is not part of the text, and YAML would count it as the first column.
     root = _tree(text.removeprefix("\ufeff"), file)

@@ -72,10 +72,8 @@ class OwnTool(NamedTuple):
 class RunCalls:
     """The calls of one run; the one owner of their descriptions.
 
-    Attributes:
-        tree: the part of the run that it shares with the runs nested in it.
-        taint: judges external effects of a tainted session; `None` where rules allow them.
-        origins: where the tools of this step come from, in words, by their names.
+    `taint` judges external effects of a tainted session; `None` where rules allow them. `origins` says where the tools
+    of this step come from, in words, by their names.
     """
 
     tree: RunGroup

@@ -80,14 +80,10 @@ decide; and whether a section of the program brings its tools."""
 
 
 class RunExecutors:
-    """The executors of one run.
+    """The executors of one run; `foreign` is the one for tools that are not Handrail's.
 
-    Attributes:
-        foreign: the executor for tools that are not Handrail's.
-        policies: the gate, and the policy for calls of a session that has read untrusted content.
-        path_filter: the paths that exist, in whatever `Filesystem` the tools of the run find.
-        permits_unbound: whether tools whose resources are not bound are offered, too; for a run without calls.
-        unbound: then, the missing resources, in words.
+    With `permits_unbound` tools whose resources are not bound are offered, too, and `unbound` has these resources in
+    words; for a run without calls.
     """
 
     def __init__(

@@ -112,13 +112,7 @@ _AT_ONCE = timedelta(0)
 
 
 class RunGroup:
-    """The part of a run that it shares with all runs nested in it.
-
-    Attributes:
-        session: the session of the outermost run.
-        ledger: the record of the effects of all runs.
-        prefixes: the prefixes of the toolsets of the runs, by their files.
-    """
+    """The part of a run that it shares with all runs nested in it; `session` is that of the outermost run."""
 
     def __init__(self, project: Project, options: RunOptions, rules: ApprovalRules) -> None:
         """Begins the group; `close` ends it."""
@@ -160,8 +154,7 @@ class RunGroup:
         """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
 
         Raises:
-            AgentError: none is named.
-            UnknownModelError: no model can have the name.
+            AgentError: no model is named. An `UnknownModelError` if it cannot exist.
         """
         # In order of precedence. The caller comes last: its model is used where neither the file nor the project names
         # one.

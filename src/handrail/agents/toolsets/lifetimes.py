@@ -1,16 +1,11 @@
 """How long a toolset of a run is open: one that a factory makes for each run or step, and one that runs share.
 
-PydanticAI has `DynamicToolset` for factories. `FactoryToolset` differs:
+PydanticAI has `DynamicToolset` for factories. `FactoryToolset` differs: a product that is not a toolset is refused
+before it is entered, with the names of toolset and factory; the product is asked for its own toolset of the run and of
+each step, so that a dynamic toolset shows its tools wherever it stands; a section becomes a toolset of the current run.
 
-- a product that is not a toolset is refused when it is returned, before it is entered, with the names of toolset and
-  factory;
-- the product is asked for its own toolset of the run (`for_run`) and of each step (`for_run_step`), so that a dynamic
-  toolset shows its tools wherever it stands: returned as it is, among others, under a prefix;
-- a section becomes a toolset of the current run.
-
-One object is one run: `for_run` returns another, so runs side by side share only the factory. Each product that was
-entered is left once, and no other: a new product takes the place of the old one when the old one was left and the new
-one entered.
+`for_run` returns another object, so runs side by side share only the factory. Each product that was entered is left
+once, and no other: a new one takes its place when the old one was left and the new one entered.
 
 PydanticAI enters a toolset in each run that has it, also while another run holds it. A toolset that opens on entry and
 closes on exit, without counting, would be closed by the inner run under the outer one. `shared` counts for it.
