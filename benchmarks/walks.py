@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Bound
 from handrail.agents import ApprovalRules, Rule
-from handrail.agents.approval.path_rules import path_filter_of
+from handrail.agents.approval.path_rules import rule_filter
 from handrail.filesystem import HostFilesystem
 
 FOLDERS, FILES, RULES = 50, 100, 50
@@ -31,7 +31,7 @@ def cases() -> Generator[dict[str, Callable[[], object]]]:
                 (folder / f"f{file}.py").write_text("value = 1\n")
         bare = opened.enter_context(HostFilesystem(root / "root", journal=root / "journal"))
         deny = tuple(Rule("*", {"path": f"**/s{number}/*.key"}) for number in range(RULES))
-        ruled = bare.filtered(path_filter_of(ApprovalRules(deny=deny), ("bench",), "ask"))
+        ruled = bare.filtered(rule_filter(ApprovalRules(deny=deny), ("bench",), "ask"))
         yield {BARE: lambda: _all(bare), RULED: lambda: _all(ruled)}
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handrail.adapters.pydantic_ai import PydanticAIAdapter
-from handrail.agents import RunOptions, load_agent
-from handrail.agents.approval.rules import read_rules
+from handrail.agents import RunOptions, load_agent, read_rules
 from handrail.cli import main
 from handrail.errors import (
     AgentFileError,

@@ -23,10 +23,11 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from handrail import store
 from handrail.agents import Answer, GatedCall, LoadedAgent, RunOptions, RunResult, load_agent
 from handrail.prompt import CompletionContext
-from handrail.runtime import Session, ToolInvoked
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
 from handrail.session.calls import CallRef
 from handrail.testing import crash_at
-from tests.agents.folders import write
+from tests.agents.kit import write
 
 PATIENCE = timedelta(seconds=20)
 IN_CHECK = "in-check"

@@ -1,4 +1,4 @@
-"""What was said is kept in the session: before it is acted on, once, and in a form that the next run goes on with."""
+"""The stored conversation of a session: every message once, whatever ids and scripts a model has."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, Tool, ToolCallPart, ToolReturnPart
+from pydantic_ai import ModelMessage, ModelRequest, ModelResponse, TextPart, Tool, ToolCallPart, ToolReturnPart
 from pydantic_ai.messages import ModelMessagesTypeAdapter, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_core import to_json
 
 from handrail import store
 from handrail.adapters.pydantic_ai import tool_context
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.agents import Answer, RunOptions
-from handrail.errors import AgentError
-from handrail.runtime import Session
+from handrail.errors import AgentError, ScriptError
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
 from handrail.session.conversation import ConversationPart
-from handrail.testing import Call, Reply
-from tests.agents.desks import DONE, desk, play, returns
+from handrail.testing import Call, Expect, FakeClock, Outcome, Reply
+from tests.agents.kit import DONE, Line, Person, agent, desk, lines, play, refusal, returns, write_line
 from tests.agents.stored_desks import Asked, Clerk, Reader, Replies, desk_in
+from tests.store.stores import STORES
 from tests.wording import Wording
 
+pytestmark = pytest.mark.anyio
+
 ASK = ModelRequest(parts=[UserPromptPart("Do it.")])
+
+
 TWO_CALLS = ModelResponse(
     parts=[ToolCallPart("note", {}, tool_call_id="a"), ToolCallPart("note", {}, tool_call_id="b")]
 )
@@ -60,9 +67,8 @@ def test_messages_that_cannot_be_read_are_told_with_their_place(message: object,
     session = Session(session_id="s")
     StoredHistory(session, "desk").save([ASK])
     session[ConversationPart].append(ConversationPart((message,), speaker="agent", name="desk"))
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         StoredHistory(session, "desk")
-    assert str(raised.value) == wording
 
 
 def test_a_lone_surrogate_is_stored_as_its_escape() -> None:
@@ -77,13 +83,11 @@ def test_messages_that_no_json_can_hold_are_refused(wording: Wording) -> None:
     """The message names the session; nothing is stored."""
     session = Session(session_id="s")
     found = StoredHistory(session, "desk")
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         found.save([ASK, ModelRequest(parts=[ToolReturnPart("note", object(), tool_call_id="a")])])
-    assert str(raised.value) == wording
     assert session[ConversationPart].all() == ()
 
 
-@pytest.mark.anyio
 async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: Path) -> None:
     """A tool finds in the session what asked for it."""
     found: list[list[str]] = []
@@ -102,7 +106,6 @@ async def test_a_reply_is_kept_before_any_of_its_calls_is_carried_out(tmp_path: 
     assert found == [["a", "b"], ["a", "b"], ["c"]]
 
 
-@pytest.mark.anyio
 async def test_in_memory_the_conversation_is_kept_when_the_run_ends_in_whatever_way(tmp_path: Path) -> None:
     """Nobody else can go on with it before; and a run that failed can be gone on with."""
 
@@ -120,7 +123,6 @@ async def test_in_memory_the_conversation_is_kept_when_the_run_ends_in_whatever_
     assert [call.tool_call_id for reply in replies for call in reply.tool_calls] == ["a"]
 
 
-@pytest.mark.anyio
 async def test_every_message_is_kept_once(tmp_path: Path) -> None:
     """Over several runs in one session; its size is linear in what was said."""
     session = Session()
@@ -136,7 +138,6 @@ async def test_every_message_is_kept_once(tmp_path: Path) -> None:
     assert max(grown) - min(grown) < 100
 
 
-@pytest.mark.anyio
 async def test_calls_that_have_one_id_are_told_apart(tmp_path: Path) -> None:
     """Some models count anew in each reply: each call is carried out and answered, in one reply and over several."""
     session = Session()
@@ -149,7 +150,6 @@ async def test_calls_that_have_one_id_are_told_apart(tmp_path: Path) -> None:
     assert told == {"call": "a", "call_2": "b", "call_3": "a", "call_4": "b"}
 
 
-@pytest.mark.anyio
 async def test_a_structured_answer_ends_a_run_too(tmp_path: Path) -> None:
     """The next run begins with its own input, and the model has seen the one before."""
     session = Session()
@@ -194,3 +194,108 @@ def test_a_conversation_that_waited_is_gone_on_with_again_and_again(tmp_path: Pa
 def echo(text: str) -> str:
     """Say it again."""
     return text
+
+
+IDS = {"a megabyte": "x" * 1_000_000, "a NUL": "a\0b", "no Unicode": "\ud800"}
+
+
+def pay(cents: int) -> str:
+    """Pay."""
+    return f"{cents} paid"
+
+
+def calling(call_id: str) -> FunctionModel:
+    """A model whose agents each make their calls under that id, and are done then."""
+
+    def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if any(isinstance(message, ModelResponse) for message in messages):
+            return ModelResponse([TextPart("done")])
+        names = [tool.name for tool in info.function_tools]
+        wanted: list[tuple[str, dict[str, str | int]]] = [
+            ("pay", {"cents": 1}),
+            ("clerk", {"input": "Pay."}),
+            ("fly", {}),
+        ]
+        parts = [
+            ToolCallPart(name, arguments, tool_call_id=f"{call_id}{name}")
+            for name, arguments in wanted
+            if name in names or name == "fly"
+        ]
+        return ModelResponse(parts)
+
+    return FunctionModel(say)
+
+
+@pytest.mark.parametrize("kind", list(STORES))
+@pytest.mark.parametrize("call_id", IDS.values(), ids=IDS)
+@pytest.mark.short(2)
+async def test_a_run_waits_and_is_resumed_whatever_ids_its_model_gives(tmp_path: Path, kind: str, call_id: str) -> None:
+    """The ids are replaced before anything is stored under them; each call is asked about and made once."""
+    store = STORES[kind](FakeClock())
+    loaded = desk(
+        tmp_path,
+        tools=[Tool(pay, metadata={"effect": "external"})],
+        also=["clerk"],
+        others={"clerk.agent": agent("clerk", tools="[pay]")},
+    )
+    with Session.open(store, "s") as session:
+        leave = RunOptions(model=calling(call_id), asker=Person(Answer("later")), session=session, root=tmp_path)
+        waiting = await loaded.run_async("Go.", leave)
+        assert [call.tool for call in waiting.waiting] == ["pay", "pay"]
+        assert all(len(call.call_id) < 64 for call in waiting.waiting)
+        assert len(session.open_calls) == 2
+    with Session.open(store, "s") as session:
+        agree = Person()
+        options = RunOptions(model=calling(call_id), asker=agree, session=session, root=tmp_path)
+        assert (await loaded.run_async(None, options)).output == "done"
+        assert [call.path for call in agree.asked] == [("desk",), ("desk", "clerk")]
+        assert {(event.name, event.success) for event in session[ToolInvoked]} == {
+            ("pay", True),
+            ("clerk", True),
+            ("fly", False),
+        }
+
+
+def jot(text: str) -> str:
+    """Jot a line down."""
+    write_line(text)
+    return f"jotted {text}"
+
+
+def script(text: str) -> list[Reply]:
+    """Two calls of one reply, by ids of the script and by counted ones, and what is expected of them."""
+    came = Expect(messages={"first": Outcome.ok(f"jotted {text}"), "call-2": Outcome.ok("jotted too")})
+    calls = [Call("jot", {"text": text}, id="first"), Call("jot", {"text": "too"})]
+    return [Reply(calls=calls), Reply(text="Done.", expect=came)]
+
+
+async def test_a_script_is_run_again_on_one_session(tmp_path: Path) -> None:
+    """Its calls are new ones: each run makes them, and expects what came of its own."""
+    loaded, session = desk(tmp_path, tools=[jot]), Session()
+    for text in ("milk", "bread", "milk"):
+        assert (await play(loaded, script(text), session=session)).output == "Done."
+    assert lines(session) == ["milk", "too", "bread", "too", "milk", "too"]
+    assert len({event.call_id for event in session[ToolInvoked]}) == len(session[Line].all())
+
+
+async def test_what_differs_is_told_by_the_ids_of_the_script(tmp_path: Path, wording: Wording) -> None:
+    """Also where the session has taken them."""
+    loaded, session = desk(tmp_path, tools=[jot]), Session()
+    await play(loaded, script("milk"), session=session)
+    wrong = [script("bread")[0], script("milk")[1]]
+    with refusal(ScriptError, wording):
+        await play(loaded, wrong, session=session)
+
+
+async def test_a_script_with_called_agents_is_run_again_on_one_session(tmp_path: Path) -> None:
+    """`within` names a call as the script does."""
+    others = {"clerk.agent": agent("clerk", tools="[jot]")}
+    loaded, session = desk(tmp_path, tools=[jot], also=["clerk"], others=others), Session()
+    replies = [
+        Reply(calls=[Call("clerk", {"input": "Jot."}, id="ask")]),
+        Reply(calls=[Call("jot", {"text": "milk"}, id="note")], within="ask"),
+        Reply(text="jotted", within="ask", expect=Expect(messages={"note": Outcome.ok("jotted milk")})),
+        Reply(text="Done.", expect=Expect(messages={"ask": Outcome.ok("jotted")})),
+    ]
+    for _ in range(2):
+        assert (await play(loaded, replies, session=session)).output == "Done."

@@ -1,19 +1,27 @@
-"""A process is killed in the middle of a run, and another one goes on with it: nothing is done twice."""
+"""A process is killed in the middle of a run, and another one resumes it; a run applies settled effects first."""
 
 from __future__ import annotations
 
 import json
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic_ai import ModelMessage, ModelResponse
+from pydantic_ai.models.function import AgentInfo
 
+from handrail import store
 from handrail.adapters.hooks import SentBack
-from handrail.agents import Answer
+from handrail.agents import Answer, RunEvent
 from handrail.crash_points import POINTS
 from handrail.errors import AgentError
 from handrail.prompt import CompletionContext
+from handrail.runtime import EffectLedger
+from handrail.runtime.ledger.effects import EffectResult
+from handrail.session import Session
 from handrail.session.conversation import ConversationPart
+from tests.agents.kit import refusal, write
 from tests.agents.stored_desks import IN_CHECK, UNKNOWN, Asked, Clerk, Desk, Doomed, Reader, Replies, desk_in
 from tests.extent import step
 from tests.store.postgres_server import fresh_url
@@ -24,13 +32,20 @@ OWN_WORK = [
     Asked("d2", "charge", {"order": "tea"}),
     Asked("d3", "bill", {"order": "bun"}),
 ]
+
+
 HELP = [Asked("d4", "helper", {"input": "Help."}), Asked("d5", "note", {"text": "b"})]
+
+
 REPLIES: Replies = {
     "desk": [OWN_WORK, HELP, "Done."],
     "helper": [[Asked("h1", "note", {"text": "c"}), Asked("h2", "charge", {"order": "egg"})], "Helped."],
 }
+
+
 OUTSIDE = {"d2": "tea", "d3": "bun", "h2": "egg"}
 """The calls that change the world, and what they leave there."""
+
 
 TOLD = {
     "d1": "noted a",
@@ -42,6 +57,7 @@ TOLD = {
     "h2": "charged egg",
 }
 """What the model is told where nothing went wrong."""
+
 
 CALL_POINTS = [point for point in POINTS if not point.startswith(("unit-", "journal-", "participant-", "after-apply"))]
 """The points that each call comes to."""
@@ -196,9 +212,8 @@ def test_an_answer_whose_check_was_killed_is_checked_by_another_process(
     sent_back, accepted, unchecked = (desk_in(tmp_path / name) for name in ("a", "b", "c"))
     for desk in (sent_back, accepted, unchecked):
         assert doomed.run(desk, replies, "Do it.", IN_CHECK)
-        with pytest.raises(AgentError) as raised:
+        with refusal(AgentError, wording):
             desk.run(Reader(replies), "Something else.")
-        assert str(raised.value) == wording
     assert sent_back.run(Reader(replies), completion=check).output == "Done now."
     assert [each.missing for each in sent_back.values(SentBack)] == [("The note is missing.",), ()]
     never = Reader(replies, breaks=("desk", 1))
@@ -206,6 +221,80 @@ def test_an_answer_whose_check_was_killed_is_checked_by_another_process(
     assert unchecked.run(never).output == "Done."
     assert (given, accepted.values(SentBack)) == (["Done.", "Done now.", "Done."], [])
     for desk in (sent_back, accepted, unchecked):
-        with pytest.raises(AgentError) as raised:
+        with refusal(AgentError, wording):
             desk.run(Reader(replies))
-        assert str(raised.value) == wording
+
+
+_TOOLS = """
+from pathlib import Path
+
+from handrail import tool
+from handrail.prompt import External, ToolContext, ToolResult
+
+BOOKED = Path(__file__).parent / "world"
+
+
+def book(params, result: ToolResult[str], *, context: ToolContext) -> None:
+    BOOKED.write_text(f"{params.order}-{result.value}")
+
+
+@tool(effect=External(apply=book))
+def pay(order: str) -> str:
+    "Pays."
+    raise TimeoutError
+
+
+TOOLS = [pay]
+"""
+
+
+_AGENT = """---
+name: desk
+description: The desk.
+tools: [pay]
+---
+I am desk
+"""
+
+
+class _Watching(Reader):
+    """A reader that notes what had been booked when it was asked."""
+
+    def __init__(self, replies: Replies, desk: Desk) -> None:
+        super().__init__(replies)
+        self.desk = desk
+        self.booked: list[list[str]] = []
+
+    def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        self.booked.append(self.desk.world)
+        return super()._reply(messages, info)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_result_that_a_person_has_found_is_applied_before_the_model_is_asked(tmp_path: Path, listens: bool) -> None:
+    """The next run of the session has it; nothing is left open, and the tool does not run again."""
+    desk = Desk(
+        write(
+            tmp_path,
+            {
+                "tools.py": _TOOLS,
+                "desk.agent": _AGENT,
+                "approval.yaml": "allow: [pay]\n",
+                "pyproject.toml": '[tool.handrail]\napproval = "approval.yaml"\n',
+            },
+        ),
+        f"sqlite:///{tmp_path / 'desk.db'}",
+    )
+    replies: Replies = {"desk": [[Asked("p1", "pay", {"order": "lamp"})], "One.", "Two."]}
+    events: list[RunEvent] = []
+    options: dict[str, Any] = {"listener": events.append} if listens else {}
+    assert desk.run(Reader(replies), "Pay.", **options).output == "One."
+    with store.open(desk.url) as kept:
+        (row,) = kept.rows()
+        assert EffectLedger(kept).resolve(row, EffectResult("paid", b'"receipt"'))
+    assert desk.world == []
+    watching = _Watching(replies, desk)
+    assert desk.run(watching, "And now?", **options).output == "Two."
+    assert (desk.world, watching.booked) == (["lamp-receipt"], [["lamp-receipt"]])
+    with store.open(desk.url) as kept, Session.open(kept, "s") as session:
+        assert session.open_calls == ()

@@ -1,17 +1,22 @@
-"""`handrail.agents.project`: a folder, read as a whole, and everything that is wrong with it at once."""
+"""Projects: their folders and what `[tool.handrail]` configures, with every fault at once."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pydantic_ai.toolsets import FunctionToolset
 
-from handrail.agents.agent import load_agent
+from handrail.agents import Entry, Origin, Project, load_agent
+from handrail.agents.active_run import ShellConfig
 from handrail.agents.modules import forget_modules
-from handrail.agents.project import Project
-from handrail.agents.registry import BUILT_IN, AgentReference, Entry, Origin
+from handrail.agents.project import READY_RULES, ProjectConfig, matching_files, read_config
+from handrail.agents.registry import BUILT_IN, AgentReference
+from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.errors import (
     AgentError,
     AgentFileError,
@@ -20,12 +25,13 @@ from handrail.errors import (
     ProjectError,
     RegistryError,
     ResolutionError,
-    ToolConflictError,
 )
-from tests.agents.folders import agent, write
+from tests.agents.kit import agent, refusal, write
 from tests.wording import Wording
 
 PING = "def ping(text: str) -> str:\n    return text\n\nTOOLS = [ping]"
+
+
 PLAN = """
 from dataclasses import dataclass
 from handrail.session.persistence.stored_types import stored_as
@@ -35,6 +41,8 @@ from handrail.session.persistence.stored_types import stored_as
 class Plan:
     a: int
 """
+
+
 FILES = Entry("files", "toolset", FunctionToolset(), BUILT_IN)
 
 
@@ -162,7 +170,7 @@ def test_a_survey_looks_up_every_name_where_nothing_else_is_wrong(tmp_path: Path
 
 
 def test_a_project_is_refused_for_what_each_of_its_agents_is_refused_for(tmp_path: Path) -> None:
-    """`Project.load` took agents that `load_agent` refused, and refused those that name what is built in."""
+    """`Project.load` and `load_agent` refuse the same agents, and take those that name built-in toolsets."""
     write(tmp_path, {"desk.agent": agent("desk", tools="[nowhere]"), "sound.agent": agent("sound")})
     with pytest.raises(ResolutionError) as of_agent:
         load_agent(tmp_path / "desk.agent")
@@ -185,9 +193,8 @@ def test_agents_of_one_name_are_refused_with_all_their_files(tmp_path: Path, wor
     assert str(problem(tmp_path)) == wording
     assert load_agent(tmp_path / "sound.agent").name == "sound"
     for name in ("a", "c", "caller"):
-        with pytest.raises(AgentError) as raised:
+        with refusal(AgentError, wording):
             load_agent(tmp_path / f"{name}.agent")
-        assert str(raised.value) == wording
     project, _ = Project.survey(tmp_path)
     assert project is not None
     assert list(project.agents) == ["x", "lacking", "sound"]
@@ -217,12 +224,10 @@ def test_an_agent_that_there_is_not_is_told_with_the_nearest(tmp_path: Path, wor
     """And with all that there are."""
     write(tmp_path, {"desk.agent": agent("desk"), "other.agent": agent("other")})
     project = Project.load(tmp_path)
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         project.resolve("dsk")
-    assert str(raised.value) == wording
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         project.resolve("zzz")
-    assert str(raised.value) == wording
 
 
 def test_the_agents_that_there_are_stay_a_few_lines(tmp_path: Path, wording: Wording) -> None:
@@ -273,19 +278,6 @@ TOOLSETS = {"greetings": FunctionToolset([hello, bye]), "partings": FunctionTool
 """
 
 
-@pytest.mark.parametrize("names", [("[hello]", "[greetings]"), ("[]", "[greetings, partings]")])
-def test_duplicate_names_of_tools_are_refused_when_an_agent_is_loaded(
-    tmp_path: Path, names: tuple[str, str], wording: Wording
-) -> None:
-    """By `load_agent` and `Project.load`, with both origins."""
-    tools, toolsets = names
-    write(tmp_path, {"desk.agent": agent("desk", tools=tools, toolsets=toolsets), "tools.py": TWO_GREETINGS})
-    for load in (lambda: load_agent(tmp_path / "desk.agent"), lambda: Project.load(tmp_path)):
-        with pytest.raises(ToolConflictError) as failed:
-            load()
-        assert str(failed.value) == wording
-
-
 def test_agent_is_loaded_beside_broken_neighbours(tmp_path: Path) -> None:
     """Unless it, or an agent that it can call, names what is missing with them."""
     write(
@@ -304,3 +296,176 @@ def test_agent_is_loaded_beside_broken_neighbours(tmp_path: Path) -> None:
         with pytest.raises(ProjectError) as failed:
             load_agent(tmp_path / f"{name}.agent")
         assert {type(each) for each in failed.value.problems} == {AgentFileError, DiscoveryError}
+
+
+def fault(folder: Path, text: str) -> str:
+    """The one fault of a `pyproject.toml`; what Python says of the TOML in it is not compared."""
+    (problem,) = read_config(write(folder, {"pyproject.toml": text}))[1]
+    reason = problem.__cause__
+    return str(problem).replace(str(reason), "REASON") if isinstance(reason, ValueError) else str(problem)
+
+
+def test_a_folder_without_configuration_has_the_defaults(tmp_path: Path) -> None:
+    """Also one whose `pyproject.toml` is about other things."""
+    assert read_config(tmp_path)[0] == ProjectConfig()
+    write(tmp_path, {"pyproject.toml": "[project]\nname = 'desk'\n[tool.ruff]\n"})
+    config, problems = read_config(tmp_path)
+    assert (config, problems) == (ProjectConfig(), ())
+    assert config.agents == ("*.agent",)
+    assert config.python == ("tools.py", "tools/*.py")
+
+
+def test_a_configuration_says_where_files_are_and_what_is_used(tmp_path: Path) -> None:
+    """Every key, in a file with a byte order mark and the line ends of Windows."""
+    write(tmp_path, {"agents/desk.agent": "", "lib/money.py": "", "rules.yaml": ""})
+    text = (
+        "\ufeff[tool.handrail]\nagents = ['agents/*.agent']\npython = ['lib/*.py']\nmodel = 'openai:gpt-5.2'\n"
+        "approval = 'rules.yaml'\nstore = 'sqlite:///desk.db'\n"
+    )
+    (tmp_path / "pyproject.toml").write_bytes(text.replace("\n", "\r\n").encode())
+    assert read_config(tmp_path)[0] == ProjectConfig(
+        agents=("agents/*.agent",),
+        python=("lib/*.py",),
+        model="openai:gpt-5.2",
+        approval=Path("rules.yaml"),
+        store="sqlite:///desk.db",
+    )
+    assert not read_config(tmp_path)[1]
+
+
+def test_a_project_may_say_that_it_has_no_modules(tmp_path: Path) -> None:
+    """An empty list is an answer."""
+    config, problems = read_config(write(tmp_path, {"pyproject.toml": "[tool.handrail]\npython = []"}))
+    assert (config.python, problems) == ((), ())
+
+
+def test_all_faults_are_told_at_once_and_what_is_sound_counts(tmp_path: Path, wording: Wording) -> None:
+    """Each fault is a problem for itself."""
+    text = "[tool.handrail]\nmodle = 'x'\nmodel = 7\nstore = 'memory:'\npython = ['nothing.py', '../x.py', 7]"
+    config, problems = read_config(write(tmp_path, {"pyproject.toml": text}))
+    assert [str(problem).removeprefix("pyproject.toml: [tool.handrail]: ") for problem in problems] == wording
+    assert config == ProjectConfig(store="memory:")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[tool.handrail]\nx = = 1", id="no TOML"),
+        pytest.param("[tool]\nhandrail = 7", id="no table"),
+        pytest.param("[tool.handrail]\nagents = '*.agent'", id="no list"),
+        pytest.param("[tool.handrail]\nagents = ['']", id="empty"),
+        pytest.param(f"[tool.handrail]\nagents = ['{'a/' * 3000}']", id="deep"),
+        pytest.param("[tool.handrail]\nagents = ['/etc/*']", id="absolute"),
+        pytest.param("[tool.handrail]\nagents = ['x\\..\\y']", id="backslashes"),
+        pytest.param("[tool.handrail]\nagents = ['folder']", id="folder"),
+        pytest.param("[tool.handrail]\napproval = '../x.yaml'", id="outside"),
+        pytest.param("[tool.handrail]\napproval = 'folder'", id="folder for a file"),
+        pytest.param("[tool.handrail]\napproval = true", id="boolean"),
+        pytest.param("[tool.handrail]\nmodel = ' '", id="blank"),
+    ],
+)
+def test_a_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
+    """No wrong value ends in anything but a message."""
+    (tmp_path / "folder").mkdir()
+    assert fault(tmp_path, text) == wording
+
+
+@pytest.mark.parametrize("pattern", ["**x", "x" * 300])
+def test_a_pattern_that_not_every_system_reads_is_a_fault(tmp_path: Path, pattern: str) -> None:
+    """It matches no file, or Python or the disk says what is wrong with it."""
+    assert "agents" in fault(tmp_path, f"[tool.handrail]\nagents = ['{pattern}']")
+
+
+def _fifo(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def _link(target: str) -> Callable[[Path], None]:
+    return lambda file: file.symlink_to(target)
+
+
+def _large(file: Path) -> None:
+    file.write_bytes(b"#" * 1_000_001)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(Path.mkdir, id="folder"),
+        pytest.param(_fifo, id="pipe"),
+        pytest.param(_link("pyproject.toml"), id="loop"),
+        pytest.param(_large, id="large"),
+    ],
+)
+def test_what_is_no_file_is_a_problem_and_never_the_defaults_alone(
+    tmp_path: Path, make: Callable[[Path], object], wording: Wording
+) -> None:
+    """It is told at once; nobody waits for a pipe."""
+    make(tmp_path / "pyproject.toml")
+    (problem,) = read_config(tmp_path)[1]
+    assert str(problem) == wording
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"x = {'[' * 100_000}", id="deep"),
+        pytest.param(f"[tool.handrail]\nmodel = 0x{'f' * 9000}", id="hex"),
+    ],
+)
+def test_a_document_of_any_shape_ends_in_a_message(tmp_path: Path, text: str, wording: Wording) -> None:
+    """However deep and long its values are."""
+    assert fault(tmp_path, text) == wording
+
+
+def test_patterns_match_files_in_their_order_and_each_once(tmp_path: Path) -> None:
+    """Folders are no files, and what two patterns match comes with the first."""
+    write(tmp_path, {"b.py": "", "a.py": "", "c.py/x.txt": "", "sub/d.py": ""})
+    found = matching_files(tmp_path, ("b.py", "*.py", "**/*.py"))
+    assert [path.as_posix() for path in found] == ["b.py", "a.py", "sub/d.py"]
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    """Ready rules by name, prefixes and tables stand in one list; folders are from the project folder."""
+    text = """
+[tool.handrail.shell]
+allow = ["reading", "checking", ["make", "test"], {prefix = ["make", "lint"], commit_on = [0, 1], exact = true}]
+path = [".venv/bin", "/opt/bin"]
+timeout = 1.5
+"""
+    config, problems = read_config(write(tmp_path, {"pyproject.toml": text}))
+    assert not problems
+    assert config.shell == ShellConfig(
+        allow=(
+            *READING,
+            *CHECKING,
+            ShellRule(("make", "test")),
+            ShellRule(("make", "lint"), commit_on=(0, 1), exact=True),
+        ),
+        path=(os.fspath(tmp_path / ".venv/bin"), "/opt/bin"),
+        timeout=timedelta(seconds=1.5),
+    )
+
+
+def test_ready_rules_have_names() -> None:
+    """All of them; without a configuration only looking is allowed."""
+    assert [*READY_RULES.values()] == [READING, GIT_READING, FIXING, CHECKING]
+    assert ProjectConfig().shell == ShellConfig(allow=READING)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "shell = 'ls'",
+        "[tool.handrail.shell]\nalow = []\nallow = 'reading'\ntimeout = 0",
+        "[tool.handrail.shell]\nallow = ['make test', 7, [], {exact = true}, {prefix = ['x'], opts = []}, ['./x']]",
+        "[tool.handrail.shell]\npath = ['a:b']\ntimeout = true",
+    ],
+    ids=["no table", "keys", "rules", "kinds"],
+)
+def test_every_fault_is_told_with_key_value_and_cure(tmp_path: Path, text: str, wording: Wording) -> None:
+    """And what is wrong has its default."""
+    header = "" if text.startswith("[") else "[tool.handrail]\n"
+    config, problems = read_config(write(tmp_path, {"pyproject.toml": header + text}))
+    assert "\n".join(map(str, problems)) == wording
+    assert config == ProjectConfig()

@@ -1,19 +1,42 @@
-"""Rules whose names are those of nothing: what is an error, what is a warning, and what is neither."""
+"""Approval rules that name what a project does not have: errors, warnings, and the start of a run."""
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
+from typing import Any
 
-from handrail.agents.approval.rules import ApprovalRules, Rule, parse_rules
-from handrail.agents.toolsets.listing import KnownTool
-from handrail.agents.unmatched_rules import KnownNames, Unmatched, unmatched
+import pytest
+from pydantic import BaseModel, Field
+from pydantic_ai import RunContext, Tool
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset, WrapperToolset
+
+from handrail.agents import Answer, ApprovalRules, Entry, LoadedAgent, Rule, RunOptions, RunWarned, parse_rules, shared
+from handrail.agents.toolsets.builtin import built_ins
+from handrail.agents.unmatched_rules import (
+    Listing,
+    ProjectNames,
+    ToolSummary,
+    Unmatched,
+    list_entry,
+    list_tools,
+    unmatched,
+)
+from handrail.contrib.tools import VfsToolsSection
+from handrail.errors import ApprovalRulesError
+from handrail.session import Session
+from handrail.testing import Call, Outcome
+from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, inside, play, ruled
+from tests.agents.toolsets.traced import made
 from tests.wording import Wording
 
+pytestmark = pytest.mark.anyio
 
-def known_tool(name: str, *arguments: str, kind: str = "string", additional: bool = False) -> KnownTool:
+
+def known_tool(name: str, *arguments: str, kind: str = "string", additional: bool = False) -> ToolSummary:
     """A tool with these arguments."""
     properties = {argument: {"type": kind} for argument in arguments}
-    return KnownTool(name, lambda: {"type": "object", "properties": properties, "additionalProperties": additional})
+    return ToolSummary(name, lambda: {"type": "object", "properties": properties, "additionalProperties": additional})
 
 
 TOOLS = (
@@ -22,17 +45,25 @@ TOOLS = (
     known_tool("move_file", "path", "new_path"),
     known_tool("any_file", "path", additional=True),
     known_tool("save", "order", kind="object"),
-    KnownTool("unknown_arguments"),
+    ToolSummary("unknown_arguments"),
 )
+
+
 AGENTS = ("alone", "clerk", "desk")
-KNOWN = KnownNames(tools=TOOLS, agents=AGENTS)
-RUNNING = KnownNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
-MAKING = KnownNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
 
 
-def found(rule: str, known: KnownNames = KNOWN) -> list[Unmatched]:
+KNOWN = ProjectNames(tools=TOOLS, agents=AGENTS)
+
+
+RUNNING = ProjectNames(tools=TOOLS, running=("toolset shop (tools.py)",), agents=AGENTS)
+
+
+MAKING = ProjectNames(tools=TOOLS, agents=AGENTS, makes_agents=True)
+
+
+def found(rule: str, known: ProjectNames = KNOWN) -> list[Unmatched]:
     """What is found of one deny rule."""
-    return list(unmatched(parse_rules(f"deny:\n  - {rule}\n", file="approval.yaml"), known))
+    return list(unmatched(ruled(f"deny:\n  - {rule}\n"), known))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +125,7 @@ def test_an_exact_name_of_nothing_is_an_error(rule: str, wording: Wording) -> No
         pytest.param("{tool: '*', agent: made}", MAKING, id="agent of a run"),
     ],
 )
-def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: KnownNames, wording: Wording) -> None:
+def test_what_only_a_run_can_tell_is_a_warning(rule: str, known: ProjectNames, wording: Wording) -> None:
     """It says why it is no error."""
     (one,) = found(rule, known)
     assert not one.certain
@@ -111,3 +142,255 @@ def test_all_faults_of_a_rule_are_told_in_the_order_of_the_file(wording: Wording
     assert places == [(1, "deny"), (1, "deny"), (1, "deny"), (2, "allow")]
     (one,) = unmatched(ApprovalRules(ask=(Rule("zzz"),)), KNOWN)
     assert str(one) == wording
+
+
+def ping(text: str) -> str:
+    """Ping."""
+    return text
+
+
+def pong(text: str) -> str:
+    """Pong."""
+    return text
+
+
+def names_in(listing: Listing) -> tuple[list[str], bool]:
+    """The names of a listing, and whether it has all of them."""
+    return [each.name for each in listing.tools], listing.complete
+
+
+def never(ctx: RunContext[Any], definition: ToolDefinition) -> bool:
+    """Hide every tool."""
+    return False
+
+
+async def unchanged(ctx: RunContext[Any], definitions: list[ToolDefinition]) -> list[ToolDefinition]:
+    """Hand the tools on."""
+    return definitions
+
+
+def make_pings(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+    """Make a toolset."""
+    return FunctionToolset([ping])
+
+
+class OfTheProgram(FunctionToolset[Any]):
+    """A class of the program, which may list others."""
+
+
+BOTH = FunctionToolset[Any]([ping, pong])
+
+
+@pytest.mark.parametrize(
+    "toolset, names, complete",
+    [
+        (BOTH, ["ping", "pong"], True),
+        (BOTH.prefixed("my"), ["my_ping", "my_pong"], True),
+        (BOTH.renamed({"peng": "ping"}), ["peng", "pong"], True),
+        (BOTH.filtered(never), ["ping", "pong"], True),
+        (BOTH.prepared(unchanged), ["ping", "pong"], True),
+        (BOTH.approval_required(), ["ping", "pong"], True),
+        (BOTH.with_metadata(effect="read"), ["ping", "pong"], True),
+        (CombinedToolset([BOTH, FunctionToolset([Tool(ping, name="more")])]), ["ping", "pong", "more"], True),
+        (shared(BOTH), ["ping", "pong"], True),
+        (OfTheProgram([ping]), ["ping"], False),
+        (OfTheProgram([ping]).prefixed("my"), ["my_ping"], False),
+        (WrapperToolset(BOTH), ["ping", "pong"], False),
+        (DynamicToolset(make_pings), [], False),
+        (made(make_pings), [], False),
+        (CombinedToolset([BOTH, DynamicToolset(make_pings)]), ["ping", "pong"], False),
+    ],
+)
+def test_the_tools_of_a_toolset_are_known_as_far_as_its_class_is(
+    toolset: AbstractToolset[Any], names: list[str], complete: bool
+) -> None:
+    """Also those that are hidden at present; a class of the program may have others."""
+    assert names_in(list_tools(toolset)) == (names, complete)
+
+
+READING = [f"a_{each.name}" for each in VfsToolsSection(read_only=True).tools]
+
+
+@pytest.mark.parametrize("entry", built_ins(), ids=lambda entry: entry.name)
+def test_the_tools_of_what_is_built_in_are_known_with_their_arguments(entry: Entry) -> None:
+    """So a rule about one is checked in a project whose agents do not have it."""
+    listing = list_entry(entry)
+    assert listing.complete
+    assert listing.tools
+    for each in listing.tools:
+        assert each.schema is not None
+        schema = each.schema()
+        assert each.arguments() in (frozenset(schema["properties"]), None)
+
+
+def test_a_tool_that_is_prepared_may_have_other_arguments() -> None:
+    """What its function makes of the schema is known only at each step."""
+
+    async def prepare(ctx: RunContext[Any], definition: ToolDefinition) -> ToolDefinition:
+        """Hand it on."""
+        return definition
+
+    for toolset in (
+        FunctionToolset[Any]([Tool(ping, prepare=prepare)]),
+        FunctionToolset[Any]([ping]).prepared(unchanged),
+    ):
+        (known,) = list_tools(toolset).tools
+        assert known.arguments() is None
+
+
+class Target(BaseModel):
+    """Where to write."""
+
+    path: str = Field(alias="filePath")
+
+
+def note(text: str) -> str:
+    """Note."""
+    return text
+
+
+def save(target: Target) -> str:
+    """Save."""
+    return target.path
+
+
+def make_notes(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+    """Make a toolset with one tool."""
+    return FunctionToolset([Tool(note, name="made_note")])
+
+
+def project(folder: Path, **toolsets: Any) -> LoadedAgent:
+    """The agent `desk` with a tool, files, and an agent that it calls."""
+    others = {"clerk.agent": agent("clerk", tools="[save]")}
+    return desk(folder, tools=[note, Tool(save)], toolsets=toolsets, also=["files_ro", "clerk"], others=others)
+
+
+async def refused(loaded: LoadedAgent, rules: ApprovalRules, **options: Any) -> ApprovalRulesError:
+    """The error of a run that does not begin; no model is asked, and nothing is stored of it."""
+    session, heard = Session(), Heard()
+    with pytest.raises(ApprovalRulesError) as caught:
+        await loaded.run_async(
+            "Go.", RunOptions(model="test", mode="approve-all", session=session, rules=rules, listener=heard, **options)
+        )
+    assert "CallStarted" not in str(heard.story)
+    assert session.open_calls == ()
+    return caught.value
+
+
+async def warnings(loaded: LoadedAgent, rules: ApprovalRules, root: Path) -> list[str]:
+    """What a run warns of that ends well."""
+    heard = Heard()
+    await play(loaded, [DONE], rules=rules, listener=heard, root=root)
+    return [event.message for event in heard.events if isinstance(event, RunWarned)]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param("nota", id="tool"),
+        pytest.param("{tool: read_file, arguments: {pth: x}}", id="argument of read_file"),
+        pytest.param("{tool: write_file, arguments: {pth: x}}", id="argument of write_file"),
+        pytest.param("{tool: save, arguments: {filePaht: x}}", id="argument with an alias"),
+        pytest.param("{tool: '*', agent: dsk}", id="agent"),
+    ],
+)
+async def test_a_rule_that_names_what_there_is_not_keeps_a_run_from_beginning(
+    tmp_path: Path, rule: str, wording: Wording
+) -> None:
+    """Although its calls would be allowed: the rule would protect nothing."""
+    error = await refused(project(tmp_path), ruled(f"deny:\n- {rule}"))
+    assert str(error) == wording
+    assert (error.file, error.line, error.column) == ("approval.yaml", 2, 3)
+
+
+async def test_all_such_rules_are_told_at_once(tmp_path: Path, wording: Wording) -> None:
+    """Those of the program, too."""
+    error = await refused(project(tmp_path), ruled("deny: [nota, {tool: '*', agent: dsk}]"))
+    assert len(error.problems) == 2
+    assert all(str(problem) in str(error) for problem in error.problems)
+    error = await refused(project(tmp_path), ApprovalRules(deny=tuple(Rule(f"x{number}") for number in range(500))))
+    assert len(error.problems) == 500
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "note",
+        "write_file",
+        "planning_add_step",
+        "clerk",
+        "{tool: save, arguments: {filePath: x}}",
+        "{tool: '*', arguments: {content: x}}",
+        "{tool: save, agent: desk/clerk}",
+        "{tool: refund, expect: unmatched}",
+        "{tool: 'x*', expect: unmatched}",
+        "{tool: note, arguments: {tetx: x}, agent: dsk, expect: unmatched}",
+    ],
+)
+async def test_a_rule_about_what_the_project_has_or_expects_is_not_remarked_on(
+    tmp_path: Path, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Built-in toolsets count whether or not an agent has them, and agents that can be called."""
+    assert await warnings(project(tmp_path), ruled(f"deny:\n- {rule}"), tmp_path) == []
+    assert not caplog.records
+
+
+async def test_the_tools_of_a_factory_are_known_once_it_has_been_called(tmp_path: Path, wording: Wording) -> None:
+    """Then a name that none of them has is an error; one that they have is none."""
+    loaded = project(tmp_path, shop=make_notes)
+    assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
+    error = await refused(loaded, ruled("deny: [made_nota]"), root=tmp_path)
+    assert str(error) == wording
+
+
+async def test_names_that_only_a_running_toolset_can_know_are_warned_of(tmp_path: Path, wording: Wording) -> None:
+    """A dynamic toolset may have other tools at the next step; that of an agent that was not called yet has not run."""
+    dynamic = DynamicToolset[Any](make_notes)
+    loaded = project(tmp_path / "one", shop=dynamic)
+    assert await warnings(loaded, ruled("deny: [made_note]"), tmp_path) == []
+    (told,) = await warnings(loaded, ruled("deny: [made_nota]"), tmp_path)
+    assert told == wording
+    loaded = desk(
+        tmp_path / "two",
+        tools=[note],
+        also=["clerk"],
+        others={
+            "clerk.agent": agent("clerk", toolsets="[shop]"),
+            "tools.py": "from pydantic_ai.toolsets import FunctionToolset\n\ndef made_note():\n    pass\n\n"
+            "def shop(ctx):\n    return FunctionToolset([made_note])\n\nTOOLSETS = [shop]\n",
+        },
+    )
+    (told,) = await warnings(loaded, ruled("deny: [made_note]"), tmp_path)
+    assert told == wording
+
+
+async def test_a_deny_rule_that_cannot_be_checked_is_applied_all_the_same(tmp_path: Path, wording: Wording) -> None:
+    """Warned of or expected to fit nothing: a call that it does fit is denied."""
+    for number, expect in enumerate(["", ", expect: unmatched"]):
+        loaded = desk(
+            tmp_path / str(number),
+            tools=[],
+            also=["clerk"],
+            others={
+                "clerk.agent": agent("clerk", toolsets="[shop]"),
+                "tools.py": "from pydantic_ai.toolsets import DynamicToolset, FunctionToolset\n\n"
+                "def made_note(text: str) -> str:\n    return text\n\n"
+                "TOOLSETS = {'shop': DynamicToolset(lambda ctx: FunctionToolset([made_note]))}\n",
+            },
+        )
+        rules = ruled(f"deny:\n- {{tool: made_note{expect}}}")
+        inner = inside("ask", called(Call("made_note", {"text": "x"}), c1=Outcome.failed()))
+        script = [called(Call("clerk", {"input": "Go."}, id="ask"))[0], *inner, DONE]
+        await play(loaded, script, rules=rules, listener=(log := CallLog()))
+        assert log.told["c1"] == wording
+
+
+async def test_nobody_is_asked_before_the_rules_are_checked(tmp_path: Path) -> None:
+    """An ask rule that is misspelt would have let calls run unasked."""
+    loaded = project(tmp_path)
+    session = Session()
+    calls = called(Call("note", {"text": "x"}))
+    person = Person(Answer("no"))
+    with pytest.raises(ApprovalRulesError):
+        await play(loaded, calls, mode="ask", asker=person, rules=ruled("ask: [nota]"), session=session)
+    assert person.asked == []

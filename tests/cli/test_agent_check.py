@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from handrail.contrib.tools import python as section
-from tests.agents.folders import agent
+from tests.agents.kit import agent
 from tests.cli.agent_folders import PRINTING, PRINTING_AGENT, write
 from tests.cli.desk import Command, Ran, Terminal
 from tests.wording import Wording

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handrail.cli import main
-from tests.agents.folders import agent
+from tests.agents.kit import agent
 from tests.cli.agent_folders import call, events, noting, script, write
 from tests.cli.desk import Run
 from tests.wording import Wording

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handrail.adapters.pydantic_ai.conversation import one_at_a_time
 from handrail.agents import CallEnded, LoadedAgent, Project, RunEvent, RunOptions, current_run, load_agent
-from handrail.agents.run.options import DEFAULT_OPTIONS, RunCommand, record_command
+from handrail.agents.run.interface import DEFAULT_OPTIONS, RunCommand, record_command
 from handrail.cli import main
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart

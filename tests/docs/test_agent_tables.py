@@ -16,11 +16,11 @@ from handrail.agents import Answer, RunOptions, RunResult
 from handrail.agents.agent_file import AGENT_FILE_KEYS, NAME_PATTERN
 from handrail.agents.approval import matching
 from handrail.agents.approval.decisions import ApprovalMode
-from handrail.agents.approval.path_rules import path_filter_of
+from handrail.agents.approval.path_rules import rule_filter
 from handrail.agents.approval.rules import DEFAULTS, RULE_KEYS, ApprovalRules, Rule
 from handrail.agents.approval.rules import RULES_FILE_KEYS as RULES_KEYS
-from handrail.agents.project_config import ProjectConfig, ShellTable
-from handrail.agents.run.events import RunEvent
+from handrail.agents.project import ProjectConfig, ShellTable
+from handrail.agents.run.interface import RunEvent
 from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import VfsToolsSection
 from handrail.contrib.tools.planning import PlanningToolsSection
@@ -147,5 +147,5 @@ def test_table_of_rules_on_paths_says_what_the_code_does() -> None:
                 rule = Rule(tool, {argument: "x"})
                 rules = {"allow": (), "ask": (), "deny": (), verdict: (rule,)}
                 every = ApprovalRules(allow=rules["allow"], ask=rules["ask"], deny=rules["deny"])
-                found = path_filter_of(every, ("desk",), "ask")
+                found = rule_filter(every, ("desk",), "ask")
                 assert [name for name in kept.values() if getattr(found, name)] == into, (said, tool)

@@ -61,7 +61,7 @@ from handrail.runtime import EffectLedger, Session, Step, ToolCall, ToolInvoked,
 from handrail.serde import dump
 from handrail.testing import Call, run_tool
 from tests import kit
-from tests.agents.desks import Person, answers, called, desk, play
+from tests.agents.kit import Person, answers, called, desk, play
 from tests.documents.surroundings import Params, Result, find
 from tests.documents.surroundings import tool as find_tool
 

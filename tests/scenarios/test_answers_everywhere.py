@@ -22,7 +22,7 @@ from handrail.runtime import Session, ToolCall, ToolInvoked
 from handrail.runtime.calls import Step
 from handrail.store import MemoryStore
 from handrail.testing import FakeClock
-from tests.agents.folders import write
+from tests.agents.kit import write
 from tests.kit import Decides
 
 CALLS = [("c1", "pay", "tea"), ("c2", "note", "a"), ("c3", "send", "b")]

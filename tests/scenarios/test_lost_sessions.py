@@ -15,8 +15,7 @@ from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import Session, ToolInvoked
 from handrail.store.postgres.server import Server
 from handrail.testing import Call, FakeClock, Reply, Script
-from tests.agents.desks import Line, desk, inside, lines, play, write_line
-from tests.agents.folders import agent
+from tests.agents.kit import Line, agent, desk, inside, lines, play, write_line
 from tests.kit import Kept, Note, call, executor, tool
 from tests.scenarios.doors import Door, every_door
 from tests.session.faulty_stores import FaultyStore, faulty

@@ -21,7 +21,7 @@ from handrail.prompt import Prompt, PromptTemplate
 from handrail.runtime import Session
 from handrail.session.conversation import ConversationPart
 from handrail.store import SqliteStore, Store
-from tests.agents.folders import write
+from tests.agents.kit import write
 
 Entry = Literal["agent", "history", "evaluation"]
 """`Agent.run` of an agent file, a program's own PydanticAI agent with `StoredHistory`, and `evaluate`."""

@@ -1,10 +1,10 @@
-"""Agents by name: files that pick tools and toolsets, run from Python or the command line.
+"""Agents by name: files that select tools and toolsets, run from Python or the command line.
 
     agent = load_agent("organiser/organiser.agent")
     print(agent.run("Sort the folder").output)
 
-PydanticAI is the loop; every call of a run goes through the pipeline of `handrail.runtime`, and a gate says which calls
-may run. `docs/explanation/agents.md` explains it.
+PydanticAI is the loop; every call of a run goes through the pipeline of `handrail.runtime`, and a gate decides which
+calls may run. `docs/explanation/agents.md` explains it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from handrail.agents.approval.decisions import Answer, Asker, Decision, GatedCal
 from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call, parse_rules, read_rules
 from handrail.agents.project import Project
 from handrail.agents.registry import Entry, Origin, Registry, toolset_factory
-from handrail.agents.run.events import (
+from handrail.agents.run.interface import (
     CallEnded,
     CallOutput,
     CallStarted,
@@ -35,11 +35,11 @@ from handrail.agents.run.events import (
     QuestionDecided,
     RunEnded,
     RunEvent,
+    RunOptions,
     RunStarted,
     RunWarned,
     TextDelta,
 )
-from handrail.agents.run.options import RunOptions
 from handrail.agents.run.run import RunResult
 from handrail.agents.toolsets.builtin import (
     BUILT_INS,

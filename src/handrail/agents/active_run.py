@@ -1,7 +1,7 @@
-"""The run that is under way here: what a factory, a section or an agent used as a tool is made for.
+"""The run that is under way here: factories, sections and agents used as tools are made for it.
 
-PydanticAI hands a factory its run context, whose `deps` belong to the program. What Handrail knows of the run is found
-beside it, in a context variable that is set during the run, so that concurrent runs each see their own.
+PydanticAI hands a factory its run context, whose `deps` belong to the program. Handrail's part of the run stands beside
+it, in a context variable that is set during the run, so that concurrent runs each see their own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -16,7 +18,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.project_config import ShellConfig
+from handrail.contrib.tools import READING, ShellRule
 from handrail.errors import AgentError
 from handrail.filesystem import HostFilesystem, PathFilter
 from handrail.prompt import Section, Tool
@@ -25,17 +27,25 @@ from handrail.session.views import bound_session
 from handrail.transaction import Transaction, current, view_for_call
 
 
-class CurrentRun(Protocol):
-    """One run of one agent, as the toolsets made for it see it. `handrail.agents.run.run.AgentRun` is one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellConfig:
+    """How the programs of a project's runs are run.
 
     Attributes:
-        session: the session that the run works on.
-        path: the agents that called each other, the first one first and this one last.
-        root: the folder that the run works on.
-        project_folder: the folder of the project.
-        shell: how the project has programs run.
-        file: what the file of the agent says.
-        path_filter: which paths exist for the file tools of the agent, beside what a toolset keeps back itself.
+        allow: the programs that the toolset `shell` may run.
+        path: where programs are searched for first, as absolute paths.
+        timeout: how long one may take.
+    """
+
+    allow: tuple[ShellRule, ...] = READING
+    path: tuple[str, ...] = ()
+    timeout: timedelta = timedelta(seconds=60)
+
+
+class CurrentRun(Protocol):
+    """One run of one agent, as the toolsets made for it see it: an `AgentRun`, or its view for one of its calls.
+
+    `path` are the agents that called each other, this one last; `path_filter` is beside the filters of each toolset.
     """
 
     session: Session
@@ -48,7 +58,7 @@ class CurrentRun(Protocol):
 
     @property
     def agents(self) -> Mapping[str, AgentFile]:
-        """The agents of the project, and those that this run has made, by name."""
+        """The agents of the project and the dynamic agents of this run, by name."""
         ...
 
     def filesystem(self, folder: Path) -> HostFilesystem:
@@ -60,9 +70,7 @@ class CurrentRun(Protocol):
         ...
 
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
-        """The same, for an `async` factory: the event loop does not wait for the opening.
-
-        The opening of a folder may take long: it restores what a killed process has left.
+        """`filesystem` for an `async` factory: opening restores the changes of a killed process, which may take long.
 
         Raises:
             FilesystemError: as for `filesystem`.
@@ -82,7 +90,7 @@ class CurrentRun(Protocol):
         ...
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        """Run another agent on behalf of a call of this run, and return what it answers.
+        """Runs another agent on behalf of a call of this run, and returns its answer.
 
         In a stored session the calls of the agent commit on their own, as in a `concurrent` tool: they stay if the call
         fails, and are refused resources and folders that the call holds. A call that is resumed calls its agents in the
@@ -92,7 +100,7 @@ class CurrentRun(Protocol):
             AgentDepthError: it would be too deep.
             AgentError: there is no such agent; or a resumed call asked something else at this place before.
             CallPostponed: one of its calls waits for an approval.
-            Exception: what ends the other agent's run.
+            Exception: the error that ends the other agent's run.
         """
         ...
 
@@ -112,13 +120,11 @@ def current_run() -> CurrentRun:
             "no agent is running here; a section or a built-in toolset is used by the run of an agent file"
         )
     call = current()
-    # A run of an agent that is called has the call of its caller around it, which is none of its own calls.
+    # A run of an agent that is called has the call of its caller around it, which is not one of its own calls.
     return run if call is None or call is around else cast("CurrentRun", _RunOfCall(run, call))
 
 
 class _RunOfCall:
-    """A run as the handler of one of its calls has it: session and filesystems are views that are bound to the call."""
-
     __slots__ = ("_call", "_run")
 
     def __init__(self, run: CurrentRun, call: Transaction) -> None:
@@ -141,7 +147,7 @@ class _RunOfCall:
 
 @contextmanager
 def as_current_run(run: CurrentRun) -> Generator[None]:
-    """Make a run the current one in this block."""
+    """Makes a run the current one in this block."""
     # A nested run sets its own in the same context. The token restores that of its caller.
     token = _RUN.set((run, current()))
     try:

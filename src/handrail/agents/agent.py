@@ -1,21 +1,20 @@
-"""An agent by its file, ready to be run: `load_agent("desk.agent").run("…")`; and what it would be offered.
+"""An agent by its file, ready to be run: `load_agent("desk.agent").run("…")`; and the tools that it would be offered.
 
-`inspect` finds that out without asking any model: for `handrail check`, and for tests.
+`inspect` lists them without asking a model: for `handrail check`, and for tests.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pydantic_ai import ModelMessage, ModelResponse, RunContext, RunUsage, ToolDefinition, UsageLimits
+from pydantic_ai import ModelResponse, RunContext, RunUsage, ToolDefinition, UsageLimits
 from pydantic_ai.messages import InstructionPart
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.toolsets import AbstractToolset
 
 from handrail.adapters.loop import read_ahead
@@ -24,15 +23,13 @@ from handrail.adapters.pydantic_ai.foreign.effects import read_tool_metadata
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.decisions import Judgement, Verdict, open_questions
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules, rules_on_arguments
-from handrail.agents.project import Project, as_one, problems_of_agent, project_folder_of
+from handrail.agents.project import Project, agent_problems, as_one
 from handrail.agents.registry import ResolvedAgent, resolve
-from handrail.agents.run.agent_texts import section_path
-from handrail.agents.run.options import DEFAULT_OPTIONS, RunOptions, check_resumed
+from handrail.agents.run.interface import DEFAULT_OPTIONS, RunOptions, check_resumed
 from handrail.agents.run.run import AgentRun, RunResult, SharedUsage, definition_size
 from handrail.agents.run.run_group import RunGroup
 from handrail.agents.toolsets.builtin import DynamicAgent
-from handrail.agents.toolsets.listing import argument_names, static_conflicts
-from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
+from handrail.agents.unmatched_rules import Listings, argument_names, check_rules_match, unmatched_rules
 from handrail.errors import AgentError, ProjectError
 from handrail.errors.developer import check_argument
 from handrail.limits import TokenUsage
@@ -40,23 +37,19 @@ from handrail.loop_guard import asynchronous_entry, loop_is_running
 from handrail.prompt.disclosure import OpenSections
 from handrail.prompt.effect import Effect
 from handrail.prompt.idempotency import effect_hints
+from handrail.prompt.template import PlacedSection
 from handrail.runtime.execution import ASYNC
 from handrail.serde import canonical_json, dump
 from handrail.serde.secrets import holds_mask
 from handrail.waiting import run_on_new_loop
 
 MODEL_VARIABLE = "HANDRAIL_MODEL"
-"""The environment variable that names a model where nothing else does."""
+"""The environment variable with the model of last resort."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedAgent:
-    """An agent of a project. It never changes; each run is one of its own.
-
-    Attributes:
-        project: where it and its tools come from.
-        agent: its file, and the entries that this names.
-    """
+    """An agent of a project, with the entries that its file names. It never changes; each run is one of its own."""
 
     project: Project
     agent: ResolvedAgent
@@ -68,20 +61,20 @@ class LoadedAgent:
 
     @property
     def file(self) -> AgentFile:
-        """What the agent file says."""
+        """The agent file."""
         return self.agent.file
 
     def rules(self) -> ApprovalRules:
         """The approval rules of the project; the built-in defaults where it has none.
 
         Raises:
-            ApprovalRulesError: the file holds no rules.
+            ApprovalRulesError: the file of rules is invalid.
         """
         path = self.project.config.approval
         return ApprovalRules() if path is None else read_rules(self.project.folder / path)
 
     def run(self, input: object = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
-        """Run the agent, and wait for its answer; see `run_async`.
+        """Runs the agent, and waits for its answer; see `run_async`.
 
         Raises:
             AgentError: as for `run_async`, or this thread runs an event loop, which it would stop.
@@ -94,27 +87,26 @@ class LoadedAgent:
 
     @asynchronous_entry
     async def run_async(self, input: object = None, options: RunOptions = DEFAULT_OPTIONS) -> RunResult:
-        """Run the agent to its answer.
+        """Runs the agent to its answer.
 
         Args:
-            input: what it is asked, a text; of an agent with `input_model_ref` a value of that type, or its JSON.
-                Without one it resumes the unfinished run of `options.session`: calls that
-                have a final record are answered from it, and questions that were left open are asked again.
-            options: what the program chooses.
+            input: a text; of an agent with `input_model_ref` a value of that type, or its JSON. Without one it resumes
+                the unfinished run of `options.session`: calls that have a final record are answered from it, and
+                questions that were left open are asked again.
+            options: the options of the run.
 
         Raises:
-            AgentError: the agent cannot be run; the message says why, and what would be right. A session has one run
-                of an agent at a time. A run that `handrail run` began with `--rules` or on another folder is resumed
-                only with `rules` and `root` of `options`.
-            UnknownModelError: it, or an agent that it can call, names a model that can be none.
+            AgentError: the agent cannot be run. A session has one run of an agent at a time; one that `handrail run`
+                began with `--rules` or on another folder is resumed only with `rules` and `root` of `options`.
+            UnknownModelError: the model of the agent, or of one that it can call, cannot exist.
             ApprovalRulesError: a rule names a tool, an argument or an agent that the project does not have.
             OverridesError: the overrides of the agent cannot be read, or do not fit it.
-            PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
-            BaseException: what a toolset raises when it is entered, and what a call ends the run with.
+            PromptEvaluationError: the run stopped; `phase` says where. Committed calls stay.
+            BaseException: the error of entering a toolset, or of a call that ends the run.
         """
         check_argument("Agent.run", "options", options, RunOptions, "RunOptions: RunOptions(model=..., session=...)")
         is_value = self.name in self.project.inputs and not isinstance(input, str | None)
-        asked = canonical_json(dump(input)).decode() if is_value else cast("str | None", input)
+        text = canonical_json(dump(input)).decode() if is_value else cast("str | None", input)
         tree = await self._group(options)
         try:
             # Before anything runs: a deny rule with a misspelt name would protect nothing, and the run would not show
@@ -132,48 +124,41 @@ class LoadedAgent:
                 if waiting is not None:
                     return waiting
                 await read_ahead(tree.session, DynamicAgent)
-                run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model=model)
+                run = await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model=model)
                 spent = SharedUsage(RunUsage(), UsageLimits(request_limit=options.request_limit))
-                return await run.go(asked, spent, output_type=options.output_type)
+                return await run.execute(text, spent, output_type=options.output_type)
         finally:
             await tree.close()
 
     @asynchronous_entry
     async def inspect(self, options: RunOptions = DEFAULT_OPTIONS) -> tuple[ToolReport, ...]:
-        """The tools that the agent would be offered, in their order; no model is asked, and nothing is called.
+        """The tools that the agent would be offered, in their order; neither a model nor a tool is called.
 
         Raises:
-            AgentError: a factory made no toolset, or names are taken twice.
+            AgentError: a factory made no toolset, or tools have the same name.
             OverridesError: the overrides of the agent cannot be read, or do not fit it.
-            BaseException: what a toolset raises when it is entered.
+            BaseException: the error of entering a toolset.
         """
         return (await self.inspection(options)).tools
 
     @asynchronous_entry
     async def inspection(self, options: RunOptions = DEFAULT_OPTIONS, *, settles: bool = False) -> Inspection:
-        """The same with what is known of all its toolsets, as the check of approval rules needs it.
+        """The tools with the listings of all its toolsets, for the check of approval rules; raises as `inspect`.
 
-        Args:
-            options: what the program chooses.
-            settles: whether the open calls of its tools are settled.
-
-        Raises:
-            AgentError: as for `inspect`.
-            OverridesError: as for `inspect`.
-            BaseException: as for `inspect`.
+        With `settles`, the open calls of its tools are settled.
         """
         tree = await self._group(options)
         try:
             # No model is asked during an inspection, so none has to be configured.
             await read_ahead(tree.session, DynamicAgent)
-            run = await AgentRun.prepared(tree, self.agent, session=tree.session, path=(self.name,), model="none")
+            run = await AgentRun.prepare(tree, self.agent, session=tree.session, path=(self.name,), model="none")
             return await inspect_run(run, settles=settles)
         finally:
             await tree.close()
 
     @asynchronous_entry
     async def settle_open_async(self, options: RunOptions = DEFAULT_OPTIONS) -> None:
-        """Settle the open calls of `options.session`, as a run does before its first request; no model is asked.
+        """Settles the open calls of `options.session`, as a run does before its first request; no model is asked.
 
         Raises:
             DeveloperMistake: a reconciler or an `apply` is at fault.
@@ -182,16 +167,14 @@ class LoadedAgent:
         await self.inspection(options, settles=True)
 
     async def _group(self, options: RunOptions) -> RunGroup:
-        """What the runs share; rules are read from their file, and what earlier runs have decided from the store."""
+        # Rules are read from their file, and the decisions of earlier runs from the store.
         rules = await ASYNC.in_thread(self.rules) if options.rules is None else options.rules
         store = None if options.session is None else options.session.store
         return await ASYNC.write_to(store, partial(RunGroup, self.project, options, rules))
 
     async def _settle_open_questions(self, tree: RunGroup) -> RunResult | None:
-        """Ask again what earlier runs have left open; a result if some of it stays open.
-
-        A call whose secrets are not stored is not asked about: it will be refused, and the model asks for it again.
-        """
+        # Asks the open questions of earlier runs again; a result if some of them stay open. A call whose secrets are
+        # not stored is not asked about: it will be refused, and the model asks for it again.
         for call in await ASYNC.write_to(tree.session.store, partial(open_questions, tree.session)):
             if not holds_mask(call.arguments):
                 await tree.gate.decide(call)
@@ -211,21 +194,20 @@ class LoadedAgent:
 def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
     """The agent of a file, with its project: the folder that the file is in.
 
-    The fault of another agent file or module of the folder is passed over, if the agent has what it names all the same.
+    The fault of another agent file or module of the folder is passed over, if all names of the agent exist.
 
     Raises:
-        AgentError: the file, the project or what the file names cannot be used, or two of its tools have one name;
-            every problem that was found is in it.
+        AgentError: the file, the project or the entries that the file names cannot be used; it has every problem.
         InvalidArgumentError: `path` is not a path.
-        Exception: what a module of the project raises when it is imported is chained to a `DiscoveryError`.
+        Exception: the error of importing a module of the project is chained to a `DiscoveryError`.
     """
     check_argument("load_agent", "path", path, (str, os.PathLike), "the path of an agent file")
     file = Path(path)
     own = read_agent_file(file)
-    folder = project_folder_of(file)
+    folder = file.absolute().parent
     project, problems = Project.survey(folder)
     if project is not None:
-        problems = problems_of_agent(project, own, problems)
+        problems = agent_problems(project, own, problems)
     if project is None or problems:
         raise as_one(folder, problems)
     # The project may leave this file out, by its patterns. Another agent of the same name would then be the one that
@@ -240,10 +222,7 @@ def load_agent(path: str | os.PathLike[str]) -> LoadedAgent:
         raise ProjectError(
             f"{file} has an input_model_ref, and the patterns of its project leave it out; name it there"
         )
-    agent = resolve(own, project.registry)
-    if (conflict := static_conflicts(agent)) is not None:
-        raise conflict
-    return LoadedAgent(project, agent)
+    return LoadedAgent(project, resolve(own, project.registry))
 
 
 _OUTCOMES: Mapping[Verdict, str] = {
@@ -258,17 +237,13 @@ class ToolReport:
     """A tool as an agent would be offered it.
 
     Attributes:
-        name: what the model calls it by.
-        description: what the model reads of it.
         source: the entry that it comes from, in words: `toolset files (built-in)`.
         section: the section that brings it, as `files`; empty for a tool without one.
-        policies: what judges its calls beside the approval rules.
-        effect: what a call does to the world.
-        approval: what holds for a call that no rule on arguments fits.
-        on_arguments: the rules that say something else where their arguments fit; the first that fits decides.
-        parameters: the JSON Schema of its arguments.
-        hints: what the developer may not have meant, in sentences.
-        untrusted: whether third parties write what it returns, so that it taints the session.
+        policies: the policies of its calls beside the approval rules.
+        approval: the judgement on a call that no rule on arguments fits.
+        hints: likely mistakes of the developer, in sentences.
+        on_arguments: the rules that decide otherwise where their arguments fit; the first that fits decides.
+        untrusted: whether third parties write its results, so that it taints the session.
         may_act: whether its calls are asked about in a tainted session.
         runs_one_by_one: whether it acts outside and is not declared to be concurrent.
     """
@@ -289,15 +264,12 @@ class ToolReport:
 
 
 class Inspection(NamedTuple):
-    """What is found out of an agent.
+    """The tools of an agent, in their order, with those of closed sections.
 
     Attributes:
-        tools: the tools that it would be offered, in their order, with those of closed sections.
-        listings: what is known of each of its toolsets.
-        closed_characters: how many characters fewer a request has when the run begins than it would have if nothing
-            could be closed: of the texts of the toolsets, and the definitions of their tools.
-        warnings: in words, which of its overrides are not applied.
-        unbound: in words, which resources of its tools nothing binds; a program may, with the options of its runs.
+        closed_characters: how many characters fewer the first request has than with all toolsets open.
+        warnings: its overrides that are not applied, in words.
+        unbound: resources of its tools that are not bound, in words; a program may, with the options of its runs.
     """
 
     tools: tuple[ToolReport, ...]
@@ -308,20 +280,17 @@ class Inspection(NamedTuple):
 
 
 async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
-    """Make and enter all toolsets of a run as if it began, and say which tools they have; no model is asked.
+    """Makes and enters all toolsets of a run as if it began, and lists their tools; no model is asked.
 
     Resources need not be bound: a program may bind them with the options of its runs. With `settles`, the open calls of
-    its tools are settled, as a run does before its first request.
-
-    Raises:
-        AgentError: a factory made no toolset, or names are taken twice.
-        OverridesError: an override is of a text that accepts none, or its text is invalid.
-        BaseException: what a toolset raises when it is entered.
+    its tools are settled, as a run does before its first request. Raises as `LoadedAgent.inspect`.
     """
-    ctx = RunContext[Any](deps=run.tree.options.deps, model=_NoModel(), usage=RunUsage(), run_id="check", run_step=1)
+    ctx = RunContext[Any](
+        deps=run.tree.options.deps, model=FunctionModel(_refuse), usage=RunUsage(), run_id="check", run_step=1
+    )
     executors = run.executors
     executors.permits_unbound = True
-    with run.opened():
+    with run.activate():
         toolset = await run.toolset(dict).for_run(ctx)
         async with toolset:
             of_step = await toolset.for_run_step(ctx)
@@ -340,30 +309,29 @@ async def inspect_run(run: AgentRun, *, settles: bool = False) -> Inspection:
             return Inspection(reports, run.listings(), closed_characters, warnings, tuple(executors.unbound))
 
 
+def _refuse(*_request: object) -> ModelResponse:
+    raise AgentError("no model is asked here")
+
+
 async def _request_size(toolset: AbstractToolset[Any], ctx: RunContext[Any]) -> int:
-    """The characters of the texts and the definitions of tools that a toolset gives a request."""
-    said = await toolset.get_instructions(ctx)
-    parts = [said] if isinstance(said, str | InstructionPart) else said or ()
+    instructions = await toolset.get_instructions(ctx)
+    parts = [instructions] if isinstance(instructions, str | InstructionPart) else instructions or ()
     texts = [part if isinstance(part, str) else part.content for part in parts]
     definitions = [tool.tool_def for tool in (await toolset.get_tools(ctx)).values()]
-    tools = [definition_size(each.name, each.description, each.parameters_json_schema) for each in definitions]
+    tools = [definition_size(tool.name, tool.description, tool.parameters_json_schema) for tool in definitions]
     return sum(map(len, texts)) + sum(tools)
 
 
 def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
-    """A tool of a run, for people.
-
-    Raises:
-        AgentError: its calls would take another pipeline than the run's.
-    """
+    """A tool of a run, for people; an `AgentError` if its calls would take another pipeline than those of the run."""
     executors = run.executors
     executors.admit(definition)
-    said, own = read_tool_metadata(definition), executors.own_tool(definition)
+    metadata, own = read_tool_metadata(definition), executors.own_tool(definition)
     tool = None if own is None else own.tool
-    # Of a tool of Handrail's, what the tool declares, and not what is said of it to PydanticAI.
-    declares = said if tool is None else tool
-    call = run.executors.calls.of_tool(definition.name, said.effect, own_tool="" if own is None else own.name)
-    call = replace(call, default=said.approval if own is None else own.default)
+    # Of a tool of Handrail's, its own declaration, and not the metadata for PydanticAI.
+    declares = metadata if tool is None else tool
+    call = run.executors.calls.of_tool(definition.name, metadata.effect, own_tool="" if own is None else own.name)
+    call = replace(call, default=metadata.approval if own is None else own.default)
     verdict = run.tree.gate.judge(call)
     untrusted, section = declares.untrusted, ""
     policies: tuple[str, ...] = ()
@@ -372,7 +340,7 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         untrusted = untrusted or own.name in template.untrusted_tools
         judging = own.environment.rendered_prompt.policies_for(own.name)[len(executors.policies) :]
         policies = tuple(policy.name for policy in judging)
-        section = section_path(template.tree, own.name) if own.shows_section else ""
+        section = _section_path(template.tree, own.name) if own.shows_section else ""
     names = argument_names(definition.parameters_json_schema)
     on_arguments = rules_on_arguments(run.tree.rules, call, verdict)
     return ToolReport(
@@ -381,7 +349,7 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         source=call.origin,
         section=section,
         policies=policies,
-        effect=said.effect,
+        effect=metadata.effect,
         approval=verdict,
         parameters=definition.parameters_json_schema,
         hints=effect_hints(declares.effect, declares_effect=declares.declares_effect, idempotency=declares.idempotency),
@@ -393,17 +361,15 @@ def tool_report(run: AgentRun, definition: ToolDefinition) -> ToolReport:
         ),
         untrusted=untrusted,
         may_act=declares.may_act,
-        runs_one_by_one=said.effect == "external" and not declares.concurrent,
+        runs_one_by_one=metadata.effect == "external" and not declares.concurrent,
     )
 
 
 def taint_remarks(tools: Mapping[str, Sequence[ToolReport]], tainted: Verdict) -> list[str]:
     """One sentence for each agent that can be tainted and has tools that may act outside.
 
-    Args:
-        tools: the tools of an agent and of those that it can call, by the name of the agent. Its taint is theirs, and
-            theirs comes to it with their answers, so one untrusted tool taints all of them.
-        tainted: what the rules say of such calls.
+    `tools` are those of an agent and of the agents that it can call, by name. Their taint comes to it with their
+    answers, so one untrusted tool taints all of them. `tainted` is the verdict of the rules on such calls.
     """
     sources = [f"{tool.name} of {agent}" for agent, offered in tools.items() for tool in offered if tool.untrusted]
     if not sources:
@@ -421,27 +387,10 @@ def _acting(tool: ToolReport) -> str:
     return tool.name if tool.effect == "external" else f"{tool.name} (whose effect is not declared)"
 
 
-class _NoModel(Model):
-    """Stands for the model of a run that is only inspected."""
-
-    def __init__(self) -> None:
-        """Skip what the base class does: it loads the prices of all models, and its settings have defaults."""
-
-    @property
-    def model_name(self) -> str:
-        """A name that no model has."""
-        return "none"
-
-    @property
-    def system(self) -> str:
-        """A name that no provider has."""
-        return "none"
-
-    async def request(
-        self,
-        messages: list[ModelMessage],  # noqa: ARG002 - as the base class names them, here and below
-        model_settings: ModelSettings | None,  # noqa: ARG002
-        model_request_parameters: ModelRequestParameters,  # noqa: ARG002
-    ) -> ModelResponse:
-        """Refuse; what is inspected is the tools."""
-        raise AgentError("no model is asked here")
+def _section_path(sections: Iterable[PlacedSection], tool: str) -> str:
+    return next(
+        placed.dotted
+        for root in sections
+        for placed in root.walk()
+        if any(own.name == tool for own in placed.section.tools)
+    )

@@ -13,18 +13,17 @@ input_model_ref: tools.py:Ticket  # the type of its input, a class in a file bes
 ---
 You work at the refund desk.
 
-The front matter stands between two lines `---`; `name` is the only key that it must have. Names are all that a file
-says of tools: their settings are made in Python. Every fault is reported with file, line, column and key, and all those
-of one file at once.
+The front matter stands between two lines `---`; `name` is the only key that it must have. A file names tools, and their
+settings are made in Python. All faults of a file are reported at once, each with file, line, column and key.
 
 The front matter as JSON Schema, for editors, is published as `docs/reference/agent-file.schema.json`. It takes what
 `parse_agent_file` takes, but for what JSON Schema cannot say: that a name may not stand twice in one list when the two
 differ only in the blanks around them, that `disclose` names toolsets of the file, and that a pattern must fit paths in
-a folder. What lies outside the values is for the parser alone: the YAML itself (keys that stand twice, tags, the limits
-of `handrail.serde.document`), the lines `---`, and the instructions.
+a folder. It does not cover the YAML itself (keys that stand twice, tags, the limits of `handrail.serde.document`), the
+lines `---`, and the instructions.
 
-The values of YAML files are read by their types (`YamlFields`): kinds, names and ranges are checked by `parse`, whose
-faults get the line and the column of what they are about.
+Values are read by their types (`YamlFields`): `parse` checks kinds, names and ranges, and its faults get line and
+column.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ from handrail.serde.json_schema import is_object
 T = TypeVar("T")
 
 NAME_PATTERN = "^[A-Za-z0-9_-]{1,64}$"
-"""What the name of an agent looks like: it becomes the name of a tool."""
+"""The names of agents, which become names of tools."""
 
 SUFFIX = ".agent"
-"""How the names of agent files end, unless a project says otherwise."""
+"""The suffix of agent files, unless a project has other patterns."""
 
 OWN_SUMMARY = "summary"
-"""The value below `disclose` that stands for what the toolset says of itself."""
+"""The value below `disclose` that stands for the summary of the toolset itself."""
 
 _FENCE = re.compile(r"---[ \t]*")
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
@@ -70,9 +69,7 @@ _IN_PYTHON: Final = (
 class DisclosedEntry:
     """A toolset that is closed when a run begins: the model reads its summary, and opens it to get its tools.
 
-    Attributes:
-        toolset: its name.
-        summary: the summary; empty for what the toolset says of itself.
+    An empty summary stands for that of the toolset itself.
     """
 
     toolset: str
@@ -81,22 +78,19 @@ class DisclosedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFile:
-    """What an agent file says.
+    """The contents of an agent file.
 
     Attributes:
-        name: names the agent, as a toolset for others too: `^[A-Za-z0-9_-]{1,64}$`.
-        description: what the agent is for; empty if the file does not say.
+        name: the name of the agent, and of its toolset for others: `^[A-Za-z0-9_-]{1,64}$`.
+        description: the purpose of the agent; empty if the file does not have one.
         model: the name of the model, e.g. `openai:gpt-5.2`; `None` if the file leaves it open.
-        tools: names of tools, in the order of the file.
-        toolsets: names of toolsets, in the order of the file.
         disclose: those of the toolsets that are closed when a run begins.
         exclude: patterns of paths that do not exist for the file tools of the agent, nor for those of agents that it
             makes; see `handrail.filesystem.path_filters.ExcludedPaths`.
         show_git: whether `.git` exists for them.
-        overrides: the file of the overrides of its texts, from the project folder; `None` for none.
+        overrides: the file of the overrides of its texts, from the project folder.
         input_model_ref: the type of its input, `tools.py:Ticket` from the folder of the file, or `tools.Ticket`; `None`
             for text.
-        instructions: the body.
         path: the file; `None` for an agent that was made without one.
     """
 
@@ -130,13 +124,13 @@ def _once(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _filled(text: str) -> str:
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("this is blank; write text, or remove the key")
     return text.strip()
 
 
-def _named(text: str) -> str:
+def _agent_name(text: str) -> str:
     if not re.fullmatch(NAME_PATTERN[1:-1], text.strip()):
         raise ValueError(f"{quote_value(text.strip())} cannot name an agent; a name fits {NAME_PATTERN}")
     return text.strip()
@@ -152,36 +146,35 @@ def _pattern(text: str) -> str:
 
 
 _Names = Annotated[tuple[Annotated[str, BeforeValidator(_entry_name)], ...], AfterValidator(_once)]
-_Filled = Annotated[str, AfterValidator(_filled)]
+_NotBlank = Annotated[str, AfterValidator(_not_blank)]
 _Stripped = Annotated[str, AfterValidator(str.strip)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMatter:
-    """The front matter as it is written; see `AgentFile`. A key that is not there has its default."""
+    """The front matter as it is written; see `AgentFile`."""
 
-    name: Annotated[str, AfterValidator(_named)] = "agent"
+    name: Annotated[str, AfterValidator(_agent_name)] = "agent"
     description: _Stripped = ""
-    model: _Filled = "open"
+    model: _NotBlank = "open"
     tools: _Names = ()
     toolsets: _Names = ()
     disclose: Mapping[_Stripped, _Stripped] = field(default_factory=dict[str, str])
     exclude: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
     show_git: bool = False
-    overrides: _Filled = "none"
-    input_model_ref: _Filled = "text"
+    overrides: _NotBlank = "none"
+    input_model_ref: _NotBlank = "text"
 
 
-AGENT_FILE_KEYS = tuple(each.name for each in fields(FrontMatter))
+AGENT_FILE_KEYS = tuple(item.name for item in fields(FrontMatter))
 """The keys of the front matter."""
 
 
 def read_agent_file(path: Path) -> AgentFile:
-    """Read an agent file.
+    """Reads an agent file.
 
     Raises:
-        AgentFileError: it cannot be opened, is too large or not UTF-8, or is not an agent file; of several faults the
-            message has all, and `problems` each.
+        AgentFileError: it cannot be read, or is invalid; of several faults the message has all, and `problems` each.
     """
     file = str(path)
     text = read_document(path, file=file, what="an agent file is a text file", refusal=AgentFileError, suffix=SUFFIX)
@@ -189,10 +182,10 @@ def read_agent_file(path: Path) -> AgentFile:
 
 
 def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> AgentFile:
-    """Read an agent file from its text; `file` is what errors call it, `path` where it lies.
+    """Reads an agent file from its text; `file` is its name in errors, `path` its place on disk.
 
     Raises:
-        AgentFileError: it is not an agent file; of several faults the message has all, and `problems` each.
+        AgentFileError: it is invalid; of several faults the message has all, and `problems` each.
     """
     # Not `splitlines`, which also splits where editors do not begin a line, such as at form feeds: the line numbers of
     # faults would be wrong. A byte order mark would hide the first `---`.
@@ -210,8 +203,8 @@ def parse_agent_file(text: str, *, file: str, path: Path | None = None) -> Agent
     instructions = _instructions(lines, end + 1, file, faults)
     if faults:
         raise as_error(faults, AgentFileError, file)
-    disclosed: Mapping[str, str] = values.pop("disclose", {})
-    entries = (DisclosedEntry(name, "" if text == OWN_SUMMARY else text) for name, text in disclosed.items())
+    summaries: Mapping[str, str] = values.pop("disclose", {})
+    entries = (DisclosedEntry(name, "" if text == OWN_SUMMARY else text) for name, text in summaries.items())
     return AgentFile(**values, disclose=tuple(entries), instructions=instructions, path=path)
 
 
@@ -241,7 +234,6 @@ def _instructions(lines: list[str], start: int, file: str, faults: list[Document
 
 
 def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str, Any]:
-    """The values of the keys; one at fault is left out."""
     try:
         # The first line of the file is the `---` above the front matter.
         root = read_tree(text, name=file, first_line=2, refusal=AgentFileError)
@@ -254,30 +246,25 @@ def _front_matter(text: str, file: str, faults: list[DocumentError]) -> dict[str
         return {}
     values = tree.read(FrontMatter)
     if "name" not in tree.keys:
-        tree.note("$", "the key 'name' is missing; every agent has a name", key="name")
+        tree.add_fault("$", "the key 'name' is missing; every agent has a name", key="name")
     toolsets = values.get("toolsets", ())
     for name in values.get("disclose", {}) if "toolsets" in values or "toolsets" not in tree.keys else ():
         if name not in toolsets:
-            known = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
-            text = f"names {quote_value(name)}, which is not in toolsets; {known}"
-            tree.note("$.disclose", text, key="disclose")
+            there = f"they are {', '.join(toolsets)}" if toolsets else "there are none"
+            text = f"names {quote_value(name)}, which is not in toolsets; {there}"
+            tree.add_fault("$.disclose", text, key="disclose")
     faults += tree.faults
     return values
 
 
 class YamlFields:
-    """The keys of a YAML mapping, read by the types that a dataclass gives them.
-
-    Attributes:
-        keys: the keys that stand there, each with what stands under it.
-        faults: every fault that was found, with its line and column.
-    """
+    """The keys of a YAML mapping, read by the types of a dataclass, and every fault with line and column."""
 
     def __init__(self, tree: YamlNode, what: str, file: str, refusal: Callable[..., DocumentError]) -> None:
-        """Read the keys of a mapping; `what` it is, for the error if it is none.
+        """Reads the keys of a mapping, which errors call `what`; `refusal` makes the errors.
 
         Raises:
-            DocumentError: it is not a mapping; made by `refusal`.
+            DocumentError: `tree` is not a mapping.
         """
         self._file = file
         self._refusal = refusal
@@ -288,7 +275,7 @@ class YamlFields:
         self.keys: dict[str, YamlNode] = self._entries(tree, "")
 
     def read(self, kind: type[object]) -> dict[str, Any]:
-        """The values of the keys, as `kind` has them; one at fault is left out."""
+        """The values of the keys, by the types of `kind`; one at fault is left out."""
         values: dict[str, Any] = {}
         for key, tree in self.keys.items():
             before = len(self.faults)
@@ -299,16 +286,16 @@ class YamlFields:
                 values[key] = getattr(parse(kind, {key: plain}), key)
             except ParseError as error:
                 for path, message in error.faults:
-                    self.note(path, message, key=key)
+                    self.add_fault(path, message, key=key)
         return values
 
     def items(self, key: str) -> Sequence[YamlNode]:
-        """The items of the list under a key; none if there is no list."""
+        """The items of the list under a key, if there is one."""
         tree = self.keys.get(key)
         return tree.items if isinstance(tree, YamlList) else ()
 
-    def note(self, path: str, message: str, *, key: str) -> None:
-        """Note a fault of a key at a path such as `$.tools[1]`."""
+    def add_fault(self, path: str, message: str, *, key: str) -> None:
+        """Records a fault of a key at a path such as `$.tools[1]`."""
         says_key = message.startswith(("unknown field", "wrong key"))
         node = self._at(path, is_key=says_key)
         if key == "per_run_step":
@@ -343,10 +330,10 @@ class YamlFields:
         return tree.value
 
     def _at(self, path: str, *, is_key: bool) -> YamlNode:
-        """The node at a path, or the last one above it that there is."""
+        # The node at the path, or the last one above it that there is.
         node: YamlNode = self._tree
-        for found in _STEP.finditer(path):
-            step = found[1] or json.loads(found[2])
+        for match in _STEP.finditer(path):
+            step = match[1] or json.loads(match[2])
             if isinstance(node, YamlList):
                 node = node.items[int(step)]
                 continue
@@ -354,5 +341,5 @@ class YamlFields:
             pair = next((pair for pair in pairs if isinstance(pair[0], YamlScalar) and pair[0].text == step), None)
             if pair is None:
                 return node
-            node = pair[0] if is_key and found.end() == len(path) else pair[1]
+            node = pair[0] if is_key and match.end() == len(path) else pair[1]
         return node

@@ -1,21 +1,19 @@
-"""Imports the modules of a project, each file once, so that projects in one process do not see each other's modules.
+"""The modules of a project: imported once each, unseen by other projects of the process, and their exports.
 
 - The modules of a folder live under a package of their own, `handrail_project_<folder>_<digest of its path>`; so
   `tools/money.py` is `handrail_project_desk_1f0c3a….tools.money`. By that name they are in `sys.modules`, and by no
-  other, so they shadow nothing: not another project's `tools`, and no installed module.
+  other, so they shadow neither another project's `tools` nor an installed module.
 - In the modules of a project, `import helpers` and `from tools.money import rate` mean the files of its folder, as they
-  do for a script that lies there, also in a function that is called later. This holds for the modules of the folder and
-  for no others: the rule is in the `__import__` that their own `__builtins__` have, which is where an `import`
-  statement looks for it. `importlib.import_module("helpers")` does not see it; relative imports work as ever.
+  do for a script that lies there, also in a function that is called later. The rule is in the `__import__` of their own
+  `__builtins__`, so it holds for them alone. `importlib.import_module("helpers")` does not see it; relative imports
+  work as ever.
 - A file of the folder wins over an installed module of its name, and so does a folder with Python files.
 - `tools.py` beside `tools/`: the folder's modules are imported as `tools.<name>`, and `tools` itself is the file. With
-  an `__init__.py` in the folder it would be ambiguous which of the two `tools` is, so that is an error.
-- What a symbolic link out of the folder leads to is not executed: a right to write links there is not a right to run
-  code. No bytecode is kept, so what runs is what stands there.
+  an `__init__.py` in the folder, that is an error.
+- The target of a symbolic link out of the folder is not executed: a right to write links there is not a right to run
+  code. No bytecode is kept, so the file itself runs.
 - If an import fails, everything that was imported along with it leaves again, and the next one starts afresh. With a
   module, the names that `stored_as` gave to its classes are forgotten.
-
-What they export:
 
 | the module has | its tools | its toolsets |
 |---|---|---|
@@ -24,19 +22,13 @@ What they export:
 | `TOOLSETS`: a list, tuple or dict | | those in it |
 | none of them | none | none |
 
-`TOOLS = []` says that there are none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS`
-are passed over. `__init__.py` and `__main__.py` export nothing. Functions that are registered with an agent
-(`@agent.tool`) are not exports of their module.
+`TOOLS = []` exports none, while `TOOLS = None` is an error. In `__all__` the names `TOOLS` and `TOOLSETS` are passed
+over. `__init__.py` and `__main__.py` export nothing.
 
-Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`:
-
-    [project.entry-points."handrail.toolsets"]
-    refunds = "shop_tools.refunds:make_refunds"
-
-The name of the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory
-in a module of the package. A package is imported when one of its names is asked for, and not before: one that is broken
-affects only agents that use it. A name that no agent file can have is passed over, and so are the entry points of a
-package whose metadata cannot be read.
+Installed packages offer tools and toolsets by the entry points `handrail.tools` and `handrail.toolsets`. The name of
+the entry point is the name of the entry; its value is a tool, a function, a toolset, a section or a factory in a module
+of the package. A package is imported when one of its names is asked for: a broken one affects only agents that use it.
+Names that agent files cannot have are passed over, and so are packages whose metadata cannot be read.
 """
 
 from __future__ import annotations
@@ -65,15 +57,15 @@ from typing import cast
 import handrail
 from handrail.agents.registry import (
     EXPORT_NAME_PATTERN,
-    CollectedEntries,
     Entry,
     ExportFault,
     Kind,
     Origin,
     PackageExport,
+    check_exports,
     collect_entries,
+    collect_items,
     error_message,
-    exported_items,
 )
 from handrail.errors import DiscoveryError
 from handrail.session.persistence.stored_types import PROJECT_PACKAGE, forget_types
@@ -87,30 +79,20 @@ _ONE_AT_A_TIME = RLock()
 
 @dataclass(frozen=True, slots=True)
 class ProjectModule:
-    """An imported module of a project.
-
-    Attributes:
-        where: its file from the project folder, e.g. `tools/money.py`.
-        module: the module, the very one that other modules of the project import.
-    """
+    """An imported module of a project, the very one that its other modules import, with its file (`tools/money.py`)."""
 
     where: str
     module: ModuleType
 
 
 def import_modules(folder: Path, files: Iterable[Path]) -> tuple[list[ProjectModule], list[DiscoveryError]]:
-    """Import files of a project folder; what was imported before is not executed again.
+    """Imports files of a project folder, given from there; files that were imported before are not executed again.
 
     Returns the modules that could be imported, in the order of their files, and why others could not. If there is such
     a problem, no module that was imported now stays in `sys.modules`.
-
-    Args:
-        folder: the project folder.
-        files: paths from the folder.
     """
     with _ONE_AT_A_TIME:
-        package = _prepared(folder.resolve())
-        # Compared afterwards with what is there, to find what this import has added.
+        package = _prepare_package(folder.resolve())
         before = set(_names_below(package))
         modules: list[ProjectModule] = []
         problems: list[DiscoveryError] = []
@@ -130,7 +112,7 @@ def import_modules(folder: Path, files: Iterable[Path]) -> tuple[list[ProjectMod
 
 
 def forget_modules(folder: Path) -> None:
-    """Forget all modules of a project folder, so that the next import executes their files again.
+    """Forgets all modules of a project folder, so that the next import executes their files again.
 
     Modules, and objects of them, that are still referenced stay usable.
     """
@@ -146,7 +128,7 @@ def package_name(folder: Path) -> str:
     return f"{PROJECT_PACKAGE}{re.sub(r'[^A-Za-z0-9]+', '_', path.name).strip('_')}_{digest}"
 
 
-def _prepared(folder: Path) -> str:
+def _prepare_package(folder: Path) -> str:
     package = package_name(folder)
     if package not in sys.modules:
         module = ModuleType(package, "The modules of one project folder.")
@@ -185,10 +167,8 @@ def _names_below(package: str) -> tuple[str, ...]:
 
 
 def _drop(package: str, names: Iterable[str]) -> None:
-    """Take modules out of every place where an import finds them: the cache, and the package that has them.
-
-    A module that failed is in neither any more; the classes that it named are forgotten, too.
-    """
+    # From every place where an import looks: the cache, and the package that has them. A module that failed is in
+    # neither any more; the classes that it named are forgotten, too.
     for name in names:
         module = sys.modules.pop(name, None)
         parent, _, tail = name.rpartition(".")
@@ -201,8 +181,7 @@ def _drop(package: str, names: Iterable[str]) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of all project folders; which folder it is, the package knows that the name begins with."""
-
+    # Finds the modules of all project folders; the package that the name begins with has the folder.
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -228,10 +207,8 @@ def _spec(name: str, file: Path, search: list[str] | None) -> ModuleSpec | None:
 
 
 class _Loader(SourceFileLoader):
-    """Executes a module of a project, with the imports of its folder."""
-
+    # Executes a module of a project, with the imports of its folder.
     def path_stats(self, path: str) -> Mapping[str, float]:
-        """Says that nothing is known of the file, so that no bytecode is read or written for it."""
         # `SourceFileLoader` compiles the source if the stats cannot be read, and writes no bytecode then.
         raise OSError(f"no bytecode is kept for {path}")
 
@@ -254,8 +231,7 @@ class _Loader(SourceFileLoader):
 
 @dataclass(frozen=True, slots=True)
 class _Importer:
-    """What an `import` statement calls in a module of a project."""
-
+    # Called by the `import` statements of a module of a project.
     package: str
     folder: Path
 
@@ -273,76 +249,71 @@ class _Importer:
         # Relative imports name the package already, so Python's own rule is the right one.
         if level or not is_own or head in sys.builtin_module_names:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
-        found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or (), 0)
+        module = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or (), 0)
         # Without a `fromlist`, an import statement binds the first part of the name.
-        return found if fromlist else sys.modules[f"{self.package}.{head}"]
+        return module if fromlist else sys.modules[f"{self.package}.{head}"]
 
 
 _LISTS = ("TOOLS", "TOOLSETS")
 _HINT = "\n__all__ counts because there is no TOOLS; define TOOLS to choose tools, TOOLS = [] for none"
 
 GROUPS: tuple[tuple[Kind, str], ...] = (("tool", "handrail.tools"), ("toolset", "handrail.toolsets"))
-"""The groups of entry points, and what is in them."""
+"""The groups of entry points, each with the kind of its entries."""
 
 
 def discover(modules: Iterable[ProjectModule]) -> tuple[list[Entry], list[DiscoveryError]]:
-    """The tools and toolsets of all modules, and a problem for each one that exports what cannot be registered.
+    """The tools and toolsets of all modules, and a problem for each one with exports that cannot be registered.
 
-    A module with a fault hides no other, and its error lists all that is wrong with it.
+    A module with a fault hides no other, and its error lists all of its faults.
     """
     entries: list[Entry] = []
     problems: list[DiscoveryError] = []
-    for found in modules:
+    for module in modules:
         try:
-            entries += exports(found.module, where=found.where)
+            entries += exports(module.module, where=module.where)
         except DiscoveryError as problem:
             problems.append(problem)
     return entries, problems
 
 
-def exports(module: ModuleType, *, where: str) -> tuple[Entry, ...]:
-    """The tools and toolsets of one module, in its order.
+def exports(module: ModuleType, *, where: str) -> list[Entry]:
+    """The tools and toolsets of one module, in its order; its objects are neither called nor changed.
 
-    Args:
-        module: the module; it and what it holds are neither called nor changed.
-        where: its file, for messages and as the origin of the entries.
-
-    Raises:
-        DiscoveryError: it exports what cannot be registered; the message lists all of it.
+    `where` is its file. A `DiscoveryError` lists all exports that cannot be registered.
     """
     names = vars(module)
     origin = Origin("module", where)
+    faults: list[ExportFault] = []
+    # `TOOLS` replaces `__all__` as a whole, so that a module can export names to Python without offering them to
+    # agents.
     if "TOOLS" in names:
-        tools = collect_entries("tool", names["TOOLS"], origin)
+        entries = collect_entries("tool", names["TOOLS"], origin, faults)
     else:
-        # `TOOLS` replaces `__all__` as a whole, so that a module can export names to Python without offering them to
-        # agents.
-        tools = _named_by_all(module, origin) if "__all__" in names else CollectedEntries()
-    toolsets = collect_entries("toolset", names["TOOLSETS"], origin) if "TOOLSETS" in names else CollectedEntries()
-    hint = _HINT if tools.offences and "TOOLS" not in names else ""
-    return tools.plus(toolsets).checked(f"{where} exports what cannot be registered", module=where, hint=hint)
+        entries = _collect_all(module, origin, faults) if "__all__" in names else []
+    hint = _HINT if faults and "TOOLS" not in names else ""
+    if "TOOLSETS" in names:
+        entries += collect_entries("toolset", names["TOOLSETS"], origin, faults)
+    check_exports(f"{where} exports what cannot be registered", faults, module=where, hint=hint)
+    return entries
 
 
-def _named_by_all(module: ModuleType, origin: Origin) -> CollectedEntries:
-    """The tools that `__all__` names; everything else in it is an offence."""
-    listed: object = vars(module)["__all__"]
-    if not isinstance(listed, list | tuple):
-        kind = "None" if listed is None else f"of type {type(listed).__name__}"
-        return CollectedEntries(offences=(ExportFault("__all__", f"is {kind}, but must be a list or tuple of names"),))
-    items = cast("Sequence[object]", listed)
+def _collect_all(module: ModuleType, origin: Origin, faults: list[ExportFault]) -> list[Entry]:
+    names: object = vars(module)["__all__"]
+    if not isinstance(names, list | tuple):
+        kind = "None" if names is None else f"of type {type(names).__name__}"
+        faults.append(ExportFault("__all__", f"is {kind}, but must be a list or tuple of names"))
+        return []
+    items = cast("Sequence[object]", names)
     counts = Counter(name for name in items if isinstance(name, str))
-    offences = [ExportFault(repr(item), "is not a name") for item in items if not isinstance(item, str)]
-    offences += [ExportFault(name, f"is in __all__ {count} times") for name, count in counts.items() if count > 1]
-    offences += [
-        ExportFault(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)
-    ]
-    exported = [(name, vars(module)[name]) for name in counts if name in vars(module) and name not in _LISTS]
-    found = exported_items("tool", exported, origin)
-    return CollectedEntries(found.entries, (*offences, *found.offences))
+    faults += [ExportFault(repr(item), "is not a name") for item in items if not isinstance(item, str)]
+    faults += [ExportFault(name, f"is in __all__ {count} times") for name, count in counts.items() if count > 1]
+    faults += [ExportFault(name, "is in __all__, but not in the module") for name in counts if name not in vars(module)]
+    pairs = [(name, vars(module)[name]) for name in counts if name in vars(module) and name not in _LISTS]
+    return collect_items("tool", pairs, origin, faults)
 
 
 def package_offers() -> tuple[PackageExport, ...]:
-    """What the installed packages offer, by package and name; nothing is imported."""
+    """The offers of the installed packages, by package and name; nothing is imported."""
     return tuple(sorted(_offers(), key=lambda offer: (offer.kind, offer.origin.where, offer.name)))
 
 
@@ -381,18 +352,17 @@ def _load(point: EntryPoint, kind: Kind) -> Entry:
             module=origin.where,
             offenders=(point.name,),
         ) from error
-    found = exported_items(kind, [(point.name, value)], origin)
-    return found.checked(f"{origin}, {point.value}, cannot be registered", module=origin.where)[0]
+    faults: list[ExportFault] = []
+    entries = collect_items(kind, [(point.name, value)], origin, faults)
+    check_exports(f"{origin}, {point.value}, cannot be registered", faults, module=origin.where)
+    return entries[0]
 
 
 def error_location(error: BaseException, folder: Path) -> str:
-    """Where in the user's own code an error was raised: `tools.py:12`; empty if its traceback has libraries alone.
+    """The line of the user's own code that raised an error: `tools.py:12`; empty if its traceback has libraries alone.
 
-    It is the innermost line of the project; without one, the innermost line that belongs to no library.
-
-    Args:
-        error: the error, with its traceback.
-        folder: the folder of the project, resolved; paths below it are given from there.
+    It is the innermost line in the resolved `folder` of the project; without one, the innermost line that belongs to no
+    library.
     """
     lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))
     own = [(Path(file), line) for file, line in lines if _is_own(file)]
@@ -406,7 +376,6 @@ def error_location(error: BaseException, folder: Path) -> str:
 
 @cache
 def _is_own(file: str) -> bool:
-    """Whether a file belongs to no library, nor to Python."""
     path = Path(file)
     in_library = any(path.is_relative_to(ours) for ours in _OURS) or not _LIBRARIES.isdisjoint(path.parts)
     return path.is_absolute() and not in_library

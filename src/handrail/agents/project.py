@@ -1,50 +1,120 @@
-"""A project: a folder with agent files and with the modules that they take tools and toolsets from."""
+"""A project: a folder with agent files, and with the modules that they take tools and toolsets from.
+
+`[tool.handrail]` in the `pyproject.toml` of the folder configures it; a project without it has the defaults.
+
+| key | means | default |
+|---|---|---|
+| `agents` | globs of the agent files | `["*.agent"]` |
+| `python` | globs of the modules with tools and toolsets | `["tools.py", "tools/*.py"]` |
+| `model` | the model of agents whose files name none | none |
+| `approval` | the file of approval rules | none |
+| `store` | the URL of the store | none |
+| `shell` | the table `[tool.handrail.shell]`: how programs are run | its defaults |
+
+Every path lies in the project folder. A pattern that is written there must match a file.
+
+| key of `shell` | means | default |
+|---|---|---|
+| `allow` | names of ready rules, the tokens of a prefix, or tables with the fields of a `ShellRule` | `["reading"]` |
+| `path` | folders where programs are searched for first, from the project folder | `[]` |
+| `timeout` | how many seconds a program may take | 60 |
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, cast
 
+from pydantic import Field
+
+from handrail.agents.active_run import ShellConfig
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.modules import discover, forget_modules, import_modules, package_offers
-from handrail.agents.project_config import ProjectConfig, matching_files, read_config
 from handrail.agents.registry import AgentReference, Entry, Origin, Registry, ResolvedAgent, resolve
 from handrail.agents.toolsets.builtin import BUILT_INS
-from handrail.agents.toolsets.listing import static_conflicts
+from handrail.contrib.tools import CHECKING, FIXING, GIT_READING, READING, ShellRule
 from handrail.errors import (
     AgentError,
     AgentFileError,
     DiscoveryError,
+    DocumentError,
     HandrailError,
+    ParseError,
     ProjectError,
     RegistryError,
     ResolutionError,
     SchemaError,
 )
 from handrail.errors.developer import check_argument
-from handrail.serde import codec
-from handrail.serde.formatting import enumerated, nearest, shorten
+from handrail.serde import codec, parse
+from handrail.serde.document import read_document
+from handrail.serde.formatting import enumerated, nearest, nearest_path, shorten
 
+READY_RULES: Mapping[str, tuple[ShellRule, ...]] = {
+    "reading": READING,
+    "git-reading": GIT_READING,
+    "fixing": FIXING,
+    "checking": CHECKING,
+}
+"""The ready rules by the names that a project gives them."""
+
+FILE = "pyproject.toml"
+"""The file that may hold the configuration."""
+
+_MOST_SECONDS = 86_400
+_LONGEST_VALUE = 100
+_LONGEST_PATH = 1000  # of a path that is written there
+_TABLE = f"{FILE}: [tool.handrail]"
 _NO_MODULES = {"__init__.py", "__main__.py"}  # they belong to their folder's package, and export nothing of their own
-_LONGEST_SHOWN = 200
+_LONGEST_NAME = 200
 _MOST_LISTED = 600  # bytes of names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectConfig:
+    """The configuration of a project: patterns and files from its folder, `None` where it leaves them open."""
+
+    agents: tuple[str, ...] = ("*.agent",)
+    python: tuple[str, ...] = ("tools.py", "tools/*.py")
+    model: str | None = None
+    approval: Path | None = None
+    store: str | None = None
+    shell: ShellConfig = field(default_factory=ShellConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellTable:
+    """The table `[tool.handrail.shell]`, as it is written; see the module."""
+
+    allow: tuple[str | tuple[str, ...] | dict[str, Any], ...] = ("reading",)
+    path: tuple[str, ...] = ()
+    timeout: Annotated[float, Field(gt=0, le=_MOST_SECONDS)] = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    agents: tuple[str, ...] = ()
+    python: tuple[str, ...] = ()
+    model: str = ""
+    approval: str = ""
+    store: str = ""
+    shell: ShellTable = field(default_factory=ShellTable)
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
     """A project folder as it was when it was loaded.
 
-    Attributes:
-        folder: the folder.
-        config: what its `pyproject.toml` says of it.
-        agents: its agents, by name.
-        registry: all tools and toolsets that its agents can name, the agents among them.
-        inputs: the types of the inputs of the agents that name one.
+    `inputs` are the types of the inputs of the agents that name one.
     """
 
     folder: Path
@@ -63,27 +133,23 @@ class Project:
         packages: bool = True,
         reload: bool = False,
     ) -> Project:
-        """Load a project: read its agent files, and import its modules unless they are imported already.
+        """Loads a project: reads its agent files, and imports its modules unless they are imported already.
 
         Args:
             folder: the project folder.
             built_ins: entries that every project has.
             entries: more of them, from the program.
             packages: whether the tools and toolsets of installed packages can be named.
-            reload: whether its modules are executed again. A project that was loaded before keeps what it has.
+            reload: whether its modules are executed again. A project that was loaded before keeps its objects.
 
         Raises:
-            InvalidArgumentError: `folder` is not a path.
-            HandrailError: the one problem that there is.
-            ProjectError: several; `problems` has each.
+            HandrailError: the one problem that there is; of several a `ProjectError`, whose `problems` has each.
         """
         check_argument("Project.load", "folder", folder, (str, PathLike), "the path of a folder")
         if reload:
             # Before the survey, which executes only modules that are not imported.
             forget_modules(Path(folder))
         project, problems = cls.survey(folder, built_ins=built_ins, entries=entries, packages=packages)
-        if project is not None and not problems:
-            problems = tuple(filter(None, map(static_conflicts, map(project.resolve, project.agents.values()))))
         if project is None or problems:
             raise as_one(Path(folder), problems)
         return project
@@ -97,29 +163,27 @@ class Project:
         entries: Sequence[Entry] = (),
         packages: bool = True,
     ) -> tuple[Project | None, tuple[HandrailError, ...]]:
-        """Everything that is wrong with a project, and what is sound of it.
+        """A project without its faulty agents and modules, and every problem; the arguments are those of `load`.
 
-        The project holds the agents, tools and toolsets that have no fault; `None` if names clash or there is no such
-        folder. If nothing else is wrong, all names in all agent files are looked up, too.
-
-        Args:
-            folder: the project folder.
-            built_ins: as for `load`.
-            entries: as for `load`.
-            packages: as for `load`.
+        There is no project if names clash or the folder cannot be listed. If nothing else is wrong, all names in all
+        agent files are looked up, too.
         """
-        fault = _fault_of(Path(folder))
-        if fault is not None:
-            return None, (fault,)
+        try:
+            # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
+            os.scandir(folder).close()
+        except (OSError, ValueError) as error:  # the latter for a NUL
+            name = shorten(str(folder), _LONGEST_NAME)
+            reason = error.strerror if isinstance(error, OSError) else error
+            return None, (ProjectError(f"the project folder {name!r} cannot be listed: {reason}"),)
         # Under one name from here on: patterns, modules and agents are compared by their paths below it.
         folder = Path(folder).resolve()
-        reading = read_config(folder)
-        problems: list[HandrailError] = [*reading.problems]
-        agents = _agents(folder, reading.config, problems)
-        files = [path for path in matching_files(folder, reading.config.python) if path.name not in _NO_MODULES]
-        modules, of_imports = import_modules(folder, files)
-        exported, of_exports = discover(modules)
-        problems += [*of_imports, *of_exports]
+        config, faults = read_config(folder)
+        problems: list[HandrailError] = [*faults]
+        agents = _agents(folder, config, problems)
+        files = [path for path in matching_files(folder, config.python) if path.name not in _NO_MODULES]
+        modules, import_faults = import_modules(folder, files)
+        exports, export_faults = discover(modules)
+        problems += [*import_faults, *export_faults]
         # Agents are entries like others, so an agent and a toolset of one name are reported as any two entries are.
         inputs = _inputs(folder, agents, problems)
         references = [
@@ -128,56 +192,32 @@ class Project:
         ]
         try:
             offers = package_offers() if packages else ()
-            registry = Registry.of([*built_ins, *entries, *exported, *references], offers=offers)
+            registry = Registry.of([*built_ins, *entries, *exports, *references], offers=offers)
         except RegistryError as problem:
             return None, (*problems, problem)
-        # The project is returned even if there are problems: it shows what is sound.
         by_name = MappingProxyType({name: file for name, (_, file) in agents.items()})
-        project = cls(folder, reading.config, by_name, registry, inputs)
+        project = cls(folder, config, by_name, registry, inputs)
         return project, tuple(problems) or tuple(_unresolved(project))
 
     def resolve(self, agent: AgentFile | str) -> ResolvedAgent:
-        """What an agent names.
-
-        Args:
-            agent: the name of an agent of this project, or any agent file.
+        """The entries that an agent names: one of this project, by its name, or any agent file.
 
         Raises:
             AgentError: the project has no agent of that name.
-            ResolutionError: the agent names what there is not.
+            ResolutionError: the agent names entries that do not exist.
         """
         if isinstance(agent, AgentFile):
             return resolve(agent, self.registry)
         if agent not in self.agents:
-            asked = shorten(agent, _LONGEST_SHOWN)
-            hint = f" Did you mean {near!r}?" if (near := nearest(asked, self.agents)) else ""
-            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=asked) or "none"
-            raise AgentError(f"the project {self.folder} has no agent {asked!r}.{hint} Its agents are: {there}.")
+            name = shorten(agent, _LONGEST_NAME)
+            hint = f" Did you mean {near!r}?" if (near := nearest(name, self.agents)) else ""
+            there = enumerated(sorted(self.agents), limit=_MOST_LISTED, wanted=name) or "none"
+            raise AgentError(f"the project {self.folder} has no agent {name!r}.{hint} Its agents are: {there}.")
         return resolve(self.agents[agent], self.registry)
 
 
-def project_folder_of(agent_file: Path) -> Path:
-    """The folder of the project that an agent file belongs to: the one that it is in."""
-    return agent_file.absolute().parent
-
-
-def _fault_of(folder: Path) -> ProjectError | None:
-    """Why a folder cannot be that of a project."""
-    try:
-        # `is_dir` is true for a folder that cannot be listed, and gives no reason where it is false.
-        os.scandir(folder).close()
-    except (OSError, ValueError) as error:  # the latter for a NUL
-        shown = shorten(str(folder), _LONGEST_SHOWN)
-        reason = error.strerror if isinstance(error, OSError) else error
-        return ProjectError(f"the project folder {shown!r} cannot be listed: {reason}")
-    return None
-
-
 def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) -> dict[str, tuple[str, AgentFile]]:
-    """The agents by name, each with the name of its file; a file that is there under two names is read once.
-
-    Without those whose name several files have: it is not clear which is meant.
-    """
+    # By name, each with the name of its file; a file that is there under two names is read once.
     same_name: dict[str, list[tuple[str, AgentFile]]] = {}
     # Reversed, because the last name wins in a dict: of several names of one file, the first that the patterns match is
     # used.
@@ -200,20 +240,19 @@ def _agents(folder: Path, config: ProjectConfig, problems: list[HandrailError]) 
 def _inputs(
     folder: Path, agents: Mapping[str, tuple[str, AgentFile]], problems: list[HandrailError]
 ) -> Mapping[str, type[Any]]:
-    """The types of the inputs of agents, by name."""
     inputs: dict[str, type[Any]] = {}
     refs = {name: (where, file.input_model_ref) for name, (where, file) in agents.items() if file.input_model_ref}
     for name, (where, ref) in refs.items():
         place, separator, kind = ref.rpartition(":" if ":" in ref else ".")
-        module = place if separator == ":" else f"{place.replace('.', '/')}.py"
-        imported, faults = import_modules(folder, [Path(os.path.normpath(Path(where).parent / module))])
-        # The fault of a module that exports tools, too, has been found already.
-        problems += [each for each in faults if str(each) not in set(map(str, problems))]
+        path = place if separator == ":" else f"{place.replace('.', '/')}.py"
+        modules, faults = import_modules(folder, [Path(os.path.normpath(Path(where).parent / path))])
+        # The fault of a module that exports tools, too, is among the problems already.
+        problems += [fault for fault in faults if str(fault) not in set(map(str, problems))]
         try:
-            for each in imported:
-                inputs[name] = codec(getattr(each.module, kind)).kind
+            for module in modules:
+                inputs[name] = codec(getattr(module.module, kind)).kind
         except (AttributeError, SchemaError) as error:
-            why = f"{module} has no {kind}" if isinstance(error, AttributeError) else error
+            why = f"{path} has no {kind}" if isinstance(error, AttributeError) else error
             text = f"input_model_ref: {ref} is not the type of an input, such as tools.py:Ticket: {why}"
             problems.append(AgentFileError(text, file=where, field="input_model_ref"))
     return inputs
@@ -227,44 +266,42 @@ def _unresolved(project: Project) -> Iterator[ResolutionError]:
             yield problem
 
 
-def reached_agents(project: Project, file: AgentFile) -> list[AgentFile]:
+def reachable_agents(project: Project, file: AgentFile) -> list[AgentFile]:
     """An agent, which need not be one of the project's, and the agents that it can call, at any depth."""
     agents = {**project.agents, file.name: file}
-    reached = [file]
-    # Agents may call each other in a circle, so one that was reached is not added again.
-    for each in reached:  # grows while it is walked
-        reached += [agents[name] for name in each.toolsets if name in agents and agents[name] not in reached]
-    return reached
+    reachable = [file]
+    # Agents may call each other in a circle, so one that is in the list is not added again.
+    for agent in reachable:  # grows while it is walked
+        reachable += [agents[name] for name in agent.toolsets if name in agents and agents[name] not in reachable]
+    return reachable
 
 
-def problems_of_agent(
-    project: Project, file: AgentFile, problems: Sequence[HandrailError]
-) -> tuple[HandrailError, ...]:
+def agent_problems(project: Project, file: AgentFile, problems: Sequence[HandrailError]) -> tuple[HandrailError, ...]:
     """Those of the problems of a project that keep an agent from running.
 
-    The fault of another agent file or module does not, if the agent and all that it can call have what they name.
+    The fault of another agent file or module does not, if all names of the agent and of those that it can call exist.
     """
     own: list[HandrailError] = [
-        each
-        for each in problems
-        if isinstance(each, ProjectError) or (isinstance(each, RegistryError) and file.name in each.names)
+        problem
+        for problem in problems
+        if isinstance(problem, ProjectError) or (isinstance(problem, RegistryError) and file.name in problem.names)
     ]
-    faults = [each for each in problems if not isinstance(each, ResolutionError)]
+    faults = [problem for problem in problems if not isinstance(problem, ResolutionError)]
     missing: list[HandrailError] = []
-    for each in reached_agents(project, file):
+    for agent in reachable_agents(project, file):
         try:
-            named = resolve(each, project.registry)
+            entries = resolve(agent, project.registry)
         except ResolutionError as error:
             missing.append(error)
             continue
         # A module that cannot be used may have had what a package now offers in its place.
-        of_package = any(entry.origin.kind == "package" for entry in (*named.tools, *named.toolsets))
-        if of_package or (each.input_model_ref is not None and each.name not in project.inputs):
+        of_package = any(entry.origin.kind == "package" for entry in (*entries.tools, *entries.toolsets))
+        if of_package or (agent.input_model_ref is not None and agent.name not in project.inputs):
             own = faults
     if not missing:
         return tuple(own)
     # The names of a module that cannot be used are missing everywhere, which its fault says already.
-    return tuple(faults if any(isinstance(each, DiscoveryError) for each in faults) else [*faults, *missing])
+    return tuple(faults if any(isinstance(fault, DiscoveryError) for fault in faults) else [*faults, *missing])
 
 
 def as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
@@ -273,3 +310,134 @@ def as_one(folder: Path, problems: tuple[HandrailError, ...]) -> HandrailError:
         return problems[0]
     text = "\n".join(f"- {problem}" for problem in problems)
     return ProjectError(f"the project {folder} has {len(problems)} problems:\n{text}", problems=problems)
+
+
+def read_config(folder: Path) -> tuple[ProjectConfig, tuple[ProjectError, ...]]:
+    """The configuration of a project folder, with the default for each key that is wrong, and every fault."""
+    file = folder / FILE
+    # Not `exists`, which is false for a link that leads nowhere: the configuration behind it must not be ignored.
+    if not os.path.lexists(file):
+        return ProjectConfig(), ()
+    try:
+        text = read_document(file, file=FILE, what="a project is configured in a text file")
+        document = tomllib.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:  # also a number of too many digits; `tomllib` descends at each level
+        problem = ProjectError(str(error) if isinstance(error, DocumentError) else f"{FILE} is not TOML: {error}")
+        problem.__cause__ = error
+        return ProjectConfig(), (problem,)
+    tool: object = document.get("tool", {})
+    table = cast("Mapping[str, object]", tool).get("handrail", {}) if isinstance(tool, Mapping) else tool
+    if not isinstance(table, Mapping):
+        return ProjectConfig(), (ProjectError(f"{_TABLE} is not a table; write [tool.handrail], then keys below"),)
+    faults: list[str] = []
+    values: dict[str, Any] = {}
+    # Each key by itself: one at fault has its default, so that the rest of the project can be surveyed.
+    for key, value in cast("Mapping[str, object]", table).items():
+        try:
+            plain = getattr(parse(_Table, {key: value}), key)
+            values[key] = _READERS[key](folder, plain)
+        except ParseError as error:
+            faults += [f"{path.removeprefix('$.').replace('$', key)}: {message}" for path, message in error.faults]
+        except _Faults as error:
+            faults += [f"{key} {fault}" for fault in error.args]
+    return ProjectConfig(**values), tuple(ProjectError(f"{_TABLE}: {fault}") for fault in faults)
+
+
+def matching_files(folder: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
+    """The files that patterns match, from the folder, sorted for each pattern; a file that two match comes once."""
+    files = [
+        path.relative_to(folder) for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()
+    ]
+    # Sorted within each pattern only: the order of the patterns is the choice of the project.
+    return tuple(dict.fromkeys(files))
+
+
+class _Faults(Exception):  # its arguments are the faults of the value of a key
+    pass
+
+
+def _read_text(_folder: Path, text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise _Faults(f"is {_quote(text)}, which says nothing; write a text, or leave the key out")
+    return text
+
+
+def _read_patterns(folder: Path, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    faults = [f"has {_quote(pattern)}, {fault}" for pattern in patterns for fault in _pattern_faults(folder, pattern)]
+    if faults:
+        raise _Faults(*faults)
+    return patterns
+
+
+def _pattern_faults(folder: Path, pattern: str) -> Iterator[str]:
+    # Neither `.` and what is blank, nor what is longer than paths may be.
+    if not (pattern.isprintable() and PurePosixPath(pattern.strip()).parts and len(pattern) <= _LONGEST_PATH):
+        yield "which is not a pattern"
+    elif _leaves_folder(pattern):
+        yield "which leaves the project folder; a pattern is a path from there"
+    else:
+        try:
+            if not matching_files(folder, (pattern,)):
+                yield "which matches no file"
+        except (ValueError, OSError) as error:
+            yield f"which is not a pattern: {error}"
+
+
+def _read_file(folder: Path, name: str) -> Path:
+    _read_text(folder, name)
+    if _leaves_folder(name):
+        raise _Faults(f"is {_quote(name)}, which leaves the project folder; it is a path from there")
+    if len(name) > _LONGEST_PATH or not os.path.isfile(folder / name):  # noqa: PTH113 - a name may be too long to ask for
+        near = None if len(name) > _LONGEST_PATH else nearest_path(folder / name, suffix=".yaml")
+        hint = "" if near is None else f". Did you mean {near.relative_to(folder).as_posix()!r}?"
+        raise _Faults(f"is {_quote(name)}, but the file does not exist{hint}")
+    return Path(name)
+
+
+def _read_shell(folder: Path, table: ShellTable) -> ShellConfig:
+    rules: list[ShellRule] = []
+    faults: list[str] = []
+    for number, item in enumerate(table.allow):
+        try:
+            rules += _rules(item)
+        except ValueError as error:  # of which a `PromptValidationError` is one
+            faults.append(f"allow[{number}] {error}")
+    unreadable = [item for item in table.path if not item or not item.isprintable() or os.pathsep in item]
+    faults += [f"path has {_quote(item)}, which is not the path of one folder" for item in unreadable]
+    if faults:
+        raise _Faults(*faults)
+    path = tuple(os.fspath(folder.absolute() / item) for item in table.path)
+    return ShellConfig(allow=tuple(rules), path=path, timeout=timedelta(seconds=table.timeout))
+
+
+def _rules(item: str | tuple[str, ...] | dict[str, Any]) -> tuple[ShellRule, ...]:
+    if isinstance(item, tuple):
+        return (ShellRule(item),)
+    if isinstance(item, dict):
+        return (parse(ShellRule, item),)
+    if item not in READY_RULES:
+        tokens = shorten(json.dumps(item.split()), _LONGEST_VALUE)
+        raise ValueError(
+            f"is {_quote(item)}, and the ready rules are {', '.join(READY_RULES)}. Write the tokens of a command "
+            f"as a list: {tokens}"
+        )
+    return READY_RULES[item]
+
+
+_READERS: Mapping[str, Callable[[Path, Any], object]] = {
+    "agents": _read_patterns,
+    "python": _read_patterns,
+    "model": _read_text,
+    "approval": _read_file,
+    "store": _read_text,
+    "shell": _read_shell,
+}
+
+
+def _leaves_folder(path: str) -> bool:
+    # In the notation of either system, because a project is shared between them: `C:\\x` is an ordinary name on POSIX.
+    return PurePosixPath(path).is_absolute() or bool(PureWindowsPath(path).anchor) or ".." in re.split(r"[/\\]", path)
+
+
+def _quote(text: str) -> str:
+    return shorten(repr(text), _LONGEST_VALUE)

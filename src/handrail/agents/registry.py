@@ -2,13 +2,13 @@
 
 A registry never changes. The offer of an installed package is imported when its name is asked for, so a broken package
 affects only agents that use it, and so does one that offers a name which another one offers. An entry wins over offers.
-`resolve` finds what an agent file names. Each name is looked up in the namespace of its field, and in no other.
+`resolve` looks up the names of an agent file, each in the namespace of its field, and in no other.
 
-What a module, a package or a program exports is made into entries: a list, a tuple or a mapping of tools (`TOOLS`) or
-toolsets (`TOOLSETS`). Every offender is found, not only one.
+The exports of a module, a package or a program become entries: a list, a tuple or a mapping of tools (`TOOLS`) or
+toolsets (`TOOLSETS`). All faults are reported together.
 
-- A tool is registered under its own name, as the model sees it; a key that is another name is an offence.
-- A plain function becomes a tool here, once, as by the decorator `tool`; what cannot be one is an offence.
+- A tool is registered under its own name, as the model sees it; a key that is another name is a fault.
+- A plain function becomes a tool here, once, as by the decorator `tool`; one that cannot be a tool is a fault.
 - A toolset is registered under its key; in a list under its `id`, a section's key, or the name of its factory.
 
 | object | is |
@@ -19,7 +19,7 @@ toolsets (`TOOLSETS`). Every offender is found, not only one.
 | any other function, or object that can be called | a tool in `TOOLS`, in `TOOLSETS` a factory |
 | a class, a module, an agent of PydanticAI, what cannot be called | neither |
 
-Nothing is registered that a module does not list, so a `tools.py` without `TOOLS` exports nothing, whatever it defines.
+A `tools.py` without `TOOLS` exports nothing, whatever it defines.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ Kind = Literal["tool", "toolset"]
 """The two namespaces: one name may be in both for different things."""
 
 FactoryProduct = AbstractToolset[Any] | Section[Any] | None
-"""What a factory may return; `None` for no tools."""
+"""The product of a factory; `None` for no tools."""
 
 FactoryFunction = Callable[[RunContext[Any]], FactoryProduct | Awaitable[FactoryProduct]]
 """Makes a toolset when a run begins: takes PydanticAI's run context, plain or `async`."""
 
 ToolDef = PydanticTool[Any] | Tool[Any, Any]
-"""What stands behind the name of a tool."""
+"""The value behind the name of a tool."""
+
+_MOST_LISTED = 600  # bytes of names
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ToolsetFactory:
-    """A function that makes a toolset, and how often it is asked to. Made by `toolset_factory`.
+    """A function that makes a toolset, once for each run, or at every step of it. Made by `toolset_factory`.
 
-    Attributes:
-        function: takes the run context, and returns a toolset, a section, or `None`; plain or `async`.
-        per_run_step: whether it is called at every step of a run; otherwise once for each run.
-        known_tools: gives the tools that it makes, by name, before it is called; `None` if only a run shows them. They
-            are declared as those of a run will be, and work on nothing.
+    `known_tools` gives the tools of its products, by name, before it is called; `None` if only a run shows them. They
+    are declared as those of a run will be, and work on nothing.
     """
 
     function: FactoryFunction
@@ -78,7 +78,7 @@ class ToolsetFactory:
 
 
 def toolset_factory(function: FactoryFunction, *, per_run_step: bool = False) -> ToolsetFactory:
-    """Export a factory together with its settings.
+    """A factory with its settings.
 
     Write `TOOLSETS = {"desk": toolset_factory(make_desk, per_run_step=True)}`. A bare function in `TOOLSETS` is called
     once for each run, where PydanticAI's own default is each step.
@@ -88,28 +88,21 @@ def toolset_factory(function: FactoryFunction, *, per_run_step: bool = False) ->
 
 @dataclass(frozen=True, slots=True)
 class AgentReference:
-    """An agent as a toolset of one tool, which runs it.
-
-    Attributes:
-        name: the agent.
-        input_type: the type of its input; `None` for text.
-    """
+    """An agent as a toolset of one tool, which runs it; its input is a text, or of `input_type`."""
 
     name: str
     input_type: type[Any] | None = None
 
 
 ToolsetDef = AbstractToolset[Any] | Section[Any] | ToolsetFactory | AgentReference
-"""What stands behind the name of a toolset."""
+"""The value behind the name of a toolset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Where an entry comes from, for messages.
 
-    Attributes:
-        kind: whether Handrail brings it, a module of the project, an installed package, an agent file, or a program.
-        where: the file below the project folder, or the package with its entry point; empty for what is built in.
+    `where` is the file below the project folder, or the package with its entry point; empty for built-in entries.
     """
 
     kind: Literal["built-in", "module", "package", "agent", "program"]
@@ -123,24 +116,20 @@ class Origin:
 
 
 EXPORT_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the names of tools, toolsets and agents are made of; all of a name must match."""
+"""The names of tools, toolsets and agents; all of a name must match."""
 
 BUILT_IN = Origin("built-in")
-"""The origin of what Handrail brings."""
+"""The origin of built-in entries."""
+
+_PROGRAM = Origin("program")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered tool or toolset.
-
-    Attributes:
-        name: what agent files call it by.
-        kind: the namespace of the name.
-        value: the very object that was registered.
-        origin: where it comes from.
+    """A registered tool or toolset: a name of one kind, the very object, and where it comes from.
 
     Raises:
-        RegistryError: the name is none.
+        RegistryError: the name is not valid.
     """
 
     name: str
@@ -150,9 +139,9 @@ class Entry:
 
     def __post_init__(self) -> None:
         if not isinstance(cast("object", self.name), str) or EXPORT_NAME_PATTERN.fullmatch(self.name) is None:
-            shown = shorten(repr(self.name), _LONGEST_SHOWN)
+            name = shorten(repr(self.name), _LONGEST_NAME)
             raise RegistryError(
-                f"{self.kind} {shown} ({self.origin}): a name is 1 to 64 letters, digits, '_' and '-'",
+                f"{self.kind} {name} ({self.origin}): a name is 1 to 64 letters, digits, '_' and '-'",
                 names=[str(self.name)],
             )
 
@@ -167,16 +156,10 @@ _CURES: Mapping[Kind, str] = {
     "tool": "and no tool; export functions that are written with def, and Tool objects",
     "toolset": "and no toolset; export an instance, or a factory",
 }
-_LONGEST_SHOWN = 100
 
 
 class ExportFault(NamedTuple):
-    """Why something cannot be registered.
-
-    Attributes:
-        name: what it is called where it is exported, or its place if it has no name.
-        fault: what is wrong with it, and the cure.
-    """
+    """A reason why an export cannot be registered, with its name or its place in the list."""
 
     name: str
     fault: str
@@ -185,68 +168,36 @@ class ExportFault(NamedTuple):
         return f"{self.name}: {self.fault}"
 
 
-@dataclass(frozen=True, slots=True)
-class CollectedEntries:
-    """What was exported in one place.
-
-    Attributes:
-        entries: what can be registered, each name once.
-        offences: what cannot.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    offences: tuple[ExportFault, ...] = ()
-
-    def plus(self, other: CollectedEntries) -> CollectedEntries:
-        """What was exported in this place and in another."""
-        return CollectedEntries((*self.entries, *other.entries), (*self.offences, *other.offences))
-
-    def checked(self, what: str, *, module: str, hint: str = "") -> tuple[Entry, ...]:
-        """The entries, if all can be registered.
-
-        Raises:
-            DiscoveryError: some cannot; the message, which begins with `what`, has all of them.
-        """
-        if self.offences:
-            offenders = [offence.name for offence in self.offences]
-            raise DiscoveryError(bullet_list(what, self.offences) + hint, module=module, offenders=offenders)
-        return self.entries
+class _Refused(Exception):  # its argument is the reason why an export cannot be registered
+    pass
 
 
-class _Refused(Exception):
-    """Something cannot be registered; its argument says why."""
+def collect_entries(
+    kind: Kind, value: object, origin: Origin, faults: list[ExportFault], *, field: str = ""
+) -> list[Entry]:
+    """The entries of a list, a tuple or a mapping of tools, or of toolsets; its items are neither called nor changed.
 
-
-def collect_entries(kind: Kind, value: object, origin: Origin, *, field: str = "") -> CollectedEntries:
-    """The entries of a list, a tuple or a mapping of tools, or of toolsets.
-
-    Args:
-        kind: which of the two it holds.
-        value: the list, tuple or mapping; what it holds is neither called nor changed.
-        origin: where it stands.
-        field: what it is called there; `TOOLS` or `TOOLSETS` if nothing is said.
+    `faults` gets the reason for each item that cannot be registered; `field` is the name of the list in them.
     """
     field = field or _FIELDS[kind]
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value).items()
-        wrong = [
-            ExportFault(repr(key), f"a key of {field} is a name, a string")
-            for key, _ in pairs
-            if not isinstance(key, str)
-        ]
-        found = exported_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin)
-        return CollectedEntries(found.entries, (*wrong, *found.offences))
+        for key, _ in pairs:
+            if not isinstance(key, str):
+                faults.append(ExportFault(repr(key), f"a key of {field} is a name, a string"))
+        return collect_items(kind, [(key, item) for key, item in pairs if isinstance(key, str)], origin, faults)
     if isinstance(value, list | tuple):
-        return exported_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin)
-    described = "None" if value is None else f"of type {type(value).__name__}"
-    fault = f"is {described}, but must be a list, tuple or dict; write {field} = [] for none"
-    return CollectedEntries(offences=(ExportFault(field, fault),))
+        return collect_items(kind, [(None, item) for item in cast("Sequence[object]", value)], origin, faults)
+    text = "None" if value is None else f"of type {type(value).__name__}"
+    faults.append(ExportFault(field, f"is {text}, but must be a list, tuple or dict; write {field} = [] for none"))
+    return []
 
 
-def exported_items(kind: Kind, items: Iterable[tuple[str | None, object]], origin: Origin) -> CollectedEntries:
-    """The entries of what is exported one by one. A name that comes a second time is an offence."""
+def collect_items(
+    kind: Kind, items: Iterable[tuple[str | None, object]], origin: Origin, faults: list[ExportFault]
+) -> list[Entry]:
+    """The entries of items with their keys; a name that comes a second time is a fault."""
     entries: dict[str, Entry] = {}
-    offences: list[ExportFault] = []
     for place, (key, item) in enumerate(items, start=1):
         try:
             entry = _entry(kind, key, item, origin)
@@ -254,13 +205,21 @@ def exported_items(kind: Kind, items: Iterable[tuple[str | None, object]], origi
         except Exception as error:  # noqa: BLE001 - a program's object, say a lazy proxy, may raise when looked at
             fault = f"cannot be looked at ({type(error).__name__}: {error_message(error).partition(chr(10))[0]})"
             text = str(error) if isinstance(error, _Refused | RegistryError) else fault
-            offences.append(ExportFault(shorten(key or _name_for_messages(item, place), _LONGEST_SHOWN), text))
+            faults.append(ExportFault(shorten(key or _name_for_messages(item, place), _LONGEST_NAME), text))
             continue
         if entry.name in entries:
-            offences.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
+            faults.append(ExportFault(entry.name, f"is there twice as a {kind}; give one of them another name"))
         # The first one stays registered, so that names which refer to it are not reported as missing too.
         entries.setdefault(entry.name, entry)
-    return CollectedEntries(tuple(entries.values()), tuple(offences))
+    return list(entries.values())
+
+
+def check_exports(what: str, faults: Sequence[ExportFault], *, module: str, hint: str = "") -> None:
+    """Raises a `DiscoveryError` with all faults of exports, if there are any; its message begins with `what`."""
+    if faults:
+        raise DiscoveryError(
+            bullet_list(what, faults) + hint, module=module, offenders=[fault.name for fault in faults]
+        )
 
 
 def bullet_list(what: str, faults: Sequence[object]) -> str:
@@ -269,10 +228,10 @@ def bullet_list(what: str, faults: Sequence[object]) -> str:
 
 
 def factory_fault(factory: ToolsetFactory) -> str | None:
-    """What keeps a factory from being called with a run context, with the cure; `None` if nothing does."""
+    """The reason why a factory cannot be called with a run context, with the cure; `None` if it can."""
     function = cast("object", factory.function)
     if isinstance(function, type) or not callable(function):
-        return f"{_described(function)} cannot be a factory; write a function, def make(ctx)"
+        return f"{_describe(function)} cannot be a factory; write a function, def make(ctx)"
     try:
         fault = calling_fault(function, (RunContext,), {}) or return_fault(function, (AbstractToolset, Section))
     except Exception:  # noqa: BLE001 - annotations are the program's own expressions, and may raise anything
@@ -295,33 +254,33 @@ def _entry(kind: Kind, key: str | None, item: object, origin: Origin) -> Entry:
 
 
 def _tool(item: object) -> ToolDef:
-    described = _described(item)
+    text = _describe(item)
     if isinstance(item, PydanticTool | Tool):
         tool: ToolDef = cast("Any", item)  # whatever its parameters are
         return tool
     if _is_toolset(item) or (callable(item) and _makes_toolset(item)):
-        raise _Refused(f"is {described}, which is a toolset; put it in TOOLSETS, and name it in `toolsets:`")
+        raise _Refused(f"is {text}, which is a toolset; put it in TOOLSETS, and name it in `toolsets:`")
     # Other objects that can be called have no name or no annotations.
     if not isinstance(item, FunctionType | MethodType) or item.__name__ == "<lambda>":
-        raise _Refused(f"is {described}, {_CURES['tool']}")
+        raise _Refused(f"is {text}, {_CURES['tool']}")
     try:
-        made: Tool[Any, Any] = function_tool(item, {})
+        own_tool: Tool[Any, Any] = function_tool(item, {})
     except ToolSignatureError as error:
         separator = " " if len(error.faults) == 1 else "\n      "
         raise _Refused(f"cannot be a tool:{''.join(f'{separator}{fault}' for fault in error.faults)}") from error
     except PromptValidationError as error:  # its name, or its docstring
         raise _Refused(f"cannot be a tool: {error}") from error
-    return made
+    return own_tool
 
 
 def _toolset(item: object) -> ToolsetDef:
-    described = _described(item)
+    text = _describe(item)
     if _is_toolset(item) and not isinstance(item, ToolsetFactory):
         return cast("ToolsetDef", item)
     if isinstance(item, PydanticTool | Tool):
-        raise _Refused(f"is {described}; put it in TOOLS, and name it in `tools:`")
+        raise _Refused(f"is {text}; put it in TOOLS, and name it in `tools:`")
     if not isinstance(item, ToolsetFactory) and (not callable(item) or isinstance(item, type | AbstractAgent)):
-        raise _Refused(f"is {described}, {_CURES['toolset']}")
+        raise _Refused(f"is {text}, {_CURES['toolset']}")
     factory = item if isinstance(item, ToolsetFactory) else ToolsetFactory(cast("Any", item))
     if fault := factory_fault(factory):
         raise _Refused(f"is not a toolset: {fault}. If it is a tool, put it in TOOLS, and name it in `tools:`")
@@ -333,17 +292,15 @@ def _is_toolset(item: object) -> bool:
 
 
 def _makes_toolset(function: Callable[..., object]) -> bool:
-    """Whether a function is annotated to return a toolset, and so is a factory."""
     try:
-        returned = returned_type(function)
+        annotation = returned_type(function)
     except Exception:  # noqa: BLE001 - as in `factory_fault`
         return False
-    kind = get_origin(returned) or returned
+    kind = get_origin(annotation) or annotation
     return isinstance(kind, type) and issubclass(kind, AbstractToolset | Section)
 
 
 def _toolset_name(toolset: ToolsetDef) -> str:
-    """What a toolset in a list calls itself."""
     if isinstance(toolset, Section):
         return toolset.key
     if isinstance(toolset, AgentReference):
@@ -352,13 +309,12 @@ def _toolset_name(toolset: ToolsetDef) -> str:
     name = getattr(factory, "__name__", None) if isinstance(toolset, ToolsetFactory) else toolset.id
     if not isinstance(name, str) or name == "<lambda>":
         raise _Refused(
-            f"is {_described(toolset)} without an id or a name; write TOOLSETS = {{'name': ...}}, or give it one"
+            f"is {_describe(toolset)} without an id or a name; write TOOLSETS = {{'name': ...}}, or give it one"
         )
     return name
 
 
 def _name_for_messages(item: object, place: int) -> str:
-    """What something without a key is called in a message: its name, or its place in the list."""
     try:
         name = getattr(item, "__name__", None) or getattr(item, "name", None) or getattr(item, "id", None)
     except Exception:  # noqa: BLE001 - as where it is looked at
@@ -366,33 +322,24 @@ def _name_for_messages(item: object, place: int) -> str:
     return name if isinstance(name, str) and name.strip() else f"item {place}"
 
 
-def _described(item: object) -> str:
+def _describe(item: object) -> str:
     if item is None:
         return "None"
     return f"the class {item.__name__}" if isinstance(item, type) else f"of type {type(item).__name__}"
 
 
 def error_message(error: BaseException) -> str:
-    """The message of an error; its class may fail to say one."""
+    """The message of an error; `__str__` of its class may fail."""
     try:
         return str(error).strip() or "no message"
-    except Exception as failed:  # noqa: BLE001 - a program's class may raise anything here
-        return f"its message cannot be had, because __str__ raises {type(failed).__name__}"
-
-
-_PROGRAM = Origin("program")
-
-_MOST_LISTED = 600  # bytes of names
+    except Exception as fault:  # noqa: BLE001 - a program's class may raise anything here
+        return f"its message cannot be had, because __str__ raises {type(fault).__name__}"
 
 
 class PackageExport(NamedTuple):
-    """The name of an entry that is not made yet: that of an installed package, say.
+    """An entry of an installed package that is not loaded yet.
 
-    Attributes:
-        name: what agent files call it by.
-        kind: the namespace of the name.
-        origin: where it comes from.
-        load: makes the entry, the same one each time; raises `DiscoveryError` if it cannot.
+    `load` returns the same entry each time, or raises `DiscoveryError`.
     """
 
     name: str
@@ -404,15 +351,15 @@ class PackageExport(NamedTuple):
 class Namespace(Mapping[str, Entry]):
     """One namespace of a registry. All names are known; an offer is loaded when it is looked up."""
 
-    def __init__(self, held: Iterable[Entry | PackageExport]) -> None:
-        self._held: dict[str, Entry | tuple[PackageExport, ...]] = {}
-        for item in held:
-            other = self._held.get(item.name, ())
+    def __init__(self, items: Iterable[Entry | PackageExport]) -> None:
+        self._items: dict[str, Entry | tuple[PackageExport, ...]] = {}
+        for item in items:
+            other = self._items.get(item.name, ())
             if isinstance(item, Entry):
-                self._held[item.name] = item
+                self._items[item.name] = item
             # An entry of the project takes precedence over offers of installed packages, in whatever order they come.
             elif not isinstance(other, Entry):
-                self._held[item.name] = (*other, item)
+                self._items[item.name] = (*other, item)
 
     def __getitem__(self, name: str) -> Entry:
         """The entry of that name.
@@ -420,27 +367,27 @@ class Namespace(Mapping[str, Entry]):
         Raises:
             DiscoveryError: an installed package offers it, and it cannot be loaded; or several offer it.
         """
-        held = self._held[name]
-        if isinstance(held, Entry):
-            return held
-        if len(held) == 1:
-            return held[0].load()
-        origins = sorted(str(offer.origin) for offer in held)
+        item = self._items[name]
+        if isinstance(item, Entry):
+            return item
+        if len(item) == 1:
+            return item[0].load()
+        origins = sorted(str(offer.origin) for offer in item)
         raise DiscoveryError(
-            f"the {held[0].kind} {name} comes from {' and from '.join(origins)}, and it is not clear which is meant; "
+            f"the {item[0].kind} {name} comes from {' and from '.join(origins)}, and it is not clear which is meant; "
             "uninstall one of them, or export the one that is meant in tools.py under another name",
-            module=held[0].origin.where,
+            module=item[0].origin.where,
             offenders=(name,),
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(self._items)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._items)
 
     def __contains__(self, name: object) -> bool:  # else it would be loaded
-        return name in self._held
+        return name in self._items
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -448,72 +395,53 @@ class Registry:
     """Tools and toolsets by name. Made by `Registry.of` or `Registry.of_python`; it never changes.
 
     Attributes:
-        held: what was registered, tools and toolsets, in its order.
+        entries: the tools and toolsets that were registered, in their order, without `offers`.
+        offers: the tools and toolsets of installed packages.
         tools: the tools by name. To look one up raises `DiscoveryError` if it is offered by a package and broken, or
             by several.
         toolsets: the toolsets by name, in the same way.
-
-    Raises:
-        RegistryError: two entries of one kind have one name; the message has all of them.
     """
 
-    held: tuple[Entry | PackageExport, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    offers: tuple[PackageExport, ...] = ()
     tools: Mapping[str, Entry] = field(init=False)
     toolsets: Mapping[str, Entry] = field(init=False)
 
     def __post_init__(self) -> None:
-        _check(self.held)
-        object.__setattr__(self, "tools", Namespace(item for item in self.held if item.kind == "tool"))
-        object.__setattr__(self, "toolsets", Namespace(item for item in self.held if item.kind == "toolset"))
+        _check(self.entries)
+        items: tuple[Entry | PackageExport, ...] = (*self.entries, *self.offers)
+        object.__setattr__(self, "tools", Namespace(item for item in items if item.kind == "tool"))
+        object.__setattr__(self, "toolsets", Namespace(item for item in items if item.kind == "toolset"))
 
     @classmethod
     def of(cls, entries: Iterable[Entry], *, offers: Iterable[PackageExport] = ()) -> Registry:
-        """A registry of entries, and of what could be loaded.
+        """A registry of entries, an object that comes twice once, and of offers of packages.
 
         Raises:
-            RegistryError: two of one kind have one name; the message has all of them.
+            RegistryError: two entries of one kind have one name; the message has all of them.
         """
-        return cls(_once((*entries, *offers)))
+        # By identity: two equal entries from different places are a conflict.
+        return cls(tuple({id(entry): entry for entry in entries}.values()), tuple(offers))
 
     @classmethod
     def of_python(cls, *, tools: object = (), toolsets: object = ()) -> Registry:
-        """A registry of what a program has at hand.
-
-        Args:
-            tools: functions and tools, as a list, a tuple, or a dict by name; what `TOOLS` of a module may be.
-            toolsets: toolsets, sections and factories in the same way; what `TOOLSETS` may be.
+        """A registry of objects of a program; the arguments are as `TOOLS` and `TOOLSETS` of a module.
 
         Raises:
             DiscoveryError: some cannot be registered; the message has all of them.
         """
-        found = collect_entries("tool", tools, _PROGRAM, field="tools").plus(
-            collect_entries("toolset", toolsets, _PROGRAM, field="toolsets")
-        )
-        what = "these tools and toolsets of the program cannot be registered"
-        return cls(found.checked(what, module="program"))
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """The entries that were registered as such, tools and toolsets, in their order; without `offers`."""
-        return tuple(item for item in self.held if isinstance(item, Entry))
-
-    @property
-    def offers(self) -> tuple[PackageExport, ...]:
-        """What installed packages offer."""
-        return tuple(item for item in self.held if isinstance(item, PackageExport))
+        faults: list[ExportFault] = []
+        entries = collect_entries("tool", tools, _PROGRAM, faults, field="tools")
+        entries += collect_entries("toolset", toolsets, _PROGRAM, faults, field="toolsets")
+        check_exports("these tools and toolsets of the program cannot be registered", faults, module="program")
+        return cls(tuple(entries))
 
 
-def _once(held: Iterable[Entry | PackageExport]) -> tuple[Entry | PackageExport, ...]:
-    # By identity: two equal entries from different places are a conflict, which `_check` reports.
-    return tuple({id(item): item for item in held}.values())
-
-
-def _check(held: tuple[Entry | PackageExport, ...]) -> None:
-    """Refuse names of two entries; offers yield to entries, and to each other when a name of several is asked for."""
+def _check(entries: tuple[Entry, ...]) -> None:
+    # Offers yield to entries, and to each other when a name of several is asked for.
     origins: dict[tuple[str, Kind], list[str]] = defaultdict(list)
-    for item in held:
-        if isinstance(item, Entry):
-            origins[item.name, item.kind].append(str(item.origin))
+    for entry in entries:
+        origins[entry.name, entry.kind].append(str(entry.origin))
     faults = {
         f"{kind} {name} comes from {' and from '.join(sorted(places))}; give one of them another name": name
         for (name, kind), places in origins.items()
@@ -527,69 +455,63 @@ def _check(held: tuple[Entry | PackageExport, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedAgent:
-    """An agent file with what it names.
-
-    Attributes:
-        file: the agent file.
-        tools: what its `tools:` names, in its order.
-        toolsets: what its `toolsets:` names, in its order.
-    """
+    """An agent file with the entries that its `tools:` and its `toolsets:` name, in its order."""
 
     file: AgentFile
     tools: tuple[Entry, ...] = ()
     toolsets: tuple[Entry, ...] = ()
 
 
-_Fault = tuple[str, str, DiscoveryError | None]
-"""A name that cannot be used, why, and what it comes from."""
+class _NameFault(NamedTuple):
+    name: str
+    text: str
+    cause: DiscoveryError | None = None
 
 
 def resolve(file: AgentFile, registry: Registry) -> ResolvedAgent:
     """The entries that an agent file names.
 
     Raises:
-        ResolutionError: some names are not registered, or what they name cannot be loaded or called; the message has
-            all of them.
+        ResolutionError: some names are not registered, or their entries cannot be loaded or called; it has all of them.
     """
-    faults: list[_Fault] = []
-    tools = tuple(_found("tool", file.tools, registry, faults))
-    toolsets = tuple(_found("toolset", file.toolsets, registry, faults))
+    faults: list[_NameFault] = []
+    tools = tuple(_look_up("tool", file.tools, registry, faults))
+    toolsets = tuple(_look_up("toolset", file.toolsets, registry, faults))
     if faults:
         where = f" ({file.path})" if file.path is not None else ""
         raise ResolutionError(
-            bullet_list(f"agent {file.name}{where} names what it cannot have", [words for _, words, _ in faults]),
+            bullet_list(f"agent {file.name}{where} names what it cannot have", [fault.text for fault in faults]),
             agent=file.name,
-            names=[name for name, _, _ in faults],
-        ) from next((cause for _, _, cause in faults if cause is not None), None)
+            names=[fault.name for fault in faults],
+        ) from next((fault.cause for fault in faults if fault.cause is not None), None)
     return ResolvedAgent(file, tools, toolsets)
 
 
-def _found(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_Fault]) -> Iterator[Entry]:
-    """The entries of one field; what is wrong with the others goes to the faults."""
+def _look_up(kind: Kind, names: Sequence[str], registry: Registry, faults: list[_NameFault]) -> Iterator[Entry]:
     there = registry.tools if kind == "tool" else registry.toolsets
     other = registry.toolsets if kind == "tool" else registry.tools
     for name in names:
         if name not in there:
-            faults.append((name, _unknown(kind, name, there, other), None))
+            faults.append(_NameFault(name, _describe_missing(kind, name, there, other)))
             continue
         try:
             entry = there[name]
         except DiscoveryError as error:
-            faults.append((name, f"`{kind}s:` has {name!r}: {error}", error))
+            faults.append(_NameFault(name, f"`{kind}s:` has {name!r}: {error}", error))
             continue
         fault = factory_fault(entry.value) if isinstance(entry.value, ToolsetFactory) else None
         if fault is not None:
-            faults.append((name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}", None))
+            faults.append(_NameFault(name, f"`{kind}s:` has {name!r}: {entry.label}: {fault}"))
         yield entry
 
 
-def _unknown(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry]) -> str:
-    fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_SHOWN)}, but that {kind} does not exist."
+def _describe_missing(kind: Kind, name: str, there: Mapping[str, Entry], other: Mapping[str, Entry]) -> str:
+    fault = f"`{kind}s:` has {shorten(repr(name), _LONGEST_NAME)}, but that {kind} does not exist."
     if name in other:
-        moved: Kind = "toolset" if kind == "tool" else "tool"
-        fault += f" A {moved} of that name exists; move it to `{moved}s:`."
+        namespace: Kind = "toolset" if kind == "tool" else "tool"
+        fault += f" A {namespace} of that name exists; move it to `{namespace}s:`."
     near = nearest(name, there)
     if near is not None:
         fault += f" Did you mean {near!r}?"
-    listed = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name) or "none"
-    return f"{fault} Available {kind}s: {listed}; a module exports what its {kind.upper()}S lists."
+    names = enumerated(sorted(there), limit=_MOST_LISTED, wanted=name) or "none"
+    return f"{fault} Available {kind}s: {names}; a module exports what its {kind.upper()}S lists."

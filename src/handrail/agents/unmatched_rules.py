@@ -1,4 +1,4 @@
-"""Approval rules whose names are those of nothing in the project: a deny rule that is misspelt protects nothing.
+"""Approval rules that name what the project does not have: a deny rule that is misspelt protects nothing.
 
 | a rule has | and | it is |
 |---|---|---|
@@ -7,58 +7,118 @@
 | the name of an argument | no tool that the rule fits declares an argument of that name | an error |
 | `expect: unmatched`, or a glob that fits nothing | | nothing |
 
-An argument has the name that the model writes. Of a place such as `options.force` the first name is looked up. Whatever
-is found, the rules hold as they are written.
+An argument has the name that the model writes. Of a place such as `options.force` the first name is looked up. The
+rules hold as they are written, whatever the check says.
+
+The tools of a toolset, as far as they can be listed without asking it:
+
+| the toolset | its tools |
+|---|---|
+| of Handrail's, of functions, of an agent; several of them; one with a prefix, other names, a filter | all of them |
+| made by a factory | those of the product; before that those that the factory declares |
+| anything else: an MCP server, a dynamic toolset, a class of the program | those that it lists while it runs |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from pydantic_ai import Tool as PydanticTool
+from pydantic_ai import ToolDefinition
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    ApprovalRequiredToolset,
+    CombinedToolset,
+    FilteredToolset,
+    FunctionToolset,
+    IncludeReturnSchemasToolset,
+    PrefixedToolset,
+    PreparedToolset,
+    RenamedToolset,
+    SetMetadataToolset,
+    WrapperToolset,
+)
+
+from handrail.adapters.pydantic_ai import HandrailToolset
 from handrail.agents.agent_file import AgentFile, as_error
 from handrail.agents.approval.decisions import Verdict
 from handrail.agents.approval.matching import matches_name
-from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.rules import VERDICTS, ApprovalRules, Rule
 from handrail.agents.project import Project
-from handrail.agents.registry import Entry
+from handrail.agents.registry import AgentReference, Entry, ToolDef, ToolsetFactory
 from handrail.agents.toolsets.builtin import DYNAMIC_AGENTS
-from handrail.agents.toolsets.listing import KnownTool, Listing, listing_of_entry
+from handrail.agents.toolsets.labelled_toolset import AgentToolset, DisclosedToolset, input_schema
+from handrail.agents.toolsets.lifetimes import FactoryToolset, SharedToolset
 from handrail.errors import ApprovalRulesError, DiscoveryError, DocumentError
+from handrail.prompt import Section, Tool
 from handrail.prompt.disclosure import SECTION_REQUESTS
 from handrail.runtime.calls import READER
 from handrail.runtime.long_results import result_reader
 from handrail.serde import codec
 from handrail.serde.formatting import enumerated, nearest, shorten
 
-Listings = Mapping[str, Listing]
-"""The tools of toolsets that have been made and entered, by the labels of their entries."""
-
-NOTHING_MADE: Listings = MappingProxyType({})
-"""What is known before a run has begun."""
+Schema = Mapping[str, Any]
+"""The JSON Schema of the arguments of a tool."""
 
 PROGRAM: Final = "the rules of the program"
-"""What errors call rules that are not in a file."""
+"""The file, in errors about rules that are not in a file."""
 
 _WILD: Final = frozenset("*?[")
-_LONGEST_SHOWN: Final = 100
+_LONGEST_NAME: Final = 100
 _LONGEST_RULE: Final = 200
 _MOST_LISTED: Final = 200
 _CURE: Final = " Fix the name, or add expect: unmatched to the rule."
+_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+_SAME_TOOLS: Final = (
+    ApprovalRequiredToolset,
+    DisclosedToolset,
+    FilteredToolset,
+    IncludeReturnSchemasToolset,
+    SetMetadataToolset,
+    SharedToolset,
+)
+
+
+class ToolSummary(NamedTuple):
+    """A tool as rules can name it; `schema` makes the schema of its arguments, and is `None` if that is unknown."""
+
+    name: str
+    schema: Callable[[], Schema] | None = None
+
+    def arguments(self) -> frozenset[str] | None:
+        """The names of its arguments; `None` if it may take others."""
+        return None if self.schema is None else argument_names(self.schema())
+
+
+class Listing(NamedTuple):
+    """The tools of a toolset; `complete` if it has no others, now or later."""
+
+    tools: tuple[ToolSummary, ...] = ()
+    complete: bool = True
+
+    def with_definitions(self, definitions: Iterable[ToolDefinition]) -> Listing:
+        """The same with the tools that the toolset lists while it runs."""
+        names = {tool.name for tool in self.tools}
+        more = (_summarize_definition(definition) for definition in definitions if definition.name not in names)
+        return self._replace(tools=(*self.tools, *more))
+
+
+Listings = Mapping[str, Listing]
+"""The tools of the toolsets of a run, by the labels of their entries."""
+
+NO_LISTINGS: Listings = MappingProxyType({})
+"""The listings before a run has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """A name in a rule that is that of nothing.
+    """A name in a rule of the list `verdict` that the project does not have.
 
-    Attributes:
-        verdict: the list that the rule is in.
-        rule: the rule.
-        fault: what is wrong with it and the cure, in words.
-        certain: whether it fits no call for certain, which is an error; else it is a warning.
+    `certain` is true if no call can fit, which is an error; else it is a warning.
     """
 
     verdict: Verdict
@@ -67,7 +127,7 @@ class Unmatched:
     certain: bool
 
     def error(self) -> ApprovalRulesError:
-        """The same as an error, with file, line and column of the rule."""
+        """The fault as an error, with file, line and column of the rule."""
         place = self.rule.place
         text = f"the {self.verdict} rule {shorten(str(replace(self.rule, source='')), _LONGEST_RULE)} {self.fault}"
         if place is None:
@@ -78,24 +138,20 @@ class Unmatched:
         return str(self.error())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownNames:
-    """All that is known of a project when its rules are checked.
+class ProjectNames(NamedTuple):
+    """The tools and agents of a project that rules may name, whether or not an agent has them.
 
-    Attributes:
-        tools: its tools, built-in ones included, and whether or not an agent has them.
-        running: the toolsets of its agents whose tools are known only while they run, in words.
-        agents: the names of its agents.
-        makes_agents: whether an agent can make others, whose names are known only while it runs.
+    `running` are the toolsets of its agents whose tools are listed only while they run, in words. `makes_agents` is
+    true if an agent can make others, whose names are known only then.
     """
 
-    tools: tuple[KnownTool, ...] = ()
-    running: tuple[str, ...] = ()
+    tools: tuple[ToolSummary, ...]
     agents: tuple[str, ...]
+    running: tuple[str, ...] = ()
     makes_agents: bool = False
 
     def faults(self, rule: Rule) -> Iterator[tuple[str, bool]]:
-        """What is wrong with a rule, each with whether that is certain."""
+        """The faults of a rule, each with whether it is certain."""
         for part in dict.fromkeys(part for part in (rule.agent or "").split("/") if _is_exact(part)):
             if part not in self.agents:
                 doubt = " The agents that an agent makes are known only while it runs."
@@ -109,109 +165,187 @@ class KnownNames:
         arguments = self._arguments(rule.tool) if rule.arguments else None
         for where, (first, *_) in zip(rule.arguments, rule.places, strict=True):
             if arguments is not None and isinstance(first, str) and first not in arguments:
-                fault = f"names the argument {_shown(where)}, and {_shown(rule.tool)} has no such argument."
-                yield f"{fault}{_near(first, arguments)}{_CURE}", True
+                fault = f"names the argument {_quote(where)}, and {_quote(rule.tool)} has no such argument."
+                yield f"{fault}{_hint(first, arguments)}{_CURE}", True
 
     def _arguments(self, pattern: str) -> frozenset[str] | None:
         """The arguments of the tools that a pattern fits; `None` if they may have others, or there is no such tool."""
         if self.running and not _is_exact(pattern):
             return None
         lists = [tool.arguments() for tool in self.tools if matches_name(pattern, tool.name)]
-        names = [each for each in lists if each is not None]
+        names = [arguments for arguments in lists if arguments is not None]
         return frozenset[str]().union(*names) if names and len(names) == len(lists) else None
 
 
 def unmatched_rules(
-    rules: ApprovalRules, project: Project, agent: AgentFile, made: Listings = NOTHING_MADE
+    rules: ApprovalRules, project: Project, agent: AgentFile, listings: Listings = NO_LISTINGS
 ) -> tuple[Unmatched, ...]:
-    """The rules whose names are those of nothing in a project.
+    """The names in rules that the project does not have, in the order of the file.
 
-    Args:
-        rules: the rules.
-        project: the project.
-        agent: the agent that runs; it need not be one of the project's.
-        made: the tools of toolsets that have been made, in place of what is known of them ahead.
+    The agent that runs need not be one of the project's. `listings` are the toolsets of a run, in place of those that
+    their entries declare.
     """
     if not (rules.allow or rules.ask or rules.deny):
         return ()
-    return unmatched(rules, known_names(project, agent, made))
+    return unmatched(rules, project_names(project, agent, listings))
 
 
-def check_rules_match(found: Iterable[Unmatched]) -> None:
-    """Raise what is certain among what was found.
-
-    Raises:
-        ApprovalRulesError: a rule names what the project does not have; of several, `problems` has all.
-    """
-    errors: list[DocumentError] = [each.error() for each in found if each.certain]
+def check_rules_match(faults: Iterable[Unmatched]) -> None:
+    """Raises an `ApprovalRulesError` with the faults that are certain; of several, `problems` has all."""
+    errors: list[DocumentError] = [fault.error() for fault in faults if fault.certain]
     if errors:
         raise as_error(errors, ApprovalRulesError, errors[0].file)
 
 
-def unmatched(rules: ApprovalRules, known: KnownNames) -> tuple[Unmatched, ...]:
-    """The names in rules that are those of nothing, in the order of the file."""
-    lists: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
-        ("allow", rules.allow),
-        ("ask", rules.ask),
-        ("deny", rules.deny),
-    )
+def unmatched(rules: ApprovalRules, names: ProjectNames) -> tuple[Unmatched, ...]:
+    """The names in rules that are not among `names`, in the order of the file."""
     faults = [
         Unmatched(verdict, rule, fault, certain)
-        for verdict, members in lists
-        for rule in members
+        for verdict in VERDICTS
+        for rule in getattr(rules, verdict)
         if rule.expect is None
-        for fault, certain in known.faults(rule)
+        for fault, certain in names.faults(rule)
     ]
-    return tuple(sorted(faults, key=lambda each: ("", 0, 0) if (place := each.rule.place) is None else place))
+    return tuple(sorted(faults, key=lambda fault: ("", 0, 0) if (place := fault.rule.place) is None else place))
 
 
-def known_names(project: Project, agent: AgentFile, made: Listings) -> KnownNames:
+def project_names(project: Project, agent: AgentFile, listings: Listings) -> ProjectNames:
     """The tools and agents of a project, whether or not `agent` can reach them."""
     files = {**project.agents, agent.name: agent}
     registry = project.registry
-    named = dict.fromkeys(name for file in files.values() for name in file.toolsets)
-    entries = [*registry.entries, *(_entry(registry.toolsets, name) for name in named)]
+    in_use = dict.fromkeys(name for file in files.values() for name in file.toolsets)
+    entries = [*registry.entries, *(_entry(registry.toolsets, name) for name in in_use)]
     entries += [_entry(registry.tools, name) for file in files.values() for name in file.tools]
-    tools: dict[str, KnownTool] = {}
+    tools: dict[str, ToolSummary] = {}
     running: dict[str, None] = {}
     for entry in filter(None, entries):
-        # What a run has made is certain; before that, only what the entry declares.
-        listing = made.get(entry.label) or listing_of_entry(entry)
+        listing = listings.get(entry.label) or list_entry(entry)
         tools |= {f"{entry.label} {tool.name}": tool for tool in listing.tools}
-        if not listing.complete and entry.kind == "toolset" and entry.name in named:
+        if not listing.complete and entry.kind == "toolset" and entry.name in in_use:
             running[entry.label] = None
     # The arguments of an offered tool are not known: importing its package only for this check would be wrong.
     names = {tool.name for tool in tools.values()}
-    offered = {offer.name for offer in registry.offers if offer.kind == "tool"}
+    offers = {offer.name for offer in registry.offers if offer.kind == "tool"}
     # Every run may be offered the reader when a result has been cut, and the requests when a section has a summary.
     reader = result_reader(READER)
-    return KnownNames(
+    return ProjectNames(
         tools=(
             *tools.values(),
-            *map(KnownTool, sorted(offered - names)),
-            KnownTool(READER, lambda: reader.parameters_schema),
-            *(KnownTool(name, partial(_schema_of, request)) for name, request in SECTION_REQUESTS.items()),
+            *map(ToolSummary, sorted(offers - names)),
+            ToolSummary(READER, lambda: reader.parameters_schema),
+            *(ToolSummary(name, partial(_request_schema, request)) for name, request in SECTION_REQUESTS.items()),
         ),
-        running=tuple(running),
         agents=tuple(sorted(files)),
-        makes_agents=any(_entry(registry.toolsets, name) is DYNAMIC_AGENTS for name in named),
+        running=tuple(running),
+        makes_agents=any(_entry(registry.toolsets, name) is DYNAMIC_AGENTS for name in in_use),
     )
 
 
-def _schema_of(kind: type[Any]) -> Mapping[str, Any]:
+def argument_names(schema: Schema) -> frozenset[str] | None:
+    """The names of the arguments that a schema allows; `None` if it allows others."""
+    if "properties" not in schema or schema.get("additionalProperties") or "patternProperties" in schema:
+        return None
+    properties: Mapping[str, Schema] = schema["properties"]
+    # Rules also look within the one argument of a tool, whose fields are not listed here.
+    if len(properties) == 1 and next(iter(properties.values())).get("type") not in _SCALARS:
+        return None
+    return frozenset(properties)
+
+
+def list_entry(entry: Entry) -> Listing:
+    """The tools of an entry of the registry; no factory is called."""
+    value = entry.value
+    if isinstance(value, PydanticTool | Tool):
+        return Listing((_summarize(value),))
+    if isinstance(value, AgentReference):
+        return Listing((ToolSummary(value.name, partial(input_schema, value.input_type)),))
+    return _list_factory(value) if isinstance(value, ToolsetFactory) else list_tools(value)
+
+
+def list_tools(toolset: AbstractToolset[Any] | Section[Any]) -> Listing:
+    """The tools of a toolset, or of a section and those below it, whether or not they are shown at present."""
+    if isinstance(toolset, Section):
+        return _join([Listing(tuple(map(_summarize, toolset.tools))), *map(list_tools, toolset.children)])
+    if isinstance(toolset, HandrailToolset):
+        return _join(list_tools(root.section) for root in toolset.executor.environment.prompt.template.tree)
+    if isinstance(toolset, FactoryToolset):
+        if not toolset.has_made:
+            return _list_factory(toolset.factory)
+        # A factory for each step may make other tools at the next one.
+        return _as_complete(list_tools(toolset.wrapped), not toolset.factory.per_run_step)
+    if isinstance(toolset, AgentToolset):
+        return Listing((_summarize_definition(toolset.definition),))
+    return _list_pydantic(toolset)
+
+
+def _list_pydantic(toolset: AbstractToolset[Any]) -> Listing:
+    # By the exact type: a subclass may override `get_tools`, and list others.
+    kind = type(toolset)
+    if isinstance(toolset, FunctionToolset):
+        tools = tuple(_summarize(tool)._replace(name=name) for name, tool in toolset.tools.items())
+        return Listing(tools, kind is FunctionToolset)
+    if isinstance(toolset, CombinedToolset):
+        return _as_complete(_join(map(list_tools, toolset.toolsets)), kind is CombinedToolset)
+    return _list_wrapper(toolset) if isinstance(toolset, WrapperToolset) else Listing(complete=False)
+
+
+def _list_wrapper(toolset: WrapperToolset[Any]) -> Listing:
+    inner, kind = list_tools(toolset.wrapped), type(toolset)
+    if isinstance(toolset, PrefixedToolset):
+        names = {tool.name: f"{toolset.prefix}_{tool.name}" for tool in inner.tools}
+        return _as_complete(_rename(inner, names), kind is PrefixedToolset)
+    if isinstance(toolset, RenamedToolset):
+        names = {old: new for new, old in toolset.name_map.items()}  # the map has new names as keys
+        return _as_complete(_rename(inner, names), kind is RenamedToolset)
+    if kind is PreparedToolset:  # its function may give a tool other arguments
+        return inner._replace(tools=tuple(ToolSummary(tool.name) for tool in inner.tools))
+    return _as_complete(inner, kind in _SAME_TOOLS)
+
+
+def _list_factory(factory: ToolsetFactory) -> Listing:
+    if factory.known_tools is None:
+        return Listing(complete=False)
+    return Listing(tuple(_summarize(tool)._replace(name=name) for name, tool in factory.known_tools().items()))
+
+
+def _join(listings: Iterable[Listing]) -> Listing:
+    parts = list(listings)
+    return Listing(tuple(tool for part in parts for tool in part.tools), all(part.complete for part in parts))
+
+
+def _as_complete(listing: Listing, complete: bool) -> Listing:  # noqa: FBT001 - the field
+    return listing if complete else listing._replace(complete=False)
+
+
+def _rename(listing: Listing, names: Mapping[str, str]) -> Listing:
+    return listing._replace(tools=tuple(tool._replace(name=names.get(tool.name, tool.name)) for tool in listing.tools))
+
+
+def _summarize(tool: ToolDef) -> ToolSummary:
+    if isinstance(tool, Tool):
+        return ToolSummary(tool.name, lambda: tool.parameters_schema)
+    if tool.prepare is not None:  # it may hide the tool, and give it another name or other arguments
+        return ToolSummary(tool.name)
+    return ToolSummary(tool.name, lambda: tool.function_schema.json_schema)
+
+
+def _summarize_definition(definition: ToolDefinition) -> ToolSummary:
+    return ToolSummary(definition.name, lambda: definition.parameters_json_schema)
+
+
+def _request_schema(kind: type[Any]) -> Schema:
     return codec(kind).schema
 
 
 def _entry(namespace: Mapping[str, Entry], name: str) -> Entry | None:
-    """The entry of a name; `None` if there is none or it cannot be loaded, which is reported where it is resolved."""
     try:
         return namespace.get(name)
-    except DiscoveryError:
+    except DiscoveryError:  # reported where the name is resolved
         return None
 
 
-def _missing(kind: str, name: str, known: Iterable[str], doubt: str) -> tuple[str, bool]:
-    fault = f"names the {kind} {_shown(name)}, and the project has no such {kind}.{_near(name, known)}"
+def _missing(kind: str, name: str, names: Iterable[str], doubt: str) -> tuple[str, bool]:
+    fault = f"names the {kind} {_quote(name)}, and the project has no such {kind}.{_hint(name, names)}"
     return f"{fault}{doubt or _CURE}", not doubt
 
 
@@ -219,10 +353,10 @@ def _is_exact(pattern: str) -> bool:
     return bool(pattern) and not _WILD & set(pattern)
 
 
-def _shown(text: str) -> str:
-    return shorten(repr(text), _LONGEST_SHOWN)
+def _quote(text: str) -> str:
+    return shorten(repr(text), _LONGEST_NAME)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    near = nearest(name, known)
+def _hint(name: str, names: Iterable[str]) -> str:
+    near = nearest(name, names)
     return f" Did you mean {near!r}?" if near else ""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handrail.agents.approval.decisions import Answer, Decision, GatedCall, Verdict
+from handrail.agents import Answer, Decision, GatedCall
+from handrail.agents.approval.decisions import Verdict
 from handrail.prompt.effect import Effect
 from handrail.serde import digest
 

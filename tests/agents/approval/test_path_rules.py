@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handrail.agents import ApprovalRules, Rule
 from handrail.agents.approval.decisions import ApprovalMode
 from handrail.agents.approval.matching import glob, shortest
-from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, path_filter_of, reached_paths
-from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.agents.approval.path_rules import FILE_TOOLS, RulePaths, reached_paths, rule_filter
 from handrail.contrib.tools import VfsToolsSection
 from handrail.filesystem import InMemoryFilesystem, PathFilter
 from handrail.filesystem.path_filters import folded
@@ -32,13 +32,13 @@ def kept(
     """The sets of the filter that a rule goes into, in words."""
     ruled = {"allow": (), "ask": (), "deny": (), verdict: rules}
     every = ApprovalRules(allow=ruled["allow"], ask=ruled["ask"], deny=ruled["deny"])
-    found = path_filter_of(every, path, mode, prefix=prefix)
+    found = rule_filter(every, path, mode, prefix=prefix)
     return " ".join(each.name for each in fields(PathFilter) if getattr(found, each.name))
 
 
 def fitting(glob: str) -> list[str]:
     """Those of a few paths that a rule with this glob keeps from being read."""
-    found = path_filter_of(ApprovalRules(deny=(rule("read_file", glob),)), ("desk",), "ask")
+    found = rule_filter(ApprovalRules(deny=(rule("read_file", glob),)), ("desk",), "ask")
     return [path for path in PATHS if found.unreadable(path) is not None]
 
 
@@ -140,7 +140,7 @@ def test_spellings_that_some_disk_takes_for_one_are_one(path: str) -> None:
 def test_reason_names_the_rule(wording: Wording) -> None:
     """With its place."""
     denied = rule("*", source="approval.yaml:3")
-    found = path_filter_of(ApprovalRules(deny=(denied,)), ("desk",), "ask")
+    found = rule_filter(ApprovalRules(deny=(denied,)), ("desk",), "ask")
     assert found.unwritable("a/.env") == wording
     assert found.unwritable("a/b") is None
     assert len({RulePaths("deny", denied), RulePaths("deny", denied), RulePaths("ask", denied)}) == 2

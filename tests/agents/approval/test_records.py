@@ -10,7 +10,7 @@ import pytest
 from handrail import store
 from handrail.agents import Answer, GatedCall, RunOptions
 from handrail.agents.approval.decisions import ApprovalRecord
-from handrail.runtime import Session
+from handrail.session import Session
 from handrail.session.open_calls import PostponedCall
 from tests.agents.stored_desks import PATIENCE, Asked, Clerk, Desk, Reader, Replies, change_conversation, desk_in
 from tests.wording import Wording

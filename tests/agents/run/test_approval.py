@@ -1,33 +1,47 @@
-"""Who may say that a call of a run is carried out: whatever its tool is, and however deep the agent that makes it."""
+"""Approval of calls of a run: whatever its tool is, and however deep the agent that makes it."""
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, RunContext, Tool
+from pydantic import SecretStr
+from pydantic_ai import ApprovalRequired, RunContext, Tool, ToolCallPart
 from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
-from handrail.adapters.pydantic_ai import HandrailToolset
-from handrail.agents import Answer, ApprovalRules, Rule, current_run
-from handrail.errors import AgentError
-from handrail.prompt import (
-    MarkdownSection,
-    PolicyDecision,
-    ToolContext,
-    ToolResult,
-)
+from handrail import transaction
+from handrail.adapters.pydantic_ai import HandrailToolset, tool_context
+from handrail.agents import Answer, ApprovalRules, GatedCall, Rule, current_run
+from handrail.agents.approval.decisions import Grant
+from handrail.contrib.tools import PlanningToolsSection
+from handrail.errors import AgentError, PromptEvaluationError
+from handrail.prompt import MarkdownSection, PolicyDecision, Section, ToolContext, ToolResult
 from handrail.prompt import Tool as HandrailTool
-from handrail.runtime import Session, ToolInvoked
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.notes import Note
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.agents.desks import CallLog, Person, called, desk, events, outcomes, play, returns
-from tests.agents.folders import agent
-from tests.kit import Decides, executor
+from tests.agents.kit import (
+    DONE,
+    CallLog,
+    Person,
+    agent,
+    called,
+    desk,
+    events,
+    inside,
+    outcomes,
+    play,
+    refusal,
+    returns,
+)
+from tests.kit import Decides, executor, soon
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +91,11 @@ class Kinds:
 
 
 NAMES = ("function", "of_handrail", "of_toolset", "p_hidden", "of_factory", "look", "send", "of_section")
+
+
 CALLS = [Call(name, {"text": name}, id=name) for name in NAMES]
+
+
 CHILD = {"child.agent": agent("child", tools="[function]")}
 
 
@@ -201,9 +219,8 @@ async def test_a_toolset_with_an_executor_of_its_own_is_refused(tmp_path: Path, 
     own = HandrailToolset(executor(kinds.handrail("own")), id="own")
     mine = [] if tools == "none" else [HandrailTool[None, None](name="own", description="Own.")]
     loaded = desk(tmp_path, tools=mine, toolsets={"own": own.prefixed("p")})
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await play(loaded, called(Call("p_own", {"text": "x"})))
-    assert str(raised.value) == wording
     with pytest.raises(AgentError, match="p_own"):
         await loaded.inspect()
     assert kinds.ran == []
@@ -220,3 +237,206 @@ async def test_the_cure_for_a_toolset_with_an_executor_of_its_own_works(tmp_path
     loaded = desk(tmp_path, toolsets={"own": make})
     await play(loaded, called(Call("p_own", {"text": "x"}), c1=Outcome.ok()))
     assert kinds.ran == ["own"]
+
+
+@dataclass
+class Counter:
+    """A resource that counts how often it was asked for a snapshot."""
+
+    snapshots: int = 0
+
+    def snapshot(self) -> int:
+        """Count."""
+        self.snapshots += 1
+        return self.snapshots
+
+    def restore(self, snapshot: int) -> None:
+        """Nothing changes here."""
+
+
+@dataclass
+class Watcher:
+    """A person who looks around when they are asked; what ran, they note with what they are asked."""
+
+    counter: Counter
+    answer: Answer
+    story: list[str] = field(default_factory=list[str])
+    at_once: int = 0
+
+    async def __call__(self, call: GatedCall) -> Answer:
+        """Answer, and see that nothing is open and nobody else is being asked."""
+        assert transaction.current() is None
+        assert self.counter.snapshots == self.story.count("ran")
+        self.at_once += 1
+        assert self.at_once == 1
+        self.story.append(f"asked {call.call_id}")
+        self.at_once -= 1
+        return self.answer
+
+    def tool(self, name: str) -> Tool[Any]:
+        """A tool that notes that it ran, in a transaction that holds the counter."""
+
+        async def carry_out(text: str) -> str:
+            context = tool_context()
+            assert context is not None
+            assert context.resources.get(Counter) is self.counter
+            assert transaction.current() is not None
+            self.story.append("ran")
+            return text
+
+        return Tool(carry_out, name=name)
+
+
+@pytest.mark.requirement("A-33")
+async def test_a_batch_is_asked_about_one_by_one_and_runs_when_all_is_answered(tmp_path: Path) -> None:
+    """Three calls, three questions; the snapshots begin after the last of them."""
+    person, session = Watcher(Counter(), Answer("yes")), Session()
+    loaded = desk(tmp_path, tools=[person.tool("a"), person.tool("b")])
+    calls = [Call("a", {"text": "1"}), Call("b", {"text": "2"}), Call("a", {"text": "3"})]
+    script = called(*calls, c1=Outcome.ok("1"), c2=Outcome.ok("2"), c3=Outcome.ok("3"))
+    await play(loaded, script, mode="ask", asker=person, session=session, resources={Counter: person.counter})
+    assert person.story == ["asked c1", "asked c2", "asked c3", "ran", "ran", "ran"]
+    assert person.counter.snapshots == 3
+    assert outcomes(session) == [("c1", True), ("c2", True), ("c3", True)]
+
+
+ASK_NOT = ApprovalRules(allow=(Rule("outer"),))
+
+
+class Inner:
+    """A tool that calls others by the tool manager of its run, under an id that it makes up."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def tools(self) -> list[Tool[Any]]:
+        """`outer`, and what it calls."""
+
+        async def outer(ctx: RunContext[Any], name: str) -> str:
+            assert ctx.tool_manager is not None
+            call = ToolCallPart(name, {"amount": 5}, tool_call_id="inner")
+            return str(await ctx.tool_manager.handle_call(call, wrap_validation_errors=False))
+
+        def pay(amount: int) -> str:
+            self.ran.append("pay")
+            return f"paid {amount}"
+
+        def wipe(amount: int) -> str:
+            self.ran.append("wipe")
+            return f"wiped {amount}"
+
+        return [Tool(outer), Tool(pay), Tool(wipe)]
+
+
+async def test_a_yes_about_one_tool_is_none_about_another_of_the_same_call_id(tmp_path: Path) -> None:
+    """The same arguments under the same id are another question if the tool is another."""
+    inner, person = Inner(), Person(to={"wipe": Answer("no")})
+    loaded = desk(tmp_path / "desk", tools=inner.tools())
+    script = called(
+        Call("outer", {"name": "pay"}), Call("outer", {"name": "wipe"}), c1=Outcome.ok(), c2=Outcome.failed()
+    )
+    await play(loaded, script, mode="ask", asker=person, rules=ASK_NOT)
+    assert [call.tool for call in person.asked] == ["pay", "wipe"]
+    assert inner.ran == ["pay"]
+
+
+async def test_a_yes_is_used_up_by_its_call(tmp_path: Path) -> None:
+    """A second call of the same id, tool and arguments is asked about again."""
+    inner, person = Inner(), Person()
+    loaded = desk(tmp_path / "desk", tools=inner.tools())
+    await play(loaded, called(*[Call("outer", {"name": "pay"})] * 2), mode="ask", asker=person, rules=ASK_NOT)
+    assert [call.tool for call in person.asked] == ["pay", "pay"]
+    assert inner.ran == ["pay", "pay"]
+
+
+async def test_an_answer_remembered_for_arguments_sees_through_what_hides_them(tmp_path: Path) -> None:
+    """A secret is shown as asterisks, and two of them are two."""
+    tried: list[str] = []
+
+    def login(password: SecretStr) -> str:
+        tried.append(password.get_secret_value())
+        return "ok"
+
+    person = Person(answer=Answer("yes", "arguments"))
+    loaded = desk(tmp_path / "desk", tools=[Tool(login)])
+    words = ("one", "one", "two")
+    await play(loaded, called(*[Call("login", {"password": word}) for word in words]), mode="ask", asker=person)
+    assert tried == ["one", "one", "two"]
+    assert len(person.asked) == 2
+    assert all("one" not in str(call.arguments) for call in person.asked)
+
+
+async def test_what_stands_below_a_harmless_section_is_not_harmless_for_it(tmp_path: Path) -> None:
+    """Planning runs unasked; a tool that a program puts below it has its own effect."""
+    ran: list[str] = []
+
+    def pay(params: Note, *, context: ToolContext) -> ToolResult[None]:
+        ran.append(params.text)
+        return ToolResult.ok(None)
+
+    tool = HandrailTool[Note, None](name="pay", description="Pays.", handler=pay, effect="external")
+    below = Section[None](title="Till", tools=(tool,))
+
+    def plan(_ctx: RunContext[Any]) -> Section[Any]:
+        return PlanningToolsSection(session=current_run().session, children=(below,))
+
+    person = Person(answer=Answer("no"))
+    script = called(Call("pay", {"text": "x"}), Call("planning_setup_plan", {"objective": "o"}), c2=Outcome.ok())
+    await play(desk(tmp_path / "desk", toolsets={"plan": plan}), script, mode="ask", asker=person)
+    assert [call.tool for call in person.asked] == ["pay"]
+    assert ran == []
+
+
+async def test_a_question_does_not_outlast_the_deadline(tmp_path: Path, wording: Wording) -> None:
+    """Whoever thinks longer is not waited for; the call has not run."""
+    ran: list[str] = []
+
+    def put(text: str) -> str:
+        ran.append(text)
+        return text
+
+    async def think(_call: GatedCall) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    loaded = desk(tmp_path / "desk", tools=[Tool(put)])
+    with pytest.raises(PromptEvaluationError) as caught:
+        await play(loaded, called(Call("put", {"text": "x"})), mode="ask", asker=think, deadline=soon())
+    assert str(caught.value) == wording
+    assert caught.value.phase == "tool"
+    assert ran == []
+
+
+async def test_each_answer_is_written_down_once(tmp_path: Path) -> None:
+    """However many answers hold for later calls, the next one adds one record."""
+
+    def put(number: int) -> int:
+        return number
+
+    session, person = Session(), Person(answer=Answer("yes", "arguments"))
+    loaded = desk(tmp_path / "desk", tools=[Tool(put)])
+    calls = [Call("put", {"number": number % 5}) for number in range(10)]
+    await play(loaded, called(*calls), mode="ask", asker=person, session=session)
+    assert len(person.asked) == len(session[Grant].all()) == 5
+
+
+async def test_two_calls_of_an_agent_under_one_id_are_two_tasks(tmp_path: Path) -> None:
+    """The session of the first is not taken for that of the second, whose task is another."""
+
+    async def outer(ctx: RunContext[Any], task: str) -> str:
+        call = ToolCallPart("child", {"input": task}, tool_call_id="same")
+        assert ctx.tool_manager is not None
+        return str(await ctx.tool_manager.handle_call(call, wrap_validation_errors=False))
+
+    others = {"child.agent": agent("child")}
+    tool = Tool(outer, metadata={"effect": "state", "concurrent": True})
+    loaded = desk(tmp_path / "desk", tools=[tool], also=["child"], others=others)
+    script = [
+        Reply(calls=[Call("outer", {"task": "one"}, id="c1")]),
+        *inside("c1", [Reply(text="Did one.")]),
+        Reply(calls=[Call("outer", {"task": "two"}, id="c2")]),
+        *inside("c2", [Reply(text="Did two.")]),
+        DONE,
+    ]
+    result = await play(loaded, script)
+    assert [part.content for part in returns(result.messages)] == ["Did one.", "Did two."]

@@ -15,7 +15,8 @@ from handrail.errors import PromptEvaluationError, ToolValidationError
 from handrail.filesystem import Filesystem
 from handrail.prompt import ApprovalRequest, PolicyDecision, ToolContext, ToolResult
 from handrail.resources import Binding, ResourceRegistry, Scope
-from handrail.runtime import IdempotencyConfig, Session, ToolCall
+from handrail.runtime import IdempotencyConfig, ToolCall
+from handrail.session import Session
 from handrail.transaction import current
 from tests.kit import Note, call, echo, events, executor, prompt, tool
 from tests.wording import Wording

@@ -11,16 +11,14 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
 from handrail.agents import LoadedAgent, Project, Registry, RunOptions
-from handrail.agents.approval.rules import parse_rules
-from handrail.agents.run.agent_texts import disclosed_sections
+from handrail.agents.toolsets.labelled_toolset import disclosed_sections
 from handrail.errors import AgentFileError, ToolConflictError
 from handrail.prompt import MarkdownSection
 from handrail.prompt.disclosure import OpenSections
-from handrail.runtime import Session
+from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.desks import CallLog, desk, outcomes, play, returns
-from tests.agents.folders import write
+from tests.agents.kit import CallLog, desk, outcomes, play, refusal, returns, ruled, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -131,7 +129,7 @@ async def test_a_resumed_run_finds_open_what_was_opened(tmp_path: Path, wording:
 
 async def test_sections_of_a_toolset_are_opened_by_the_tools_of_the_run(tmp_path: Path, wording: Wording) -> None:
     """Whichever toolset brings them; the gate of the run judges their calls as it judges all others."""
-    rules = parse_rules("deny: [audit]", file="approval.yaml")
+    rules = ruled("deny: [audit]")
     agent = loaded(tmp_path, "", orders=orders(), books=books())
     denied, log = {"audit": Outcome.failed()}, CallLog()
     replies = [
@@ -151,7 +149,7 @@ async def test_opening_is_not_asked_about_and_a_rule_may_deny_it(tmp_path: Path,
     result = await play(agent, [Reply(calls=[opens("money")]), opened], mode="ask")
     assert returns(result.messages)[0].content == wording
     denied = Reply(text="Done.", expect=Expect(messages={"open": Outcome.failed()}))
-    rules = parse_rules("deny: [open_sections]", file="approval.yaml")
+    rules = ruled("deny: [open_sections]")
     result = await play(agent, [Reply(calls=[opens("money")]), denied], mode="ask", rules=rules)
     assert returns(result.messages)[0].content == wording
 
@@ -167,9 +165,8 @@ async def test_names_are_compared_with_those_of_closed_toolsets(tmp_path: Path) 
 @pytest.mark.parametrize("value", ["[money]", "{other: x}", "{money: }", "{money: [a]}"])
 async def test_disclose_names_toolsets_of_the_file(tmp_path: Path, value: str, wording: Wording) -> None:
     """Each with a summary; a fault has line and column."""
-    with pytest.raises(AgentFileError) as caught:
+    with refusal(AgentFileError, wording):
         loaded(tmp_path, f"disclose: {value}", money=money())
-    assert str(caught.value) == wording
 
 
 @tool(effect="read", name="read_section")

@@ -1,19 +1,22 @@
-"""What a run tells while it goes on: in which order, of which agents, and how it ended."""
+"""The events of a run: in which order, of which agents, and where a tool raised."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import ApprovalRequired, RunContext
+from pydantic_ai import ApprovalRequired, RunContext, Tool
 
 from handrail.agents import Answer, CallEnded, CallStarted, CallWaits, QuestionDecided, RunEnded, RunEvent, RunStarted
+from handrail.agents.modules import error_location
 from handrail.errors import ToolValidationError
-from handrail.prompt import Tool, ToolContext, ToolResult
+from handrail.prompt import Tool as HandrailTool
+from handrail.prompt import ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest, NotApplied
@@ -22,8 +25,7 @@ from handrail.store import MemoryStore
 from handrail.store import open as open_store
 from handrail.store.protocol import ClaimOwner
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.desks import DONE, Heard, Person, called, desk, play, write_line
-from tests.agents.folders import agent
+from tests.agents.kit import DONE, CallLog, Heard, Person, agent, called, desk, imported, play, write, write_line
 from tests.agents.toolsets.traced import Trace, Traced
 from tests.wording import Wording
 
@@ -89,7 +91,9 @@ def pay(params: Order, *, context: ToolContext) -> ToolResult[None]:
 async def test_a_call_that_waits_for_another_process_is_told(tmp_path: Path, wording: Wording) -> None:
     """At once, with the owner of the effect and the end of its lease; the run goes on when that has ended."""
     once = IdempotencyConfig(strategy="custom", key_fn=lambda order: order.number, scope="shop")
-    paying = Tool[Order, None](name="pay", description="Pays.", handler=pay, effect="external", idempotency=once)
+    paying = HandrailTool[Order, None](
+        name="pay", description="Pays.", handler=pay, effect="external", idempotency=once
+    )
     key = once.effect_key("pay", Order("7"), session_id="")
     assert key is not None
     store = MemoryStore()
@@ -127,7 +131,7 @@ async def test_a_failed_call_whose_effect_may_have_happened_says_so(tmp_path: Pa
     """Not one that was refused; neither is read from the store, which would hold the event loop."""
     heard = Heard()
     tools = [
-        Tool[Order, None](name=handler.__name__, description="Pays.", handler=handler, effect="external")
+        HandrailTool[Order, None](name=handler.__name__, description="Pays.", handler=handler, effect="external")
         for handler in (breaks, refuses)
     ]
     calls = [Call("breaks", {"number": "7"}), Call("refuses", {"number": "8"})]
@@ -177,3 +181,68 @@ async def test_a_call_that_is_held_back_begins_once(tmp_path: Path) -> None:
     await play(desk(tmp_path, tools=[ask]), called(Call("ask", {"text": "x"}), c1=Outcome.ok("x")), listener=heard)
     assert [type(event) for event in heard.events].count(CallStarted) == 1
     assert [type(event) for event in heard.events].count(CallEnded) == 1
+
+
+HERE = Path(__file__).resolve()
+
+
+def raised(act: Callable[[], object]) -> Exception:
+    """What an act raises."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_the_place_is_the_innermost_line_of_the_program(tmp_path: Path) -> None:
+    """Not that of the library that it called; from the folder of the project, if it lies there."""
+    error = raised(lambda: json.loads("{"))
+    assert error_location(error, HERE.parent).startswith("test_events.py:")
+    assert error_location(error, tmp_path).startswith(f"{HERE}:")
+
+
+def test_a_line_of_the_project_counts_before_others(tmp_path: Path) -> None:
+    """Though code of the program that lies elsewhere was called by it."""
+    write(tmp_path, {"tools.py": "def act(other):\n    return other()\n"})
+    (found,) = imported(tmp_path, "tools.py")[0]
+    error = raised(lambda: found.module.act(lambda: json.loads("{")))
+    assert error_location(error, tmp_path) == "tools.py:2"
+
+
+def parse_broken(text: str) -> str:
+    """Break."""
+    return str(json.loads(text))
+
+
+def ours(params: None, *, context: ToolContext) -> ToolResult[str]:
+    """Break, as a tool of Handrail's does."""
+    raise OSError("no ink")
+
+
+async def test_people_are_told_where_a_tool_raised_and_the_model_is_not(tmp_path: Path) -> None:
+    """For plain functions and for Handrail's tools, also of an agent that was called; not for what succeeded."""
+    log = CallLog()
+    tools = [
+        Tool(parse_broken, metadata={"effect": "external"}),
+        HandrailTool[None, str](name="ours", description="Breaks.", handler=ours),
+    ]
+    loaded = desk(tmp_path, tools=tools, also=["clerk"], others={"clerk.agent": agent("clerk", tools="[ours]")})
+    first, last = called(
+        Call("parse_broken", {"text": "{"}),
+        Call("parse_broken", {"text": "1"}),
+        Call("ours"),
+        c1=Outcome.failed("JSONDecodeError"),
+    )
+    await play(loaded, [first, last], listener=log)
+    places = {event.call_id: event.raised_at for event in log.ended}
+    lines = {name: line for line, name in _lines("return str(json", "raise OSError").items()}
+    assert places["c1"].endswith(f"tests/agents/run/test_events.py:{lines['return str(json']}")
+    assert (places["c2"], places["c3"]) == ("", f"{HERE}:{lines['raise OSError']}")
+    assert not any(HERE.name in event.content for event in log.ended)
+
+
+def _lines(*texts: str) -> dict[int, str]:
+    """The lines of this file that hold a statement which begins so."""
+    numbered = enumerate(HERE.read_text(encoding="utf-8").splitlines(), 1)
+    return {number: text for number, line in numbered for text in texts if line.strip().startswith(text)}

@@ -1,8 +1,9 @@
-"""Plain functions of agent files: converted as by `tool`, and given what PydanticAI gives its functions."""
+"""Functions, long results, typed inputs, feedback and checks of answers of an agent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,18 +19,34 @@ from pydantic_ai import (
     ToolFailed,
     UsageLimitExceeded,
     UsageLimits,
+    UserPromptPart,
 )
+from pydantic_ai import Tool as Allowed
 from pydantic_ai.messages import BinaryImage, ToolReturnPart
+from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
+from handrail.adapters.hooks import FeedbackGiven, SentBack
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import parse_rules
-from handrail.agents.approval.decisions import Answer
-from handrail.errors import PromptEvaluationError, UnboundResourceError
-from handrail.prompt import BinaryPart, TextPart, ToolContext
-from handrail.runtime import Session
-from handrail.testing import Call, Outcome
-from tests.agents.desks import Person, called, desk, events, play
+from handrail.agents import Answer, CallEnded, LoadedAgent, Project, RunOptions, load_agent
+from handrail.errors import AgentError, PromptEvaluationError, UnboundResourceError
+from handrail.filesystem import Filesystem, InMemoryFilesystem
+from handrail.prompt import (
+    BinaryPart,
+    FeedbackTrigger,
+    FilesExist,
+    MarkdownSection,
+    StaticFeedback,
+    TextPart,
+    ToolContext,
+    ToolsSection,
+)
+from handrail.prompt.tool_definition import MAX_RESULT_CHARS
+from handrail.runtime import ToolInvoked
+from handrail.session import Session
+from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
+from tests.agents.kit import DONE, Heard, Person, called, desk, events, inside, outcomes, play, returns, ruled, write
+from tests.long_logs import LOG, copy, fetch
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +62,8 @@ def undecorated(function: Callable[..., object]) -> Any:
 DECORATORS = pytest.mark.parametrize("decorate", [undecorated, tool], ids=["plain", "decorated"])
 """A function may be decorated, for the options of a tool, and does the same."""
 
-ALLOWED = parse_rules("defaults: {read: allow, state: allow, external: ask}", file="approval.yaml")
+
+ALLOWED = ruled("defaults: {read: allow, state: allow, external: ask}")
 
 
 class Bank:
@@ -194,3 +212,203 @@ async def test_a_limit_that_a_function_exceeds_ends_the_run(tmp_path: Path, deco
         await play(desk(tmp_path, tools=[ask]), called(Call("ask")), session=session)
     assert (caught.value.phase, type(caught.value.__cause__)) == ("budget", UsageLimitExceeded)
     assert [event.success for event in events(session)] == [False]
+
+
+def dump() -> str:
+    """Dump a log."""
+    return LOG
+
+
+async def test_one_tool_reads_the_results_of_all_toolsets(tmp_path: Path, wording: Wording) -> None:
+    """It runs unasked, as all that reads; the calls of functions are cut, too, and so is what listeners are told."""
+    toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch]), "copies": ToolsSection(title="More", tools=[copy])}
+    loaded, session = (
+        desk(tmp_path, tools=[Allowed(dump, metadata={"approval": "allow"})], toolsets=toolsets),
+        Session(),
+    )
+    calls = [Call("fetch", id="a"), Call("copy", id="b"), Call("dump", id="c")]
+    cut = {each: Outcome.ok("line 0\n", "read_result") for each in "abc"}
+    reads = [Call("read_result", {"call": each, "start": 8, "limit": 6}, id=f"read-{each}") for each in "abc"]
+    read = {f"read-{each}": Outcome.ok("\nline 1") for each in "abc"}
+    replies = [
+        Reply(calls=calls),
+        Reply(calls=reads, expect=Expect(tools=["read_result"], messages=cut)),
+        Reply(text="Done.", expect=Expect(messages=read)),
+    ]
+    heard = Heard()
+    result = await play(loaded, replies, session=session, mode="ask", listener=heard)
+    assert result.output == "Done."
+    texts = [str(part.content) for part in returns(result.messages)][:3]
+    assert [line for text in texts for line in text.splitlines() if "read_result" in line] == wording
+    assert all(success for _, success in outcomes(session))
+    told = [len(event.content) for event in heard.events if isinstance(event, CallEnded)]
+    assert max(told[:3]) <= MAX_RESULT_CHARS < len(LOG)
+
+
+async def test_a_resumed_run_offers_it(tmp_path: Path) -> None:
+    """What was cut is state of the session."""
+    loaded, session = desk(tmp_path, toolsets={"logs": ToolsSection(title="Logs", tools=[fetch])}), Session()
+    await play(loaded, [Reply(calls=[Call("fetch", id="a")]), Reply(text="Done.")], session=session)
+    again = Reply(text="Done.", expect=Expect(tools=["read_result"]))
+    await play(loaded, [again], session=session)
+
+
+async def test_a_rule_may_be_about_it(tmp_path: Path) -> None:
+    """Although no toolset brings it."""
+    rules = ruled("deny: [read_result]")
+    toolsets = {"logs": ToolsSection(title="Logs", tools=[fetch])}
+    loaded, session = desk(tmp_path, toolsets=toolsets), Session()
+    replies = [
+        Reply(calls=[Call("fetch", id="a")]),
+        Reply(calls=[Call("read_result", {"call": "a"}, id="b")]),
+        Reply(text="Done.", expect=Expect(messages={"b": Outcome.failed("approval")})),
+    ]
+    await play(loaded, replies, session=session, mode="ask", rules=rules)
+
+
+@tool
+def save(path: str, *, context: ToolContext) -> str:
+    """Save a file."""
+    context.resources.get(Filesystem).write_text(path, "text")
+    return f"saved {path}"
+
+
+def money() -> FunctionToolset[Any]:
+    """A toolset of PydanticAI with one tool."""
+    toolset = FunctionToolset[Any]()
+
+    @toolset.tool_plain(metadata={"effect": "read"})
+    def price(order: str) -> str:
+        """The price of an order."""
+        return f"{order} costs 64"
+
+    return toolset
+
+
+SECTION = MarkdownSection[None](title="Desk", template="Save files.", tools=[save])
+
+
+def advice(text: str, **trigger: Any) -> StaticFeedback:
+    """Feedback with that text."""
+    return StaticFeedback(text=text, trigger=FeedbackTrigger(**trigger))
+
+
+async def test_a_run_of_an_agent_has_feedback_and_a_check_of_its_answer(tmp_path: Path) -> None:
+    """Each toolset has an executor of its own, and all of them have the feedback of the run."""
+    session, files = Session(), InMemoryFilesystem()
+    advised = {"one": Outcome.ok("Look again."), "two": Outcome.ok("Look again.")}
+    calls = [Call("price", {"order": "A-1"}, id="one"), Call("save", {"path": "a.md"}, id="two")]
+    replies = [Reply(text="Done."), Reply(calls=calls), Reply(text="Done now.", expect=Expect(messages=advised))]
+    result = await play(
+        desk(tmp_path, toolsets={"own": SECTION, "money": money()}),
+        replies,
+        session=session,
+        resources={Filesystem: files},
+        feedback=[advice("Look again.", every_calls=1)],
+        completion=FilesExist(["a.md"]),
+    )
+    assert result.output == "Done now."
+    assert [each.accepted for each in session[SentBack].all()] == [False, True]
+    assert len(session[FeedbackGiven].all()) == 2
+
+
+async def test_the_files_of_a_built_in_toolset_are_seen(tmp_path: Path, wording: Wording) -> None:
+    """By the check of the answer, and by feedback, whichever toolset the call belongs to; excluded paths are not."""
+    root = write(tmp_path / "root", {"b.md": "excluded", "c.md": "there"})
+    agent = desk(tmp_path / "project", toolsets={"money": money()}, also=["files"], front="exclude: [b.md]")
+    replies = [
+        Reply(calls=[Call("price", {"order": "A-1"}, id="one")]),
+        Reply(text="Done.", expect=Expect(messages={"one": Outcome.ok("A file is there.")})),
+        Reply(calls=[Call("write_file", {"path": "a.md", "content": "text"}, id="two")]),
+        Reply(text="Done now.", expect=Expect(messages={"two": Outcome.ok("A file is there.")})),
+    ]
+    session = Session()
+    result = await play(
+        agent,
+        replies,
+        session=session,
+        root=root,
+        feedback=[advice("A file is there.", on_file="*.md")],
+        completion=FilesExist(["a.md"]),
+    )
+    assert result.output == "Done now."
+    assert [each.missing for each in session[SentBack].all()] == [(wording,), ()]
+    assert [each.files for each in session[FeedbackGiven].all()] == [("c.md",), ("a.md",)]
+
+
+TYPES = """
+from dataclasses import dataclass
+from pydantic import BaseModel
+
+class Ticket(BaseModel):
+    order: str
+    cents: int = 3
+
+@dataclass(frozen=True)
+class Refund:
+    order: str
+    cents: int = 3
+
+TOOLS = []
+"""
+
+
+def agents(folder: Path, ref: str = "types_of/tickets.py:Ticket") -> Path:
+    """A clerk with this type of input, a boss who may call it, and a guard who has nothing to do with it."""
+    clerk = f"---\nname: clerk\ninput_model_ref: {ref}\n---\nRefund.\n"
+    boss = "---\nname: boss\ntoolsets: [clerk, dynamic_agents]\n---\nLead.\n"
+    guard = "---\nname: guard\n---\nWatch.\n"
+    write(folder, {"clerk.agent": clerk, "boss.agent": boss, "guard.agent": guard, "types_of/tickets.py": TYPES})
+    return folder
+
+
+def asked(agent: LoadedAgent, input: object) -> str:
+    """What the model of the agent is asked."""
+    prompt = agent.run(input, RunOptions(model=ScriptedModel([DONE]))).messages[0].parts[0]
+    assert isinstance(prompt, UserPromptPart)
+    return str(prompt.content)
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a program asks, in its own words."""
+
+    order: str
+    cents: int
+
+
+@pytest.mark.parametrize("ref", ["types_of/tickets.py:Ticket", "types_of.tickets.Ticket", "types_of/tickets.py:Refund"])
+def test_input_is_a_value_or_json_of_its_type(tmp_path: Path, ref: str) -> None:
+    """It is refused before the model is asked, if it does not fit."""
+    clerk = load_agent(agents(tmp_path, ref) / "clerk.agent")
+    assert asked(clerk, Ticket("A-1", 5)) == '{"cents":5,"order":"A-1"}'
+    assert asked(clerk, '{"order": "A-1"}') == '{"order": "A-1"}'
+    for wrong in ("Refund A-1.", '{"order": 1}', '{"order": "A-1", "more": 1}', {"cents": 1}):
+        with pytest.raises(AgentError, match="clerk"):
+            asked(clerk, wrong)
+
+
+async def test_callers_fill_the_fields(tmp_path: Path) -> None:
+    """A call that does not fit is refused, and the next one is the whole task."""
+    project = Project.load(agents(tmp_path))
+    boss = LoadedAgent(project, project.resolve("boss"))
+    (report, *_) = await boss.inspect()
+    assert sorted(report.parameters["properties"]) == ["cents", "order"]
+    session = Session()
+    wrong = [Call("clerk", {"order": 1}), Call("clerk", {"input": "A-1"})]
+    right = Call("clerk", {"order": "A-1"}, id="right")
+    script = [Reply(calls=wrong), Reply(calls=[right]), *inside("right", [DONE]), DONE]
+    await play(boss, script, session=session)
+    assert [(each.success, each.handler_seconds is None) for each in session[ToolInvoked]] == [
+        *((False, True), (False, True), (True, False))
+    ]
+
+
+@pytest.mark.parametrize("ref", ["types_of/tickets.py:Tickt", "Ticket", "types_of.tickets.TOOLS", "nowhere.py:Ticket"])
+def test_fault_of_the_type_is_that_of_the_agent(tmp_path: Path, ref: str) -> None:
+    """And of those who call it; no other agent is kept from running."""
+    folder = agents(tmp_path, ref)
+    for name in ("clerk", "boss"):
+        with pytest.raises(AgentError):
+            load_agent(folder / f"{name}.agent")
+    assert load_agent(folder / "guard.agent").name == "guard"

@@ -20,8 +20,21 @@ from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.testing import Call, FakeClock, Outcome, Reply
-from tests.agents.desks import CallLog, Heard, called, desk, events, inside, lines, outcomes, play, returns, write_line
-from tests.agents.folders import agent
+from tests.agents.kit import (
+    CallLog,
+    Heard,
+    agent,
+    called,
+    desk,
+    events,
+    inside,
+    lines,
+    outcomes,
+    play,
+    refusal,
+    returns,
+    write_line,
+)
 from tests.kit import executor
 from tests.wording import Wording
 
@@ -130,9 +143,8 @@ async def test_requests_of_nested_agents_count_and_the_limit_ends_the_whole_run(
     assert outcomes(session) == [("c1", False)]
     result = await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=3)
     assert result.output == "found"
-    with pytest.raises(PromptEvaluationError) as raised:
+    with refusal(PromptEvaluationError, wording):
         await run_split(tmp_path, lambda: ModelResponse([TextPart("found")]), requests, Session(), limit=2)
-    assert str(raised.value) == wording
 
 
 async def test_the_deadline_holds_in_nested_agents(tmp_path: Path, wording: Wording) -> None:
@@ -146,9 +158,8 @@ async def test_the_deadline_holds_in_nested_agents(tmp_path: Path, wording: Word
 
     loaded = desk(tmp_path, also=["child"], others=CHILD)
     options = RunOptions(model=FunctionModel(split_model(late)), mode="approve-all", deadline=deadline)
-    with pytest.raises(PromptEvaluationError) as raised:
+    with refusal(PromptEvaluationError, wording):
         await loaded.run_async("Go.", options)
-    assert str(raised.value) == wording
 
 
 async def test_heartbeat_and_ids_of_the_run_reach_the_tools_of_nested_agents(tmp_path: Path) -> None:

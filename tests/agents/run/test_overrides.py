@@ -18,10 +18,9 @@ from handrail.agents.toolsets.builtin import built_ins
 from handrail.contrib.tools import PlanningToolsSection
 from handrail.errors import AgentFileError, OverridesError
 from handrail.prompt import PromptText, Tool, ToolContext, ToolExample, ToolResult
-from handrail.runtime import Session
+from handrail.session import Session
 from handrail.testing import Call, Expect, Outcome, Reply, ScriptedModel
-from tests.agents.desks import called, outcomes
-from tests.agents.folders import write
+from tests.agents.kit import called, outcomes, write
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.session import Session
 from handrail.testing import Call, Reply, ScriptedModel
 from tests.adapters.notes import Note
-from tests.agents.desks import DONE, CallLog, desk, events, lines, returns, write_line
+from tests.agents.kit import DONE, CallLog, desk, events, lines, returns, write_line
 
 
 async def write(text: str) -> str:
@@ -88,15 +88,7 @@ SECTION = MarkdownSection(
     title="S", template="T.", tools=[HandrailTool[Note, None](name="placed", description="Placed.", handler=own)]
 )
 NAMES = (*(tool.name for tool in TOOLS), "placed", "made", "unknown", "desk")
-ARGUMENTS: tuple[Any, ...] = (
-    {"text": "a"},
-    {"text": ""},
-    {"text": 7},
-    {},
-    {"more": 1},
-    "{",
-    "[]",
-)
+ARGUMENTS: tuple[Any, ...] = ({"text": "a"}, {"text": ""}, {"text": 7}, {}, {"more": 1}, "{", "[]")
 
 a_call = st.builds(Call, st.sampled_from(NAMES), st.sampled_from(ARGUMENTS))
 a_script = st.lists(st.lists(a_call, min_size=1, max_size=5), min_size=1, max_size=3)

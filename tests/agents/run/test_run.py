@@ -19,11 +19,12 @@ from handrail.prompt import Tool as HandrailTool
 from handrail.resources import Binding, ResourceRegistry
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply
-from tests.agents.desks import DONE, CallLog, Heard, called, desk, outcomes, play
-from tests.agents.folders import agent
+from tests.agents.kit import DONE, CallLog, Heard, agent, called, desk, outcomes, play, refusal
 from tests.agents.run.test_approval import CAREFUL
 from tests.agents.toolsets.traced import named
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 MODEL = TestModel(call_tools=[], custom_output_text="Done.", model_name="chosen")
 
@@ -71,26 +72,22 @@ def test_without_any_model_the_error_says_where_one_may_be_named(
     monkeypatch.delenv("HANDRAIL_MODEL", raising=False)
     if environment is not None:
         monkeypatch.setenv("HANDRAIL_MODEL", environment)
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         with_models(tmp_path).run("Go.")
-    assert str(raised.value) == wording
 
 
-@pytest.mark.anyio
 async def test_on_an_event_loop_run_says_what_to_use(tmp_path: Path, wording: Wording) -> None:
     """It would stop the loop."""
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         desk(tmp_path).run("Go.", RunOptions(model=MODEL))
-    assert str(raised.value) == wording
 
 
 @pytest.mark.parametrize("wrong", ["", " \n", 7, b"Go.", ["Go."]])
 def test_an_input_that_says_nothing_is_refused(tmp_path: Path, wrong: Any, wording: Wording) -> None:
     """Before the model is asked."""
     session = Session()
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         desk(tmp_path).run(wrong, RunOptions(model=MODEL, session=session))
-    assert str(raised.value) == wording
     assert session.kinds == ()
 
 
@@ -132,7 +129,6 @@ def test_a_structured_answer_is_of_the_type_asked_for(tmp_path: Path) -> None:
         assert loaded.run("Go.", RunOptions(model=answer, output_type=output_type)).output == Sum(total=7)
 
 
-@pytest.mark.anyio
 async def test_a_tool_whose_calls_nobody_here_carries_out_is_told(tmp_path: Path, wording: Wording) -> None:
     """What is put off to somebody outside would never come back."""
 
@@ -140,13 +136,11 @@ async def test_a_tool_whose_calls_nobody_here_carries_out_is_told(tmp_path: Path
         raise CallDeferred
 
     session = Session()
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await play(desk(tmp_path, tools=[elsewhere]), [Reply(calls=[Call("elsewhere")])], session=session)
-    assert str(raised.value) == wording
     assert outcomes(session) == []
 
 
-@pytest.mark.anyio
 async def test_rules_of_the_project_hold_unless_the_program_has_others(tmp_path: Path, wording: Wording) -> None:
     """From the file that its `pyproject.toml` names."""
     others = {"pyproject.toml": '[tool.handrail]\napproval = "rules.yaml"\n', "rules.yaml": "allow: [ping]\n"}
@@ -176,17 +170,15 @@ WRONG: Mapping[str, Any] = {
 
 def test_options_of_the_wrong_kind_are_told_all_at_once(wording: Wording) -> None:
     """Each with what it must be."""
-    with pytest.raises(ValueError) as caught:
+    with refusal(ValueError, wording):
         RunOptions(**WRONG)
-    assert str(caught.value) == wording
 
 
 @pytest.mark.parametrize("wrong", [{"max_depth": 0}, {"request_limit": 0}, {"mode": "all"}], ids=" ".join)
 def test_options_out_of_range_are_told(wrong: dict[str, Any], wording: Wording) -> None:
     """With the range."""
-    with pytest.raises(ValueError) as raised:
+    with refusal(ValueError, wording):
         RunOptions(**wrong)
-    assert str(raised.value) == wording
 
 
 def add(params: Sum, *, context: ToolContext) -> ToolResult[None]:
@@ -194,7 +186,6 @@ def add(params: Sum, *, context: ToolContext) -> ToolResult[None]:
     return ToolResult.ok(None)
 
 
-@pytest.mark.anyio
 async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rules(tmp_path: Path) -> None:
     """No model is asked; a toolset may have the name of a tool."""
     tool = HandrailTool[None, None](name="own", description="Own.")
@@ -211,12 +202,10 @@ async def test_inspection_tells_each_tool_with_its_origin_its_judges_and_the_rul
     assert reports[0].parameters["type"] == "object"
 
 
-@pytest.mark.anyio
 async def test_metadata_that_says_nothing_known_ends_the_run_before_the_model_is_asked(
     tmp_path: Path, wording: Wording
 ) -> None:
     """It is the developer's fault."""
     toolset = FunctionToolset([named("ping")]).with_metadata(effect="writes")
-    with pytest.raises(PromptValidationError) as raised:
+    with refusal(PromptValidationError, wording):
         await play(desk(tmp_path, toolsets={"ping": toolset}), [DONE])
-    assert str(raised.value) == wording

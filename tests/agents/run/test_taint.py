@@ -12,17 +12,16 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from pydantic_ai.toolsets import FunctionToolset
 
 from handrail import tool
-from handrail.agents import ApprovalRules, Rule, parse_rules
+from handrail.agents import ApprovalRules, Rule
 from handrail.agents.approval.decisions import Verdict
 from handrail.errors import AgentError, ApprovalRulesError
 from handrail.prompt import ToolsSection
-from handrail.runtime import Session
+from handrail.session import Session
 from handrail.taint import Tainted
 from handrail.testing import Call, Outcome, Reply
 from tests.adapters.mcp_desk import desk_server
 from tests.adapters.test_mcp_toolset import InProcess
-from tests.agents.desks import DONE, CallLog, Person, called, desk, inside, play, returns
-from tests.agents.folders import agent
+from tests.agents.kit import DONE, CallLog, Person, agent, called, desk, inside, play, refusal, returns, ruled
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio
@@ -144,10 +143,9 @@ async def test_the_rules_say_what_is_done(tmp_path: Path, tainted: Verdict, word
 
 def test_a_file_of_rules_says_it_in_one_word(wording: Wording) -> None:
     """Without the word it is asked."""
-    assert parse_rules("", file="approval.yaml").tainted == "ask"
-    assert parse_rules("tainted: deny", file="approval.yaml").tainted == "deny"
-    with pytest.raises(ApprovalRulesError) as raised:
-        parse_rules("tainted: denied", file="approval.yaml")
-    assert str(raised.value) == wording
+    assert ruled("").tainted == "ask"
+    assert ruled("tainted: deny").tainted == "deny"
+    with refusal(ApprovalRulesError, wording):
+        ruled("tainted: denied")
     with pytest.raises(AgentError):
         ApprovalRules(tainted="no")  # type: ignore[arg-type]

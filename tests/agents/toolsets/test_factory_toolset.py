@@ -1,19 +1,26 @@
-"""When factories of toolsets are called, what they may return, and that their tools are shown."""
+"""Toolsets that factories make, and when they are entered and left."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
 from handrail.agents.registry import FactoryFunction, FactoryProduct, ToolsetFactory
+from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from handrail.errors import AgentError, FactoryError
 from handrail.prompt import MarkdownSection
-from tests.agents.toolsets.traced import Trace, Traced, made, run
+from tests.agents.kit import refusal
+from tests.agents.toolsets.traced import CONTEXT, Trace, Traced, made, run, stopped
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 
 def returning(value: object) -> FactoryFunction:
@@ -34,7 +41,6 @@ def returning_later(value: object) -> FactoryFunction:
     return make
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-19")
 async def test_a_bare_factory_is_called_once_for_each_run(wording: Wording) -> None:
     """Three steps make one call, before anything is entered."""
@@ -50,7 +56,6 @@ async def test_a_bare_factory_is_called_once_for_each_run(wording: Wording) -> N
     assert caller.told == ["ping", "ping"]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-19")
 async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_one_is_entered(wording: Wording) -> None:
     """It is called at every step, and never are two of its toolsets entered."""
@@ -69,7 +74,6 @@ async def test_a_factory_for_each_step_has_the_old_toolset_left_before_the_new_o
     assert caller.seen == [["ping1"], ["ping2"], ["ping3"]]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-19")
 async def test_the_same_toolset_again_is_not_entered_again() -> None:
     """What a factory for each step returns is compared as it is, before it makes a copy for the run."""
@@ -87,7 +91,6 @@ async def test_the_same_toolset_again_is_not_entered_again() -> None:
     assert (ping.entries, ping.depth) == (1, 0)
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-20")
 @pytest.mark.parametrize("per_run_step", [False, True])
 async def test_a_factory_may_be_async_and_may_make_nothing(*, per_run_step: bool) -> None:
@@ -99,7 +102,6 @@ async def test_a_factory_may_be_async_and_may_make_nothing(*, per_run_step: bool
         assert (caller.seen, caller.instructions) == ([[]], [None])
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-20")
 async def test_a_factory_for_each_step_may_make_something_at_some_steps_only() -> None:
     """From nothing to something, and back; what was there is left."""
@@ -125,7 +127,6 @@ WRONG = [
 ]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-21")
 @pytest.mark.parametrize("per_run_step", [False, True])
 @pytest.mark.parametrize("factory", [returning, returning_later])
@@ -143,7 +144,6 @@ async def test_what_is_no_toolset_is_refused_by_name(
     assert (first.entries, first.depth) == (int(per_run_step), 0)
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-21")
 async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed(wording: Wording) -> None:
     """Closed, so that no warning of Python follows at some other place."""
@@ -156,13 +156,11 @@ async def test_a_coroutine_that_the_factory_did_not_await_is_refused_and_closed(
         inner.append(later())
         return inner[0]
 
-    with pytest.raises(FactoryError) as raised:
+    with refusal(FactoryError, wording):
         await run(made(make))
-    assert str(raised.value) == wording
     assert inner[0].cr_frame is None  # type: ignore[attr-defined] # only closed coroutines have no frame
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-21")
 async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_once(wording: Wording) -> None:
     """The old toolset stays until the run ends."""
@@ -171,13 +169,11 @@ async def test_a_wrong_product_at_a_later_step_leaves_the_old_one_to_be_left_onc
     def make(ctx: RunContext[Any]) -> FactoryProduct:
         return ping if ctx.run_step == 1 else cast("FactoryProduct", "nothing")  # wrong on purpose
 
-    with pytest.raises(FactoryError) as raised:
+    with refusal(FactoryError, wording):
         await run(made(make, per_run_step=True), "ping")
-    assert str(raised.value) == wording
     assert (ping.entries, ping.depth) == (1, 0)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("per_run_step", [False, True])
 async def test_what_a_factory_raises_passes_with_a_note(wording: Wording, *, per_run_step: bool) -> None:
     """The very exception reaches the caller; the note names toolset, origin and factory."""
@@ -209,7 +205,6 @@ def _nested(inner_per_step: bool) -> AbstractToolset[Any]:
     return made(returning(_dynamic(inner_per_step)), per_run_step=inner_per_step)
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-22")
 @pytest.mark.parametrize("outer_per_step", [False, True])
 @pytest.mark.parametrize("inner_per_step", [False, True])
@@ -231,10 +226,152 @@ async def test_dynamic_toolsets_that_a_factory_returns_show_their_tools(
     assert caller.told == ["ping"]
 
 
-@pytest.mark.anyio
 async def test_a_section_without_a_run_is_told(wording: Wording) -> None:
     """Only the run of an agent file has a session for it."""
     section = MarkdownSection(title="Desk", template="Keep notes.")
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await run(made(returning(section)))
+
+
+def of(*toolsets: AbstractToolset[Any]) -> LabelledToolset:
+    """Toolsets under the names `a`, `b` and so on, from `tools.py`."""
+    labels = (f"toolset {letter} (tools.py)" for letter in "abcdefgh")
+    return LabelledToolset([LabelledSource(label, toolset) for label, toolset in zip(labels, toolsets, strict=False)])
+
+
+@pytest.mark.requirement("A-27")
+async def test_a_toolset_that_cannot_be_entered_has_those_before_it_left(wording: Wording) -> None:
+    """With the exception, which reaches the caller, with a note that names it; those after it are never touched."""
+    left_with: list[object] = []
+
+    class Noticing(Traced):
+        async def __aexit__(self, *args: object) -> bool | None:
+            left_with.append(args[0])
+            await super().__aexit__(*args)
+            return True  # an exit may swallow what it is given, but not here
+
+    trace = Trace(fails_at=frozenset({"enter pong"}))
+    ping, pong, after = Noticing("ping", trace), Traced("pong", trace), Traced("after", trace)
+    with pytest.raises(OSError) as raised:
+        await run(of(ping, pong, after))
     assert str(raised.value) == wording
+    (note,) = raised.value.__notes__
+    assert note == wording
+    assert trace.log == ["enter ping", "enter pong", "exit ping"]
+    assert left_with == [OSError]
+
+
+PLACES = [
+    *("make", "enter ping", "enter desk1", "enter last", "call ping", "make again", "exit desk1", "enter desk2"),
+    *("call desk2", "exit last", "exit desk2", "exit ping"),
+]
+
+
+@pytest.mark.requirement("A-24")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("ending", ["cancelled", "failed"])
+async def test_wherever_a_run_ends_nothing_stays_entered(place: str, ending: str) -> None:
+    """Cancelled or failed in a factory, an entry, a call, a step, an exit: each entry has its one exit."""
+    cancelled = ending == "cancelled"
+    trace = Trace(stays_at=place) if cancelled else Trace(fails_at=frozenset({place}))
+    products: list[Traced] = []
+
+    async def make(ctx: RunContext[Any]) -> FactoryProduct:
+        await trace.at("make again" if ctx.run_step > 1 else "make")
+        products.append(Traced(f"desk{ctx.run_step}", trace))
+        return products[-1]
+
+    ping, last = Traced("ping", trace), Traced("last", trace)
+    toolset = of(ping, made(make, per_run_step=True), last)
+    if cancelled:
+        await stopped(toolset, trace, "ping", "desk2")
+    else:
+        with pytest.raises(OSError, match=f"failed at {place}"):
+            await run(toolset, "ping", "desk2")
+    assert place in trace.log
+    assert [one.depth for one in (ping, last, *products)] == [0] * (2 + len(products))
+    for name in ("ping", "last", "desk1", "desk2"):
+        assert trace.log.count(f"exit {name}") <= 1
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["none", "same", "other", "one of two", "wrong", "raises"]),
+        st.sampled_from(["", "", "", "enter", "exit", "for_run", "for_run_step"]),
+    ),
+    max_size=6,
+)
+
+
+@given(first=STEPS, per_run_step=st.booleans())
+def test_a_made_toolset_leaves_what_it_entered_and_never_holds_two(
+    first: list[tuple[str, str]], *, per_run_step: bool
+) -> None:
+    """Whatever its factory returns at each step, and whatever of it fails."""
+    asyncio.run(_drive(first, per_run_step=per_run_step))
+
+
+class Faulty(Traced):
+    """A toolset that fails where it is told to, besides entry and exit."""
+
+    async def for_run(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        await self.trace.at("for_run")
+        return self
+
+    async def for_run_step(self, ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        await self.trace.at("for_run_step")
+        return self
+
+
+async def _drive(script: list[tuple[str, str]], *, per_run_step: bool) -> None:
+    trace = Trace()
+    pool = [Faulty("a", trace), Faulty("b", trace)]
+    others: list[Faulty] = []
+    choice = iter(script)
+
+    def make(ctx: RunContext[Any]) -> Any:
+        what, fails = next(choice, ("none", ""))
+        names = [toolset.name for toolset in (*pool, *others)] + ["new"]
+        trace.fails_at = frozenset({fails} | {f"{fails} {name}" for name in names})
+        if what == "raises":
+            raise LookupError
+        if what == "other":
+            others.append(Faulty("new", trace))
+            return others[-1]
+        return {"none": None, "same": pool[0], "one of two": pool[len(trace.log) % 2], "wrong": 7}[what]
+
+    toolset = made(make, per_run_step=per_run_step)
+    try:
+        of_run = await toolset.for_run(CONTEXT)
+        async with of_run:
+            for _ in range(len(script) + 1):
+                await of_run.for_run_step(CONTEXT)
+                assert sum(one.depth for one in (*pool, *others)) <= 1
+    except Exception:  # noqa: BLE001, S110 - what is raised is not the question here
+        pass
+    assert [one.depth for one in (*pool, *others)] == [0] * (2 + len(others))
+
+
+@given(
+    count=st.integers(0, 5),
+    fails_at=st.frozensets(
+        st.tuples(st.sampled_from(["enter", "exit"]), st.integers(0, 4)).map(lambda fault: f"{fault[0]} {fault[1]}")
+    ),
+)
+def test_members_are_left_in_reverse_and_each_as_often_as_it_was_entered(count: int, fails_at: frozenset[str]) -> None:
+    """Whichever entries and exits fail."""
+    trace = Trace(fails_at=fails_at)
+    members = [Traced(str(number), trace) for number in range(count)]
+
+    async def drive() -> None:
+        async with await of(*members).for_run(CONTEXT):
+            trace.log.append("inside")
+
+    try:
+        asyncio.run(drive())
+    except OSError:
+        assert fails_at
+    entered = [place.removeprefix("enter ") for place in trace.log if place[:5] == "enter" and place not in fails_at]
+    left = [place.removeprefix("exit ") for place in trace.log if place.startswith("exit")]
+    assert left == entered[::-1]
+    assert all(member.depth == 0 for member in members)

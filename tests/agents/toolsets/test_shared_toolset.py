@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from pydantic_ai import Agent
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, DynamicToolset, FunctionToolset
 
-from handrail.agents.toolsets.lifetimes import shared
+from handrail.agents import shared
 from handrail.errors import AgentError
+from tests.agents.kit import refusal
 from tests.agents.toolsets.traced import Caller, Trace, run, stopped
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 
 class Browser(FunctionToolset[Any]):
@@ -47,7 +50,6 @@ class Browser(FunctionToolset[Any]):
         return None
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-26")
 async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
     """The outer run still sees its page after the inner one has ended; then all is closed."""
@@ -69,20 +71,17 @@ async def test_an_inner_run_does_not_close_what_an_outer_run_holds() -> None:
     assert (browser.opened, browser.page) == (2, None)
 
 
-@pytest.mark.anyio
 async def test_a_failure_to_open_leaves_it_closed_for_the_next_one(wording: Wording) -> None:
     """The error reaches who opened it, and is not counted."""
     browser = Browser(Trace(fails_at=frozenset({"open"})))
     toolset = shared(browser)
-    with pytest.raises(OSError) as raised:
+    with refusal(OSError, wording):
         await run(toolset)
-    assert str(raised.value) == wording
     browser.trace.fails_at = frozenset()
     assert (await run(toolset, "look")).told == ["page: start"]
     assert (browser.opened, browser.page) == (1, None)
 
 
-@pytest.mark.anyio
 async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
     """Only the exit that closes is passed on."""
     browser = Browser()
@@ -95,7 +94,6 @@ async def test_what_ends_the_last_one_reaches_the_toolset() -> None:
     assert browser.left_with == [LookupError]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("place", ["open", "close"])
 async def test_a_cancelled_run_leaves_it_closed(place: str) -> None:
     """Wherever it is cancelled."""
@@ -109,15 +107,12 @@ async def test_a_cancelled_run_leaves_it_closed(place: str) -> None:
     assert browser.page is None
 
 
-@pytest.mark.anyio
 async def test_to_leave_without_having_entered_is_told(wording: Wording) -> None:
     """It would close what others hold."""
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await shared(Browser()).__aexit__(None, None, None)
-    assert str(raised.value) == wording
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "toolset",
     [
@@ -129,9 +124,8 @@ async def test_what_makes_a_toolset_for_each_run_cannot_be_shared(
     toolset: AbstractToolset[Any], wording: Wording
 ) -> None:
     """There is no one instance that all could hold; what is in it may be shared instead."""
-    with pytest.raises(AgentError) as raised:
+    with refusal(AgentError, wording):
         await run(shared(toolset))
-    assert str(raised.value) == wording
     browser = Browser()
     assert (await run(CombinedToolset([shared(browser)]).prefixed("my"), "my_look")).told == ["page: start"]
     assert browser.page is None

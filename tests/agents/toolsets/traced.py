@@ -13,7 +13,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
 
-from handrail.agents.registry import FactoryFunction, Origin, toolset_factory
+from handrail.agents import Origin, toolset_factory
+from handrail.agents.registry import FactoryFunction
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 
 CONTEXT: RunContext[Any] = RunContext(deps=None, model=TestModel(), usage=RunUsage(), run_step=1)

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from handrail.agents.approval.decisions import Decision
-from handrail.agents.run.events import (
+from handrail.agents.run.interface import (
     CallEnded,
     CallOutput,
     CallStarted,

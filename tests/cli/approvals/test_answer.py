@@ -14,7 +14,7 @@ import pytest
 from handrail import store as stores
 from handrail.agents import Answer
 from handrail.agents.approval.decisions import ApprovalRecord, Grant
-from handrail.agents.run.events import CallEnded, RunEvent
+from handrail.agents.run.interface import CallEnded, RunEvent
 from handrail.cli.approvals.commands import AnswerOptions, GivenVerdict, answer_question
 from handrail.cli.options import StoreOptions
 from handrail.errors import SessionError

@@ -1,8 +1,8 @@
-"""What approval is about: a call that is judged, what the rules say of it, what a person is asked, and the answer.
+"""The values of approval: the call, the judgement of the rules, the question to a person, and the answer.
 
 `GatedCall` is the one description of a call: rules match it, the gate asks about it, a session records it, and
-`handrail check` reports what holds for it. Decisions and open questions are recorded in the session of the outermost
-run, for people, and for a later process, which resumes with them.
+`handrail check` reports it. Decisions and open questions are recorded in the session of the outermost run, for people,
+and for a later process, which resumes with them.
 """
 
 from __future__ import annotations
@@ -20,42 +20,39 @@ from handrail.session.calls import CallRef, OpenCall
 from handrail.session.open_calls import GivenAnswer, answer_in_words, find_answer
 
 Verdict = Literal["allow", "ask", "deny"]
-"""What rules say of a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
+"""The verdict of rules on a call. Where several apply, `deny` wins over `ask`, and `ask` over `allow`."""
 
 ApprovalMode = Literal["ask", "approve-all", "deny-all"]
-"""How questions are answered: by a person, all with yes, or all with no, and reads that no rule allows as well."""
+"""Who answers questions: a person; the mode, always yes; or the mode, always no, also to reads that no rule allows."""
 
 CallKey = tuple[str, CallRef]
-"""What names a call in all sessions: its session, and its identity there."""
+"""The identity of a call in all sessions: its session, and its identity there."""
 
 Remember = Literal["nothing", "arguments", "rule"]
-"""What an answer holds for: this call, later calls with exactly these arguments, or all that fit a rule."""
+"""The calls that an answer covers: this call, later calls with exactly these arguments, or all that fit a rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedCall:
-    """A call as it is judged: its arguments are validated, nothing has run, and nothing is open.
+    """A call as it is judged: its arguments are validated, its handler has not run, and no transaction is open.
 
     Attributes:
         path: the agents that called each other, the first one first: `("desk", "research")`.
-        session_id: the session of the call.
         call_id: the id of the call; with the session and the reply it names the call everywhere.
-        tool: the name of the tool.
-        effect: what the tool does to the world.
-        origin: where the tool comes from, in words; empty if it is not known.
         arguments: the arguments that will run, as JSON has them.
-        digest: names exactly these arguments, validated and as the model wrote them.
-        written: the arguments as the model wrote them, decoded; `None` if that is not known. A schema and a validator
-            may show the same thing under two names, so rules look at both.
-        asks: what policies of the tool's sections want to have asked about this call.
-        default: what the tool's own declaration says, if it says something; rules come before it, and the default for
-            its effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
-        reply: the reply of the model that asked for the call; `None` if it was not given.
-        reached: of a file tool, the paths among its arguments that lead through links to other paths, and those other
-            paths, by argument; `None` if there are none. Rules look at both, and the digest names these too.
-        own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; empty
-            where it has the same. Rules that ask or deny go by both.
-        description: what the model reads of the tool; empty if it is not known.
+        digest: a digest of exactly these arguments, validated and as the model wrote them.
+        origin: where the tool comes from, in words; empty if that is unknown.
+        asks: the questions of policies of the tool's sections about this call.
+        default: the verdict of the tool's own declaration, if it has one; rules come before it, and the default for its
+            effect after it. `"ask"` for a tool that PydanticAI knows to require approval.
+        written: the arguments as the model wrote them, decoded; `None` if that is unknown. A schema and a validator may
+            show the same thing under two names, so rules look at both.
+        reached: of a file tool, the targets of the paths among its arguments that lead through links, by argument;
+        `None`
+            if there are none. Rules look at both, and the digest names these too.
+        own_tool: the name that the tool has in its section, where a prefix or another name has been given to it; else
+            empty. Rules that ask or deny go by both.
+        description: the description of the tool for the model; empty if it is unknown.
     """
 
     path: tuple[str, ...]
@@ -81,31 +78,28 @@ class GatedCall:
 
     @property
     def key(self) -> CallKey:
-        """What names the call: its session, and its identity there."""
+        """The identity of the call in all sessions."""
         return self.session_id, self.ref
 
-    def digested(self, written: Mapping[str, Any] | None, key: bytes | None = None) -> GatedCall:
-        """The same with the digest of its arguments and of what the model wrote, which may hold secrets.
+    def with_digest(self, original: Mapping[str, Any] | None, key: bytes | None = None) -> GatedCall:
+        """The same with the digest of its arguments and of the original ones, with their secrets.
 
-        Args:
-            written: the arguments as the model wrote them, with their secrets.
-            key: the key of the digest, so that a short secret cannot be found out from it; `None` where there are none.
+        `key` is the key of the digest, so that a short secret cannot be found out from it; `None` without secrets.
         """
-        decided = {"tool": self.tool, "origin": self.origin, "arguments": self.arguments, "written": written}
+        parts = {"tool": self.tool, "origin": self.origin, "arguments": self.arguments, "written": original}
         if self.reached is not None:
-            decided["reached"] = self.reached
-        return replace(self, digest=digest(decided, key=key))
+            parts["reached"] = self.reached
+        return replace(self, digest=digest(parts, key=key))
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the rules say of a call.
+    """The verdict of the rules on a call.
 
     Attributes:
-        verdict: whether it may run.
         reason: the rule or default that decided, in words.
         explicit: whether a rule decided, and not a default.
-        final: whether the same call is answered so from now on; not if there was no decision.
+        final: whether the same call gets the same answer from now on; not if there was no decision.
     """
 
     verdict: Verdict
@@ -116,12 +110,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person, or a program in their place, says to a question.
+    """The answer of a person, or of a program in their place.
 
     Attributes:
         verdict: `"later"` leaves the question open: the run is stored without the call, and resumed another time.
-        remember: what else the answer holds for.
-        reason: for a no, what the model reads.
+        remember: the calls that the answer covers.
+        reason: the reason of a no, for the model.
     """
 
     verdict: Literal["yes", "no", "later"]
@@ -135,16 +129,15 @@ Asker = Callable[["GatedCall"], Answer | Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What has been decided about a call. It holds for exactly the arguments that it names.
+    """A decision about a call. It holds for exactly the arguments of its digest.
 
     Attributes:
-        verdict: whether the call may run; `"later"` if the question is open.
-        digest: the arguments that it was decided about.
-        reason: why, in words; for a denial the model reads it.
+        verdict: `"later"` if the question is open.
+        reason: the reason, in words; of a denial the model reads it.
         by: who decided: a rule or default, the mode, a person, an earlier answer, or `"nobody"` if no person can
             be asked.
-        answered_by: who has given an answer outside of a run; empty if that is not known, and for other decisions.
-        answered_at: when such an answer was given.
+        answered_by: who has given an answer outside of a run; empty if that is unknown, and for other decisions.
+        answered_at: the time of such an answer.
     """
 
     verdict: Literal["allow", "deny", "later"]
@@ -156,7 +149,7 @@ class Decision:
 
     @property
     def final(self) -> bool:
-        """Whether a person or a rule has decided."""
+        """True if a person or a rule has decided."""
         return self.by != "nobody"
 
 
@@ -166,13 +159,10 @@ class Grant:
     """An answer that holds for later calls: exactly these arguments, or every call of the tool. Its slice is a LOG.
 
     Attributes:
-        tool: the tool.
-        digest: the arguments; `None` for whatever fits `arguments`.
+        digest: the arguments; `None` for those that fit `arguments`.
         arguments: globs by argument, for a rule; empty for every call of the tool.
         origin: where the tool comes from, in words. A tool of that name from elsewhere is another one.
-        verdict: whether those calls may run.
-        reason: what was said, in words; for a no the model reads it.
-        asks: what policies asked when these arguments were allowed: a yes answers nothing else that they ask.
+        asks: the questions of policies when these arguments were allowed: a yes answers no others.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -186,16 +176,12 @@ class Grant:
     asks: tuple[str, ...] = ()
 
 
-def decision_of(
+def resolve_answer(
     call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None
 ) -> tuple[Decision, Grant | None]:
-    """What a yes or a no to the question about a call decides, and what it holds for beside the call.
+    """The decision of a yes or a no to the question about a call, and its grant for later calls.
 
-    Args:
-        call: the call.
-        answer: the answer.
-        by: who has given it outside of a run.
-        at: when.
+    `by` and `at` say who has given the answer outside of a run, and when.
     """
     verdict: Literal["allow", "deny"] = "allow" if answer.verdict == "yes" else "deny"
     reason = redacted(answer_in_words(answer.verdict == "yes", answer.reason))
@@ -214,10 +200,8 @@ class ApprovalRecord:
     """The outcome of one question. Its slice is a LOG; the last record of a call is the one that holds.
 
     Attributes:
-        call: the call. Only an open question has the description of its tool, for the person who is asked.
-        decision: what was decided about it.
-        at: when a question that is left open was asked, or when an answer was given outside of a run; `None` in other
-            records.
+        call: only in an open question with the description of its tool, for the person who is asked.
+        at: when a question that is left open was asked, or when an answer was given outside of a run; else `None`.
     """
 
     slice_policy: ClassVar[SlicePolicy] = SlicePolicy.LOG
@@ -233,7 +217,7 @@ class ApprovalRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether the question is left open."""
+        """True if the question is left open."""
         return self.decision.verdict == "later"
 
     @staticmethod
@@ -245,7 +229,7 @@ class ApprovalRecord:
 
 
 def record_decision(session: Session, call: GatedCall, decision: Decision) -> None:
-    """Record what was decided about a call."""
+    """Records a decision about a call."""
     # By the clock of the store, with which `handrail approvals` compares it. It does not read sessions in memory.
     store = session.store if decision.verdict == "later" else None
     at = decision.answered_at if store is None else store.now()
@@ -253,7 +237,7 @@ def record_decision(session: Session, call: GatedCall, decision: Decision) -> No
 
 
 def approval_record(call: GatedCall, decision: Decision, *, at: datetime | None = None) -> ApprovalRecord:
-    """The record of a decision about a call; `at` is when it was asked or answered, see `ApprovalRecord`."""
+    """The record of a decision about a call; see `ApprovalRecord` for `at`."""
     return ApprovalRecord(call if decision.verdict == "later" else replace(call, description=""), decision, at)
 
 
@@ -263,32 +247,27 @@ def open_questions(session: Session) -> tuple[GatedCall, ...]:
     return tuple(record.call for record in records if record.is_open)
 
 
-def given_answer(session: Session, call: GatedCall) -> GivenAnswer | None:
+def find_elsewhere(session: Session, call: GatedCall) -> GivenAnswer | None:
     """The answer that a person has given to an open question while this process held the session of the run.
 
-    Args:
-        session: the session of the outermost run.
-        call: the call that is asked about; it may belong to a session below.
-
-    Raises:
-        StoreError: the store cannot be read.
+    The call may belong to a session below `session`, that of the outermost run.
     """
     store = session.store
-    if store is None or not any(each.key == call.key for each in open_questions(session)):
+    if store is None or not any(question.key == call.key for question in open_questions(session)):
         return None
-    found = find_answer(store, call.session_id, call.ref)
-    asked = first_asked(session[ApprovalRecord].all(), call)
-    return found.given if found is not None and found.is_about(call.digest, call.asks, first_asked=asked) else None
+    answer = find_answer(store, call.session_id, call.ref)
+    first = first_asked(session[ApprovalRecord].all(), call)
+    return answer.given if answer is not None and answer.is_about(call.digest, call.asks, first_asked=first) else None
 
 
 def first_asked(records: Iterable[ApprovalRecord], call: GatedCall) -> datetime | None:
-    """When the question about a call was first left open; `None` if that was not noted."""
-    asked = (each for each in records if each.is_open and each.call.digest == call.digest)
-    return next((each.at for each in asked if each.call.key == call.key), None)
+    """The time at which the question about a call was first left open; `None` if that was not recorded."""
+    questions = (record for record in records if record.is_open and record.call.digest == call.digest)
+    return next((record.at for record in questions if record.call.key == call.key), None)
 
 
 def load_decisions(session: Session) -> dict[CallKey, Decision]:
-    """What people have decided about calls, by session and identity: each is asked about once, in whatever process."""
+    """The decisions of people about calls, by session and identity: each is asked about once, in whatever process."""
     return {
         record.call.key: record.decision
         for record in last_records(session[ApprovalRecord].all(), session.session_id)
@@ -305,12 +284,11 @@ def last_records(records: Iterable[ApprovalRecord], session_id: str) -> list[App
     """
     # Nested runs have sessions of their own, whose ids continue this one's, and record in the session of the outermost
     # run. A slash ends the id, so that session `a` does not take the records of session `ab`.
-    own = [each for each in records if f"{each.call.session_id}/".startswith(f"{session_id}/")]
+    own = [record for record in records if f"{record.call.session_id}/".startswith(f"{session_id}/")]
     return list(_last(own).values())
 
 
 def _last(records: Iterable[ApprovalRecord]) -> dict[CallKey, ApprovalRecord]:
-    """The record that holds for each call."""
     last: dict[CallKey, ApprovalRecord] = {}
     for record in records:
         # Removed first, so that the order is that of the last record of each call.

@@ -1,4 +1,4 @@
-"""The gate of a run: what its rules say of each call, whom it asks, and what was decided.
+"""The gate of a run: it judges each call by the rules, asks a person, and remembers the decisions.
 
 A run and the runs nested in it share one gate. Each call is asked about once, one question stands at a time, and an
 answer holds for exactly the arguments that were asked about. In this order, the first that applies decides:
@@ -6,16 +6,15 @@ answer holds for exactly the arguments that were asked about. In this order, the
 | | |
 |---|---|
 | 1 | a rule, default or mode that denies; no earlier answer stands against it |
-| 2 | what was decided about this very call, its arguments and what its policies ask |
+| 2 | a decision about this very call, its arguments and the questions of its policies |
 | 3 | a rule, default or mode that allows |
 | 4 | an earlier answer that holds for more than its own call; one for a whole tool answers no policy's question |
 | 5 | an answer to the question that a person has given elsewhere, after it was left open |
 | 6 | the person who is asked; without one, no |
 
 A decision is enforced in the pipeline, where the handler runs: `GatePolicy` judges every call in its turn, and refuses
-those that may not run. Where a question is left, the pipeline asks `GatePolicy.answer`, which knows what has
-been decided ahead. So a call is asked about once, and a call that was not asked about, or that has other arguments
-by now, does not slip through.
+those that may not run. Where a question is left, the pipeline asks `GatePolicy.answer`, which has the decisions that
+were made ahead. So a call is asked about once, and one that was not, or that has other arguments by now, does not run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, Literal, cast, get_args
@@ -40,10 +39,10 @@ from handrail.agents.approval.decisions import (
     Grant,
     Judgement,
     Remember,
-    decision_of,
+    resolve_answer,
 )
 from handrail.agents.approval.rules import ApprovalRules, Rule, judge_call
-from handrail.errors import AgentError, RunAbortedError
+from handrail.errors import RunAbortedError
 from handrail.prompt import (
     Approval,
     ApprovalRequest,
@@ -69,7 +68,7 @@ from handrail.session.open_calls import GivenAnswer
 OnEvent = Callable[[GatedCall, Decision | None], Awaitable[None] | None]
 """Called with a question that is about to be asked (no decision yet), and with every new decision.
 
-What it returns is awaited, if that is awaitable. What it raises, the gate raises: the call is not let through.
+An awaitable result is awaited. An exception is raised by the gate: the call does not run.
 """
 
 _REMEMBERS: Final[tuple[Remember, ...]] = get_args(Remember)
@@ -78,85 +77,62 @@ _ANSWERS: Final = ("yes", "no", "later")
 _log = redacted_logger("handrail.agents")
 
 GATE_POLICY_NAME: Final = "approval"
-"""The name of the policy."""
+"""The name of the policy of the gate."""
 
-FindGiven = Callable[[GatedCall], Awaitable[GivenAnswer | None]]
+FindElsewhere = Callable[[GatedCall], Awaitable[GivenAnswer | None]]
 """The answer that a person has given elsewhere to a question that was left open; `None` if there is none."""
 
 DescribeCall = Callable[[Tool[Any, Any], Any, CallRef, ToolContext | None], GatedCall]
-"""A call as the gate judges it: from the tool, the parsed parameters, the identity of the call, and its context.
+"""Describes a call from the tool, the parsed parameters, the identity of the call, and its context.
 
 Without a context it is described as it was with one, if its parameters are the same.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A decision, and what it is about beside the arguments; `asks` is `None` if it came from elsewhere."""
-
+class _GateEntry:
     decision: Decision
-    call: GatedCall | None
-    asked: bool
+    call: GatedCall | None  # `None` if the decision was made elsewhere
+    is_answer: bool
 
     def is_about(self, call: GatedCall) -> bool:
-        """Whether the decision answers all that there is to ask about a call."""
         # A decision of a rule or a mode is made anew, because it depends on the call only; other arguments are another
         # question.
-        if not self.asked or self.decision.digest != call.digest:
+        if not self.is_answer or self.decision.digest != call.digest:
             return False
         # An answer covers the questions that were shown with it. A policy that asks something else asks again.
         return self.call is None or set(call.asks) <= set(self.call.asks)
 
 
+@dataclass(eq=False)
 class ApprovalGate:
-    """Decides which calls of a run, and of the runs nested in it, may be carried out.
+    """Decides which calls of a run, and of the runs nested in it, may be carried out; it owns the decisions.
 
-    It is the one owner of what was decided. It asks on one event loop, that of its first question.
+    All its questions are asked on one event loop. `can_wait` allows questions to be left open, because the run is
+    stored and can be resumed. `find_elsewhere` looks for an answer before a person is asked and after that.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run chooses about its questions
-        self,
-        rules: ApprovalRules,
-        mode: ApprovalMode,
-        asker: Asker | None,
-        *,
-        can_wait: bool = False,
-        on_event: OnEvent | None = None,
-        find_given: FindGiven | None = None,
-    ) -> None:
-        """Make a gate before which nothing has been decided.
-
-        Args:
-            rules: what may run, what is asked and what is denied.
-            mode: how questions are answered.
-            asker: asks a person; `None` if no person can be asked.
-            can_wait: whether a question may be left open, because the run is stored and can be resumed.
-            on_event: called with questions and decisions.
-            find_given: looks for an answer that was given elsewhere, before a person is asked and after that.
-        """
-        self._rules = rules
-        self._mode: ApprovalMode = mode
-        self._asker = asker
-        self._can_wait = can_wait
-        self._on_event = on_event
-        self._find_given = find_given
-        self._held: dict[CallKey, _Held] = {}
-        self._grants: list[Grant] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        # One question at a time: a person must not get a second one while thinking about the first.
-        self._lock = asyncio.Lock()
+    rules: ApprovalRules
+    mode: ApprovalMode
+    asker: Asker | None
+    can_wait: bool = False
+    on_event: OnEvent | None = None
+    find_elsewhere: FindElsewhere | None = None
+    _entries: dict[CallKey, _GateEntry] = field(init=False, default_factory=dict[CallKey, _GateEntry])
+    _grants: list[Grant] = field(init=False, default_factory=list[Grant])
+    # One question at a time: a person must not get a second one while thinking about the first.
+    _lock: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     @property
-    def decided(self) -> Mapping[CallKey, Decision]:
+    def decisions(self) -> Mapping[CallKey, Decision]:
         """The last decision about each call, by session and identity."""
-        return MappingProxyType({key: held.decision for key, held in self._held.items()})
+        return MappingProxyType({key: entry.decision for key, entry in self._entries.items()})
 
     @property
     def open(self) -> tuple[GatedCall, ...]:
         """The calls whose questions were left open, in the order in which they were asked."""
-        return tuple(
-            held.call for held in self._held.values() if held.call is not None and held.decision.verdict == "later"
-        )
+        entries = self._entries.values()
+        return tuple(entry.call for entry in entries if entry.call is not None and entry.decision.verdict == "later")
 
     @property
     def grants(self) -> tuple[Grant, ...]:
@@ -164,146 +140,142 @@ class ApprovalGate:
         return tuple(self._grants)
 
     def settle(self, key: CallKey, decision: Decision) -> None:
-        """Put in a decision that was made elsewhere: before the run was resumed, say. It takes the place of any other.
+        """Enters a decision that was made elsewhere, such as before the run was resumed, in place of any other.
 
         It holds for the arguments that it names, whatever policies ask about them, and as long as no rule denies them.
         """
         # The questions that it answered are not known here, so it counts for all of them.
-        self._held[key] = _Held(decision, None, asked=True)
+        self._entries[key] = _GateEntry(decision, None, is_answer=True)
 
     def forget(self, key: CallKey) -> None:
-        """Drop the decision about a call that has been carried out or refused; another call of its id is another one.
+        """Drops the decision about a call that has been carried out or refused; another call of its id is another one.
 
-        A question that was left open stays.
+        A question that was left open stays: it is part of `open`, the outcome of the run.
         """
-        held = self._held.get(key)
-        # A question that is left open is part of `open`, the outcome of the run.
-        if held is not None and held.decision.verdict != "later":
-            del self._held[key]
+        entry = self._entries.get(key)
+        if entry is not None and entry.decision.verdict != "later":
+            del self._entries[key]
 
     def resume(self, decisions: Mapping[CallKey, Decision], grants: Iterable[Grant]) -> None:
-        """Put in what was decided, and what was granted, in earlier runs."""
+        """Enters the decisions and the grants of earlier runs."""
         for key, decision in decisions.items():
             self.settle(key, decision)
         for grant in grants:
             self._grant(grant)
 
     def judge(self, call: GatedCall) -> Judgement:
-        """What is known about a call without asking a person; the table of this module is the order.
+        """The judgement on a call without asking a person, in the order of the table of this module.
 
         A question that has been left open is still one: the verdict is `"ask"`.
         """
-        ruled, decision = self._look(call)
-        return ruled if decision is None else _judged(decision)
+        judgement, decision = self._judge(call)
+        return judgement if decision is None else _as_judgement(decision)
 
     def has_answer(self, call: GatedCall) -> bool:
-        """Whether a person was asked about a call, or was to be, and no rule denies it since."""
-        _, decision = self._look(call)
+        """True if a person was asked about a call, or was to be, and no rule denies it since."""
+        _, decision = self._judge(call)
         return decision is not None and decision.by in {"person", "nobody"}
 
-    def _look(self, call: GatedCall) -> tuple[Judgement, Decision | None]:
-        """What rules and mode say of a call, and what is decided beside them; `None` where they decide, or a person."""
-        ruled = judge_call(call, self._rules, self._mode)
-        held = self._held.get(call.key)
-        # Before anything that was decided: a later deny rule must hold for calls that a person has allowed.
-        if ruled.verdict == "deny":
-            return ruled, None
+    def _judge(self, call: GatedCall) -> tuple[Judgement, Decision | None]:
+        # By rules and mode, with an earlier decision; `None` where they decide, or a person.
+        judgement = judge_call(call, self.rules, self.mode)
+        entry = self._entries.get(call.key)
+        # Before any earlier decision: a later deny rule must hold for calls that a person has allowed.
+        if judgement.verdict == "deny":
+            return judgement, None
         # An earlier answer for this call takes precedence over a rule that allows, because it may be a no.
-        if held is not None and held.is_about(call):
-            return ruled, held.decision
-        grant = None if ruled.verdict == "allow" else self._grant_for(call)
+        if entry is not None and entry.is_about(call):
+            return judgement, entry.decision
+        grant = None if judgement.verdict == "allow" else self._grant_for(call)
         if grant is None:
-            return ruled, None
-        return ruled, Decision(grant.verdict, call.digest, _reason_of(grant), "remembered")
+            return judgement, None
+        reason = grant.reason or f"a person said {'yes' if grant.verdict == 'allow' else 'no'}"
+        return judgement, Decision(grant.verdict, call.digest, f"{reason}, for later calls too", "remembered")
 
     async def decide(self, call: GatedCall) -> Decision:
-        """Decide about a call, and ask about it if need be; the decision about a call is made once.
+        """Decides about a call, and asks about it if need be; the decision about a call is made once.
 
-        A question that was left open is not asked again by this gate, but an answer that was given elsewhere since then
-        decides it.
-
-        If asking is interrupted, or the task cancelled before the answer, the question is left open, and the answer is
-        dropped; in a run that is not stored, nothing is decided.
+        A question that was left open is not asked again by this gate, but an answer that was given elsewhere decides
+        it. If asking is interrupted, the question is left open; in a run that is not stored, no decision is made.
 
         Raises:
-            AgentError: a person has to be asked, and the gate asks on another event loop than this one.
             RunAbortedError: the asker has ended the run.
         """
-        # The common case needs neither the lock nor the event loop of the gate.
-        decision = await self._known(call)
+        # The common case needs no lock.
+        decision = await self._decide_without_asking(call)
         if decision is not None and decision.verdict != "later":
             return decision
-        self._stay_on_loop()
         async with self._lock:
-            # What was answered while this call waited may answer it, too.
-            decision = await self._known(call)
+            # An answer that was given while this call waited may answer it, too.
+            decision = await self._decide_without_asking(call)
             if decision is not None and decision.verdict != "later":
                 return decision
-            return await self._decided_elsewhere(call) or decision or await self._decided_by_asking(call)
+            return await self._take_from_elsewhere(call) or decision or await self._ask(call)
 
-    async def _decided_elsewhere(self, call: GatedCall) -> Decision | None:
-        given = None if self._find_given is None else await self._find_given(call)
-        if given is None:
+    async def _take_from_elsewhere(self, call: GatedCall) -> Decision | None:
+        answer = None if self.find_elsewhere is None else await self.find_elsewhere(call)
+        if answer is None:
             return None
-        answer = Answer("yes" if given.approved else "no", given.remember, given.reason)
-        return await self._answered(call, answer, by=given.by, at=given.at)
+        verdict = Answer("yes" if answer.approved else "no", answer.remember, answer.reason)
+        return await self._accept(call, verdict, by=answer.by, at=answer.at)
 
-    async def _known(self, call: GatedCall) -> Decision | None:
-        """The decision about a call, if no person has to be asked for it."""
-        ruled, decision = self._look(call)
+    async def _decide_without_asking(self, call: GatedCall) -> Decision | None:
+        judgement, decision = self._judge(call)
         if decision is not None:
-            return await self._record(call, decision, asked=False) if decision.by == "remembered" else decision
-        if ruled.verdict == "ask":
+            return await self._record(call, decision, is_answer=False) if decision.by == "remembered" else decision
+        if judgement.verdict == "ask":
             return None
         # Without the mode the verdict would have been another one, so the mode has decided.
-        by_mode = judge_call(call, self._rules, "ask").verdict != ruled.verdict
+        by_mode = judge_call(call, self.rules, "ask").verdict != judgement.verdict
         by: Literal["mode", "rule"] = "mode" if by_mode else "rule"
-        return await self._record(call, Decision(ruled.verdict, call.digest, ruled.reason, by), asked=False)
+        decision = Decision(judgement.verdict, call.digest, judgement.reason, by)
+        return await self._record(call, decision, is_answer=False)
 
-    async def _decided_by_asking(self, call: GatedCall) -> Decision:
-        ruled = judge_call(call, self._rules, self._mode)
+    async def _ask(self, call: GatedCall) -> Decision:
+        judgement = judge_call(call, self.rules, self.mode)
         # This denial is not final, so a repeat of the call is judged again.
-        if self._asker is None:
-            reason = f"it needs approval ({ruled.reason}), and no person can be asked here; {_cure(call, ruled)}"
-            return await self._record(call, Decision("deny", call.digest, reason, "nobody"), asked=True)
+        if self.asker is None:
+            cure = _cure(call, judgement)
+            reason = f"it needs approval ({judgement.reason}), and no person can be asked here; {cure}"
+            return await self._record(call, Decision("deny", call.digest, reason, "nobody"))
         # The listener may raise, and then the question is not asked and the call does not run.
         await self._notify(call, None)
         try:
-            answer = await _answer(self._asker, call)
+            answer = await _answer(self.asker, call)
         except (Exception, GeneratorExit):  # the latter of a loop that is closed: nothing can be awaited any more
             raise
         except BaseException:  # Ctrl-C, a cancellation: there is no answer yet
-            if self._can_wait:
-                await self._left_open(call, ruled.reason)
+            if self.can_wait:
+                await self._leave_open(call, judgement.reason)
             raise
         # Of two answers the first stands: one that was given elsewhere while the person was asked.
-        given = await self._decided_elsewhere(call)
-        if given is not None:
-            return given
+        decision = await self._take_from_elsewhere(call)
+        if decision is not None:
+            return decision
         if isinstance(answer, str):
-            return await self._record(call, Decision("deny", call.digest, answer, "nobody"), asked=True)
+            return await self._record(call, Decision("deny", call.digest, answer, "nobody"))
         if answer.verdict == "later":
-            return await self._left_open(call, ruled.reason)
-        return await self._answered(call, answer)
+            return await self._leave_open(call, judgement.reason)
+        return await self._accept(call, answer)
 
-    async def _answered(self, call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None) -> Decision:
-        decision, grant = decision_of(call, answer, by=by, at=at)
+    async def _accept(self, call: GatedCall, answer: Answer, *, by: str = "", at: datetime | None = None) -> Decision:
+        decision, grant = resolve_answer(call, answer, by=by, at=at)
         # Stored before the decision, so that a caller that waits for the lock finds the grant.
         if grant is not None:
             self._grant(grant)
-        return await self._record(call, decision, asked=True)
+        return await self._record(call, decision)
 
-    async def _left_open(self, call: GatedCall, why: str) -> Decision:
+    async def _leave_open(self, call: GatedCall, why: str) -> Decision:
         secret = mask_places(call.arguments)
-        if self._can_wait and not secret:
-            return await self._record(call, Decision("later", call.digest, why, "person"), asked=True)
+        if self.can_wait and not secret:
+            return await self._record(call, Decision("later", call.digest, why, "person"))
         reason = "the question was put off, but this run is not stored, so it could not be answered later"
         if secret:  # asked again by the model it would wait again, and never run
             reason = (
                 f"the question was put off, but the call has a secret at {', '.join(secret)}, which is not stored, so "
                 "it could not be made later; a person must answer while the run waits"
             )
-        return await self._record(call, Decision("deny", call.digest, reason, "person"), asked=True)
+        return await self._record(call, Decision("deny", call.digest, reason, "person"))
 
     def _grant(self, grant: Grant) -> None:
         # Grants are compared by value: the same answer to two calls is stored once.
@@ -311,35 +283,24 @@ class ApprovalGate:
             self._grants.append(grant)
 
     def _grant_for(self, call: GatedCall) -> Grant | None:
-        """The earlier answer that holds for a call; a no wins over a yes."""
-        # False sorts before True, so a no is the minimum.
-        fitting = [grant for grant in self._grants if _answers(grant, call)]
-        return min(fitting, key=lambda grant: grant.verdict != "deny", default=None)
+        # False sorts before True, so a no is the minimum: it wins over a yes.
+        grants = [grant for grant in self._grants if _answers(grant, call)]
+        return min(grants, key=lambda grant: grant.verdict != "deny", default=None)
 
-    async def _record(self, call: GatedCall, decision: Decision, *, asked: bool) -> Decision:
+    async def _record(self, call: GatedCall, decision: Decision, *, is_answer: bool = True) -> Decision:
         # Removed first, so that the new decision is the last one in the order of `open`.
-        before = self._held.pop(call.key, None)
-        self._held[call.key] = _Held(decision, call, asked)
+        before = self._entries.pop(call.key, None)
+        self._entries[call.key] = _GateEntry(decision, call, is_answer)
         if before is None or before.decision != decision:
             # An equal decision is not reported again: a resumed run judges the same call once more.
             await self._notify(call, decision)
         return decision
 
     async def _notify(self, call: GatedCall, decision: Decision | None) -> None:
-        if self._on_event is not None:
-            noted = self._on_event(call, decision)
-            if noted is not None:
-                await noted
-
-    def _stay_on_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        if self._loop is not loop:
-            raise AgentError(
-                "this approval gate asks on another event loop; a gate serves one run and those nested in it, all on "
-                "one event loop, so make another gate for this one"
-            )
+        if self.on_event is not None:
+            awaitable = self.on_event(call, decision)
+            if awaitable is not None:
+                await awaitable
 
 
 def _answers(grant: Grant, call: GatedCall) -> bool:
@@ -354,12 +315,7 @@ def _answers(grant: Grant, call: GatedCall) -> bool:
     return Rule("*", grant.arguments).fits(call, "narrow" if grant.verdict == "allow" else "wide")
 
 
-def _reason_of(grant: Grant) -> str:
-    said = grant.reason or f"a person said {'yes' if grant.verdict == 'allow' else 'no'}"
-    return f"{said}, for later calls too"
-
-
-def _judged(decision: Decision) -> Judgement:
+def _as_judgement(decision: Decision) -> Judgement:
     if decision.verdict == "later":
         return Judgement("ask", decision.reason or "the question is left open", explicit=True)
     reason = decision.reason or "it has been decided before"
@@ -367,12 +323,11 @@ def _judged(decision: Decision) -> Judgement:
 
 
 async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
-    """The answer of the approver; why there is none, if it fails."""
     try:
         # A plain function runs on a thread, because it may block until the person answers.
         answer: object = await ASYNC.run(lambda: asker(call), is_async=is_async(asker), seconds=None)
-        if isinstance(answer, Awaitable):  # a plain function that hands on what another one has to do
-            answer = await cast("Awaitable[object]", answer)  # whatever it gives is checked below
+        if isinstance(answer, Awaitable):  # a plain function that returns the coroutine of another one
+            answer = await cast("Awaitable[object]", answer)  # its result is checked below
     # An approver that raises this ends the run; see `decide`.
     except RunAbortedError:
         raise
@@ -388,7 +343,6 @@ async def _answer(asker: Asker, call: GatedCall) -> Answer | str:
 
 
 def _fault(answer: object) -> str | None:
-    """What is wrong with an answer; `None` if nothing is."""
     if not isinstance(answer, Answer):
         return f"an Answer is due, not a {type(answer).__name__}"
     if answer.verdict not in _ANSWERS:
@@ -400,10 +354,10 @@ def _fault(answer: object) -> str | None:
     return None
 
 
-def _cure(call: GatedCall, ruled: Judgement) -> str:
+def _cure(call: GatedCall, judgement: Judgement) -> str:
     if call.asks:
         return "no rule answers what a policy asks, only a person or the mode approve-all"
-    if ruled.explicit:
+    if judgement.explicit:
         return "while that rule stands, only a person or the mode approve-all lets it run"
     return f"it would run if the approval rules had: allow: [{Rule(call.tool)}]"
 
@@ -412,11 +366,7 @@ def _cure(call: GatedCall, ruled: Judgement) -> str:
 class GatePolicy:
     """Allows a call, refuses it, or has it asked about, as the gate decides; `answer` is the approver of the run.
 
-    Attributes:
-        gate: the gate of the run.
-        describe: how a call looks to the gate.
-        file_tools: the tools whose arguments are paths.
-        name: names the policy.
+    `file_tools` are the tools whose arguments are paths.
     """
 
     gate: ApprovalGate
@@ -425,24 +375,24 @@ class GatePolicy:
     name: str = GATE_POLICY_NAME
 
     def may_block(self, tool: Tool[Any, Any], session: Session) -> bool:  # noqa: ARG002 - the protocol's
-        """Whether links in the arguments of a tool are followed on a disk."""
+        """True if links in the arguments of a tool are followed on a disk."""
         return tool.name in self.file_tools
 
     def check(self, tool: Tool[Any, Any], params: Any, *, context: ToolContext) -> PolicyDecision:  # noqa: ANN401 - the tool's
-        """Look at what is known of the call; no person is asked here."""
+        """Judges the call without asking a person."""
         call = self.describe(tool, params, context.call, context)
-        found = self.gate.judge(call)
-        # What a person was asked about is refused by the approver, which has the answer, as in every other loop.
-        if found.verdict == "deny" and not self.gate.has_answer(call):
-            return PolicyDecision.deny(found.reason, final=found.final)
-        return PolicyDecision.allow() if found.verdict == "allow" else PolicyDecision.ask(found.reason)
+        judgement = self.gate.judge(call)
+        # The approver has the answers of persons, and refuses those calls, as in every other loop.
+        if judgement.verdict == "deny" and not self.gate.has_answer(call):
+            return PolicyDecision.deny(judgement.reason, final=judgement.final)
+        return PolicyDecision.allow() if judgement.verdict == "allow" else PolicyDecision.ask(judgement.reason)
 
     def on_result(self, tool: Tool[Any, Any], params: Any, result: ToolResult[Any], *, context: ToolContext) -> None:  # noqa: ANN401 - as above
-        """Take no note: the gate remembers decisions, not results."""
+        """Does nothing: the gate remembers decisions, not results."""
 
     async def answer(self, request: ApprovalRequest) -> Approval:
         """The gate's answer to the pipeline's questions; those of other policies are put to the person."""
-        # The request has no context. `describe` then returns what `check` has described for the same parameters.
+        # The request has no context. `describe` then returns the description of `check` for the same parameters.
         call = self.describe(request.tool, request.params, request.call, None)
         asks = (*call.asks, *(question.text for question in request.questions if question.policy != self.name))
         # Questions of other policies are part of what the person sees, and of what the answer covers.
@@ -466,6 +416,6 @@ class GatedPrompt(Prompt[str]):
     @override
     def render(self, *, open: AbstractSet[str] | None = None) -> RenderedPrompt[str]:
         """The prompt with the policies of the run before all others."""
-        rendered = super().render(open=open)
-        policies = {name: (*self._policies, *others) for name, others in rendered.policies.items()}
-        return replace(rendered, policies=policies, prompt_policies=(*self._policies, *rendered.prompt_policies))
+        prompt = super().render(open=open)
+        policies = {name: (*self._policies, *others) for name, others in prompt.policies.items()}
+        return replace(prompt, policies=policies, prompt_policies=(*self._policies, *prompt.prompt_policies))

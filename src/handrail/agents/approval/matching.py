@@ -1,7 +1,7 @@
-"""When a rule's globs fit a call: the name of its tool, the agents that made it, and its arguments.
+"""Globs of rules over a call: the name of its tool, the agents that made it, and its arguments.
 
-What a call may do must not hang on how its arguments are spelled. So a glob over an argument is read in one of two
-ways, and where there is doubt a call is asked about or denied:
+Argument spelling must not change what is permitted. So a glob over an argument is read in one of two ways, and where
+there is doubt a call is asked about or denied:
 
 | | to allow: narrowly | to ask or deny: widely |
 |---|---|---|
@@ -14,19 +14,15 @@ ways, and where there is doubt a call is asked about or denied:
 | a mapping | needs a glob that begins with `{`, for its JSON | one key or value in it is enough, or its JSON |
 | no such argument | does not fit | does not fit |
 
-A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start. No link
-is followed here; what the paths of a file tool lead to is another look at a call
-(`handrail.agents.approval.path_rules`), which `Rule.fits` holds against the glob, too. What is not a string is compared
-by its canonical JSON text: `true`, `3`, `{"a":1}`. A glob with a blank in it is also compared with a list of words, as
-one would type them: `git log*` fits `["git", "log", "-3"]`. That protects nothing where a tool hands one string to a
-shell, because it fits `git log; reboot` as well.
+A path in its shortest form has slashes for backslashes, no empty parts, no `.`, and no `..` but at its start; links are
+followed by `handrail.agents.approval.path_rules`. Values that are not strings are compared by their canonical JSON:
+`true`, `3`, `{"a":1}`. A glob with a blank is also compared with a list of words: `git log*` fits
+`["git", "log", "-3"]`. Where a tool hands one string to a shell it protects nothing, as it fits `git log; reboot`.
 
-What a validator has made of an argument is what runs, and what the model wrote is what the schema calls it; the two may
-differ in names and in spelling. `matches_call` looks at both: widely, one that fits is enough; narrowly, what runs must
-fit, and what was written, too, where it has the argument. A function whose only parameter is a model may be called with
-that parameter around its fields, so what is written is also looked at without it.
-
-A glob is taken apart once, and matched in time that grows with the text and with nothing else:
+`matches_call` looks at the validated arguments, which run, and at the original ones, which may have other names and
+spellings: widely, one that fits is enough; narrowly, the validated one must fit, and the original, where it is there. A
+function whose only parameter is a model may be called with that parameter around its fields, so the original is also
+looked at without it.
 
 | in a glob | fits |
 |---|---|
@@ -36,11 +32,9 @@ A glob is taken apart once, and matched in time that grows with the text and wit
 | `[a-z]`, `[!a]`, `[^a]` | one character that is, or is not, among these; `[*]` is a star |
 | anything else | itself |
 
-Read narrowly, `*`, `?` and brackets stay between two slashes; read widely, they fit slashes too.
-
-All places in the glob that the text can have reached are the bits of one number, and each character moves them
-together. So no character is looked at twice, however many stars there are. Most texts need no such look:
-one that does not hold the longest run of plain characters in the glob (`Glob.run`) does not fit.
+A glob is parsed once, and matched in time linear in the text: all places in it that the text can have reached are the
+bits of one number, and each character moves them together. Most texts are ruled out before: one without the longest run
+of plain characters in the glob (`Glob.run`) does not fit.
 """
 
 from __future__ import annotations
@@ -66,7 +60,7 @@ Segment = str | int | None
 _MISSING: Final = object()
 
 Reading = Literal["narrow", "wide"]
-"""Whether `*`, `?` and brackets stay between two slashes."""
+"""`narrow` where `*`, `?` and brackets stay between two slashes."""
 
 # A `]` at the start of the brackets is a character of the set, as in a shell.
 _BRACKETS: Final = re.compile(r"\[([!^]?)(\]?[^\]]*)\]", re.DOTALL)
@@ -75,20 +69,21 @@ _RANGE: Final = re.compile(r"(.)-(.)|.", re.DOTALL)
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Whether a glob fits the name of a tool, in which a slash is a character like others."""
+    """True if a glob fits the name of a tool, in which a slash is a character like others."""
     return glob(pattern, "wide").fits(name)
 
 
 def matches_agents(pattern: str, path: Sequence[str]) -> bool:
-    """Whether a glob fits the agents that called each other: `desk/*` is any agent that `desk` has called."""
+    """True if a glob fits the agents that called each other: `desk/*` is any agent that `desk` has called."""
     return glob(pattern, "narrow").fits(_SLASH.join(path))
 
 
 def matches_argument(
     pattern: str, segments: Sequence[Segment], arguments: Mapping[str, object], reading: Reading
 ) -> bool:
-    """Whether a glob fits what the arguments hold in one place; see the table of this module."""
-    fitting = (found is not _MISSING and _fits_value(pattern, found, reading) for found in _found(arguments, segments))
+    """True if a glob fits the values of the arguments in one place; see the table of this module."""
+    values = _values_at(arguments, segments)
+    fitting = (value is not _MISSING and _fits_value(pattern, value, reading) for value in values)
     return _every(fitting) if reading == "narrow" else any(fitting)
 
 
@@ -96,28 +91,27 @@ def matches_call(
     pattern: str,
     segments: Sequence[Segment],
     arguments: Mapping[str, object],
-    written: Mapping[str, object] | None,
+    original: Mapping[str, object] | None,
     reading: Reading,
 ) -> bool:
-    """Whether a glob fits a call in one place, as it will run and as the model wrote it; see this module."""
+    """True if a glob fits a call in one place, by its validated and its original arguments; see this module."""
     fits = matches_argument(pattern, segments, arguments, reading)
-    looks = () if written is None else _looks(written)
+    forms = () if original is None else _argument_forms(original)
     # An argument that the model spelled in another way must not bypass a rule that asks or denies.
     if reading == "wide":
-        return fits or any(matches_argument(pattern, segments, look, reading) for look in looks)
+        return fits or any(matches_argument(pattern, segments, form, reading) for form in forms)
     return fits and all(
-        _fits_value(pattern, found, reading)
-        for look in looks
-        for found in _found(look, segments)
-        if found is not _MISSING
+        _fits_value(pattern, value, reading)
+        for form in forms
+        for value in _values_at(form, segments)
+        if value is not _MISSING
     )
 
 
-def _looks(written: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
-    """What a model wrote, and what is in it if one name stands around all of it."""
+def _argument_forms(original: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     # Only a single name can stand around all arguments; with two, one of them would be left out of the check.
-    yield written
-    inner = next(iter(written.values())) if len(written) == 1 else None
+    yield original
+    inner = next(iter(original.values())) if len(original) == 1 else None
     if isinstance(inner, Mapping):
         yield cast("Mapping[str, object]", inner)  # JSON's keys are strings
 
@@ -126,19 +120,19 @@ def argument_path(text: str) -> tuple[Segment, ...]:
     """The steps to an argument: `path`, `options.force`, `steps[0].title`, `steps[*].title`; `*` is every key.
 
     Raises:
-        AgentError: it leads nowhere.
+        AgentError: it does not name an argument.
     """
     segments: list[Segment] = []
     at = 0
     while at < len(text):
-        found = _SEGMENT.match(text, at)
-        if found is None or (found["item"] is not None and not segments):
+        match = _SEGMENT.match(text, at)
+        if match is None or (match["item"] is not None and not segments):
             break
-        key, item = found["key"], found["item"]
+        key, item = match["key"], match["item"]
         if key is not None and "*" in key and key != "*":
             break
         segments.append(None if "*" in (key, item) else key if item is None else int(item))
-        at = found.end()
+        at = match.end()
         if text[at : at + 1] == "." and at + 1 < len(text) and text[at + 1] not in ".[":
             at += 1
         elif text[at : at + 1] not in {"", "["}:
@@ -152,17 +146,16 @@ def argument_path(text: str) -> tuple[Segment, ...]:
     )
 
 
-def _found(value: object, segments: Sequence[Segment]) -> Iterator[object]:
-    """What is at one place, or at several; `_MISSING` where nothing does."""
+def _values_at(value: object, segments: Sequence[Segment]) -> Iterator[object]:
     if not segments:
         yield value
         return
     first, rest = segments[0], segments[1:]
-    for found in _step(value, first):
-        if found is _MISSING:
-            yield found
+    for inner in _step(value, first):
+        if inner is _MISSING:
+            yield inner
         else:
-            yield from _found(found, rest)
+            yield from _values_at(inner, rest)
 
 
 def _step(value: object, segment: Segment) -> Iterable[object]:
@@ -185,22 +178,22 @@ def _fits_value(pattern: str, value: object, reading: Reading) -> bool:
     if isinstance(value, str):
         return _fits_text(pattern, value, reading)
     try:
-        written = canonical_json(value).decode()
+        text = canonical_json(value).decode()
     except DumpError:  # it cannot be judged, so nothing allows it, and whatever asks or denies holds
         return reading == "wide"
     if reading == "wide":
         return _holds_fitting(pattern, value)
     if isinstance(value, Mapping):  # what it holds may be what an argument of its own would be, or anything else
-        return pattern.startswith("{") and glob(pattern, reading).fits(written)
+        return pattern.startswith("{") and glob(pattern, reading).fits(text)
     if not isinstance(value, list | tuple):
-        return glob(pattern, reading).fits(written)
+        return glob(pattern, reading).fits(text)
     items = cast("Sequence[object]", value)  # each is looked at below
     one_by_one = _every(item is not _MISSING and _fits_value(pattern, item, reading) for item in _items(items))
     return one_by_one or _fits_words(pattern, items, reading)
 
 
 def _holds_fitting(pattern: str, value: object) -> bool:
-    """Whether something in a value that JSON can say fits a glob, however deep: the widest reading there is."""
+    # Whether any part of the value fits, however deep: the widest reading there is.
     to_visit = [value]
     while to_visit:
         part = to_visit.pop()
@@ -225,7 +218,7 @@ def _holds_fitting(pattern: str, value: object) -> bool:
 
 
 def _items(value: Sequence[object]) -> Iterator[object]:
-    """What a list holds, and what the lists in it hold; `_MISSING` for each of those that is empty."""
+    # Those of a list and of the lists in it; `_MISSING` for each of these that is empty.
     to_visit = [value]
     while to_visit:
         items = to_visit.pop()
@@ -237,7 +230,6 @@ def _items(value: Sequence[object]) -> Iterator[object]:
 
 
 def _fits_words(pattern: str, items: Sequence[object], reading: Reading) -> bool:
-    """Whether a glob with a blank fits a list of words as one line, quoted as a shell wants them."""
     words = [item for item in items if isinstance(item, str)]
     # A glob without a blank is about single words, which are compared one by one.
     if not words or len(words) < len(items) or " " not in pattern:
@@ -260,10 +252,10 @@ def _fits_text(pattern: str, text: str, reading: Reading) -> bool:
         as_written = glob(pattern, reading).fits(text) or glob(short_pattern, reading).fits(text)
         return as_written and glob(short_pattern, reading).fits(short)
     patterns = (pattern, short_pattern, short_pattern.removesuffix("/**") or pattern)
-    pairs = [(each, spelling) for each in patterns for spelling in (text, short)]
+    pairs = [(form, spelling) for form in patterns for spelling in (text, short)]
     # Some filesystems ignore case and composition: `.ENV` may be the `.env` that a rule denies.
-    pairs += [(_folded(each), _folded(spelling)) for each, spelling in pairs]
-    return any(glob(each, reading).fits(spelling) for each, spelling in dict.fromkeys(pairs))
+    pairs += [(_folded(form), _folded(spelling)) for form, spelling in pairs]
+    return any(glob(form, reading).fits(spelling) for form, spelling in dict.fromkeys(pairs))
 
 
 def shortest(path: str) -> str:
@@ -281,7 +273,7 @@ def shortest(path: str) -> str:
 
 
 def _start(short: str) -> str:
-    """Where a path begins, if not in the root: `/`, `~`, a drive, or so many times `../`."""
+    # Where a path begins, if not in the root: `/`, `~`, a drive, or so many times `../`.
     return next(_START.finditer(f"{short}/" if short else ""))[0]  # there is always a match, if an empty one
 
 
@@ -291,7 +283,6 @@ def _folded(text: str) -> str:
 
 
 def _every(fitting: Iterable[bool]) -> bool:
-    """Whether there is something, and all of it fits."""
     empty = True
     for fits in fitting:
         if not fits:
@@ -302,20 +293,16 @@ def _every(fitting: Iterable[bool]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Star:
-    """Any characters; with slashes among them if it crosses."""
-
-    crosses: bool
+    crosses: bool  # slashes
 
 
 @dataclass(frozen=True, slots=True)
-class _Folders:
-    """`**/` at the start of a part: any folders, none included."""
+class _Folders:  # `**/` at the start of a part: any folders, none included
+    pass
 
 
 @dataclass(frozen=True, slots=True)
-class _OneOf:
-    """One character: in one of the ranges, or in none of them."""
-
+class _Characters:  # one character: in one of the ranges, or in none of them
     ranges: tuple[tuple[str, str], ...]
     negated: bool = False
 
@@ -323,8 +310,8 @@ class _OneOf:
         return any(low <= character <= high for low, high in self.ranges) is not self.negated
 
 
-_Token = _Star | _Folders | _OneOf | str
-_ANY: Final = _OneOf((), negated=True)
+_Token = _Star | _Folders | _Characters | str
+_ANY: Final = _Characters((), negated=True)
 
 
 class Glob:
@@ -337,10 +324,10 @@ class Glob:
     __slots__ = ("_crossing", "_end", "_fixed", "_gates", "_literal", "_loops", "_narrow", "_sets", "run")
 
     def __init__(self, text: str, reading: Reading = "narrow") -> None:
-        """Take a glob apart; every text is one, because brackets that do not close are characters like others."""
+        """Parses a glob; every text is one, because brackets that do not close are characters like others."""
         self._narrow = reading == "narrow"
         self._literal: dict[str, int] = {}
-        self._sets: list[tuple[int, _OneOf]] = []
+        self._sets: list[tuple[int, _Characters]] = []
         self._crossing = self._gates = self._loops = 0
         # Place 1 is the start; each token moves the end by the number of its places.
         self._end = 1
@@ -357,29 +344,29 @@ class Glob:
             self.run = max(self.run, run, key=len)
 
     def fits(self, text: str) -> bool:
-        """Whether the whole text fits."""
+        """True if the whole text fits."""
         if self._fixed is not None:  # in most rules, the name of a tool
             return text == self._fixed
         return self._fits(text, ends_at_slash=False)
 
     def fits_at_or_above(self, path: str) -> bool:
-        """Whether the path fits, or a folder that it lies in: all that stands before one of its slashes."""
+        """True if the path fits, or a folder that it lies in: the text before one of its slashes."""
         return self._fits(path, ends_at_slash=True)
 
     def _fits(self, text: str, *, ends_at_slash: bool) -> bool:
         # Most texts end here: a search for a fixed text is much faster than the automaton.
         if self.run not in text:
             return False
-        known: dict[str, int] = {}
+        moves: dict[str, int] = {}
         at = self._reached(1)
         for character in text:
             # Everything before the slash is a folder in which the path lies.
             if ends_at_slash and character == _SLASH and at & self._end:
                 return True
-            takes = known.get(character)
+            takes = moves.get(character)
             # Computed once for each different character of the text.
             if takes is None:
-                takes = known[character] = self._takes(character)
+                takes = moves[character] = self._takes(character)
             loops = self._crossing if self._narrow and character == _SLASH else self._loops
             at = self._reached((at & loops) | ((at & takes) << 1))
             if not at:
@@ -388,7 +375,7 @@ class Glob:
         return bool(at & self._end)
 
     def _add(self, token: _Token, bit: int) -> int:
-        """Enter a token at its place; returns how many places it takes."""
+        # Returns how many places the token takes.
         if isinstance(token, _Folders):
             # A gate, which leads to the star behind it, or past that and its slash. It is a place of its own: from the
             # star itself, one could leave in the middle of a part.
@@ -400,21 +387,20 @@ class Glob:
         if isinstance(token, _Star):
             self._loops |= bit
             self._crossing |= bit if token.crosses else 0
-        elif isinstance(token, _OneOf):
+        elif isinstance(token, _Characters):
             self._sets.append((bit, token))
         else:
             self._literal[token] = self._literal.get(token, 0) | bit
         return 1
 
     def _takes(self, character: str) -> int:
-        """The places that a character leads on from."""
         takes = self._literal.get(character, 0)
         if not (self._narrow and character == _SLASH):
-            takes |= sum(bit for bit, one_of in self._sets if one_of.fits(character))
+            takes |= sum(bit for bit, characters in self._sets if characters.fits(character))
         return takes
 
     def _reached(self, places: int) -> int:
-        """The places, and those that follow on what can stand for nothing; two such never follow each other."""
+        # With the places that follow on a token that can stand for nothing; two such never follow each other.
         gates = places & self._gates
         places |= gates << 1 | gates << 3
         return places | (places & self._loops) << 1
@@ -431,7 +417,6 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _token(text: str, at: int) -> tuple[_Token, int]:
-    """The token that begins at a place, and where it ends."""
     if text[at] == "*":
         end = at + 1
         while text[end : end + 1] == "*":
@@ -442,17 +427,17 @@ def _token(text: str, at: int) -> tuple[_Token, int]:
         return _Star(crosses), end
     brackets = _BRACKETS.match(text, at)
     if brackets is not None and brackets[2]:
-        return _OneOf(_ranges(brackets[2]), negated=bool(brackets[1])), brackets.end()
+        return _Characters(_ranges(brackets[2]), negated=bool(brackets[1])), brackets.end()
     return (_ANY if text[at] == "?" else text[at]), at + 1
 
 
 def _ranges(body: str) -> tuple[tuple[str, str], ...]:
-    """What stands between brackets: `a-z` is a range, and a dash at either end stands for itself."""
-    return tuple((found[1], found[2]) if found[2] else (found[0], found[0]) for found in _RANGE.finditer(body))
+    # `a-z` is a range, and a dash at either end stands for itself.
+    return tuple((match[1], match[2]) if match[2] else (match[0], match[0]) for match in _RANGE.finditer(body))
 
 
 # Rules are few and calls are many. The bound protects a process that makes rules without end.
 @lru_cache(maxsize=4096)
 def glob(text: str, reading: Reading) -> Glob:
-    """A glob, taken apart once."""
+    """A glob, parsed once."""
     return Glob(text, reading)

@@ -1,8 +1,8 @@
-"""What approval rules on paths mean for the files of a run, whichever argument of a call leads to them.
+"""Approval rules on paths, as filters of the files of a run, whichever argument of a call leads to them.
 
-A rule on an argument judges a call before it runs, by what the model wrote there. A file is also reached without being
-named: by a search, through a link, with the folder that holds it. So a rule on a path of the file tools becomes a part
-of the `PathFilter` of the run:
+A rule on an argument judges a call before it runs, by its text. A file is also reached without being named: by a
+search, through a link, with the folder that holds it. So a rule on a path of the file tools becomes a part of the
+`PathFilter` of the run:
 
 | the rule fits | of the tools | the paths that it fits |
 |---|---|---|
@@ -17,39 +17,30 @@ of the `PathFilter` of the run:
 | `ask` | any others | are not changed with a folder: `holding` |
 | `ask` | in the mode `deny-all` | are as with `deny` |
 
-What is left out is not moved to where the rule does not fit. A call that names what a rule asks about is asked about,
-so the filter lets it through.
+A path that is left out is not moved to where the rule does not fit; a call that names it is asked about. A rule that
+names several arguments, or none, does not filter, nor do `allow` rules, and `ask` rules in the mode `approve-all`.
+Globs are read widely (`handrail.agents.approval.matching`), and include what lies in a folder that they fit. A rule on
+a path is about files, not about spellings: `reached_paths` follows the paths in the arguments of a file tool.
 
-Not so, because the rule is not about a path alone: one that names several arguments, or none. `allow` rules never
-filter, nor do `ask` rules in the mode `approve-all`.
-
-Globs are read widely, as `handrail.agents.approval.matching` says, and what lies in a folder that one fits is meant
-with it.
-
-A rule on a path is about files, not about spellings: `reached_paths` says what the paths in the arguments of a file
-tool lead to.
-
-Toolsets of a run keep paths back from whatever else reaches their files, other toolsets and programs:
+Toolsets of a run also hide paths from other toolsets and programs that reach their files:
 
 | of a toolset over some files | holds for |
 |---|---|
 | rules on paths that name its tools with a prefix | all toolsets over these files, and programs there, of all runs |
 | `exclude` | its own tools, and programs that runs of its agent start in that folder |
 
-Toolsets are made one after the other, some of them while others are in use. So what is kept back of files that toolsets
-share grows, and is looked up when it is asked for. Another toolset does not ask what a rule on these tools would have
-asked: for it such a rule denies.
+Toolsets are made one after the other, so these paths are looked up at each use. For another toolset, a rule that asks
+about these tools denies.
 
-The filesystems that the tools of a run find are behind its path filter, wherever they were bound: the `Filesystem`,
-whatever makes it, and each filesystem that is bound under a type of its own, as the `HostFilesystem` of a shell. What a
-provider makes under another type than `Filesystem` is the program's own affair.
+All filesystems that tools find are behind the filter: `Filesystem`, and objects that are bound under a type of their
+own, as the `HostFilesystem` of a shell. The product of a provider under another type than `Filesystem` is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
@@ -68,7 +59,7 @@ from handrail.resources.binding import GivenInstance, Resolver
 from handrail.turns import Turn
 
 PathAccess = Literal["read", "list", "write", "remove"]
-"""What a file tool does with the path in an argument."""
+"""The use that a file tool makes of the path in an argument."""
 
 FILE_TOOLS: Final[Mapping[str, Mapping[str, PathAccess]]] = {
     "read_file": {"path": "read"},
@@ -82,8 +73,10 @@ FILE_TOOLS: Final[Mapping[str, Mapping[str, PathAccess]]] = {
 }
 """The file tools, each with its arguments that are paths."""
 
+_SETS: Final = tuple(item.name for item in fields(PathFilter))
+
 _LINKS_THEMSELVES: Final = frozenset({"move_file", "remove_file"})
-"""The tools that act on a link, and not on what it leads to."""
+"""The tools that act on a link, and not on its target."""
 
 
 class RulePaths:
@@ -92,21 +85,16 @@ class RulePaths:
     __slots__ = ("_globs", "_run", "_why", "rule")
 
     def __init__(self, verdict: Verdict, rule: Rule) -> None:
-        """Take the glob of a rule that has one argument.
-
-        Args:
-            verdict: the list that the rule is in.
-            rule: the rule.
-        """
-        # `_reached` has returned nothing for rules with another number of arguments.
+        """Takes the glob of a rule that has one argument, and is in the list of a verdict."""
+        # `_uses` has returned nothing for rules with another number of arguments.
         (pattern,) = rule.arguments.values()
         self.rule: Rule = rule
         self._why = f"the {verdict} rule {rule}"
         # The folder itself is meant by `folder/**` too, so both forms are kept.
         short = shortest(pattern)
-        spelled = dict.fromkeys((short, short.removesuffix("/**") or pattern))
-        self._globs = tuple((glob(each, "wide"), glob(folded(each), "wide")) for each in spelled)
-        runs = {each.run.lower() for both in self._globs for each in both}
+        patterns = dict.fromkeys((short, short.removesuffix("/**") or pattern))
+        self._globs = tuple((glob(text, "wide"), glob(folded(text), "wide")) for text in patterns)
+        runs = {part.run.lower() for pair in self._globs for part in pair}
         # A text that is part of all the others is in each path that fits; without one, nothing can be excluded ahead.
         self._run = next((run for run in runs if all(run in other for other in runs)), "")
 
@@ -124,87 +112,73 @@ class RulePaths:
         if path.isascii() and self._run not in path.lower():
             return None
         plain = folded(path)
-        for each, as_folded in self._globs:
+        for exact, as_folded in self._globs:
             # `folded` unifies case and composition, as on file systems that do not distinguish them.
-            if each.fits_at_or_above(path) or as_folded.fits_at_or_above(plain):
+            if exact.fits_at_or_above(path) or as_folded.fits_at_or_above(plain):
                 return self._why
         return None
 
 
-def path_filter_of(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode, *, prefix: str = "") -> PathFilter:
-    """What the rules on paths keep from the agents that called each other, whatever file tool they use.
+def rule_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode, *, prefix: str = "") -> PathFilter:
+    """The paths that rules hide from the agents that called each other, whatever file tool they use.
 
-    Args:
-        rules: the rules.
-        path: the agents that called each other.
-        mode: how questions are answered.
-        prefix: stands before the names of the file tools.
+    `prefix` stands before the names of the file tools.
     """
-    found: dict[str, list[RulePaths]] = {each.name: [] for each in fields(PathFilter)}
-    for verdict, rule in _that_filter(rules, path, mode):
-        reached = _reached(rule, prefix)
-        if reached:
-            members = RulePaths(verdict, rule)
-            for name in _asking(reached) if verdict == "ask" and mode == "ask" else _denying(reached):
-                found[name].append(members)
-    return PathFilter(**{name: tuple(sets) for name, sets in found.items()})
+    sets: dict[str, list[RulePaths]] = {name: [] for name in _SETS}
+    # In the mode `approve-all` each question is answered with yes, so `ask` rules hide nothing.
+    groups: tuple[tuple[Verdict, tuple[Rule, ...]], ...] = (
+        ("deny", rules.deny),
+        ("ask", () if mode == "approve-all" else rules.ask),
+    )
+    for verdict, members in groups:
+        for rule in members:
+            uses = _uses(rule, prefix) if rule.holds_for(path) else frozenset[tuple[str, PathAccess]]()
+            if uses:
+                paths = RulePaths(verdict, rule)
+                for name in _ask_sets(uses) if verdict == "ask" and mode == "ask" else _deny_sets(uses):
+                    sets[name].append(paths)
+    return PathFilter(**{name: tuple(paths) for name, paths in sets.items()})
 
 
-def _asking(reached: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
-    """The sets of the filter that the paths of a rule which asks go into."""
-    reaches = {reach for _, reach in reached}
-    looks = bool(reaches & {"read", "list"})
+def _ask_sets(uses: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
+    accesses = {access for _, access in uses}
+    looks = bool(accesses & {"read", "list"})
     if looks:
-        yield "searching" if "read" in reaches and ("grep_files", "list") not in reached else "listing"
-    yield "removing" if looks and ("move_file", "remove") not in reached else "holding"
+        yield "searching" if "read" in accesses and ("grep_files", "list") not in uses else "listing"
+    yield "removing" if looks and ("move_file", "remove") not in uses else "holding"
 
 
-def _denying(reached: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
-    """The sets of the filter that the paths of a rule which denies go into."""
-    reaches = {reach for _, reach in reached}
-    only_lists = "list" in reaches and "read" not in reaches
-    if "read" in reaches or only_lists:
+def _deny_sets(uses: AbstractSet[tuple[str, PathAccess]]) -> Iterator[str]:
+    accesses = {access for _, access in uses}
+    only_lists = "list" in accesses and "read" not in accesses
+    if "read" in accesses or only_lists:
         yield "searching" if only_lists else "reading"
-    if "write" in reaches:
+    if "write" in accesses:
         yield "writing"
-    elif only_lists or "remove" in reaches:
+    elif only_lists or "remove" in accesses:
         yield "removing"
 
 
-def _that_filter(rules: ApprovalRules, path: Sequence[str], mode: ApprovalMode) -> Iterator[tuple[Verdict, Rule]]:
-    groups: list[tuple[Verdict, tuple[Rule, ...]]] = [("deny", rules.deny)]
-    if mode != "approve-all":
-        # In the mode `approve-all` each question is answered with yes, so `ask` rules keep nothing back.
-        groups.append(("ask", rules.ask))
-    for verdict, members in groups:
-        for rule in members:
-            if rule.holds_for(path):
-                yield verdict, rule
-
-
-def _reached(rule: Rule, prefix: str) -> frozenset[tuple[str, PathAccess]]:
-    """What the file tools that a rule names do with the one argument that it names, each with the tool."""
-    # A rule on several arguments applies to their combination, which a single path does not show.
+def _uses(rule: Rule, prefix: str) -> frozenset[tuple[str, PathAccess]]:
+    # The file tools that the rule names, each with its use of the one argument that the rule names. A rule on several
+    # arguments applies to their combination, which a single path does not show.
     if len(rule.places) != 1 or len(rule.places[0]) != 1:
         return frozenset()
     (argument,) = rule.places[0]
     return frozenset(
-        (tool, reach)
+        (tool, access)
         for tool, arguments in FILE_TOOLS.items()
-        for name, reach in arguments.items()
+        for name, access in arguments.items()
         if argument in {name, None} and matches_name(rule.tool, prefix + tool)
     )
 
 
 def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesystem) -> Mapping[str, str] | None:
-    """The paths that lead through links to other paths, and those other paths, by argument; `None` if there are none.
+    """The targets of the paths in the arguments of a file tool that lead through links; `None` if there are none.
 
-    Args:
-        tool: the name of the tool, without a prefix.
-        arguments: its arguments.
-        filesystem: the files that the tool works on.
+    `tool` is the name of the tool, without a prefix.
     """
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for argument in FILE_TOOLS.get(tool, {}):
         path = arguments.get(argument)
         if not isinstance(path, str):
@@ -213,10 +187,10 @@ def reached_paths(tool: str, arguments: Mapping[str, object], filesystem: Filesy
             # `move_file` and `remove_file` act on the link itself, so the link is not followed for them.
             real = filesystem.resolve(path, follow=tool not in _LINKS_THEMSELVES)
             if real != (shortest(path) or ROOT):
-                found[argument] = real
+                targets[argument] = real
         except FilesystemError:
             continue  # the tool refuses it, too
-    return found or None
+    return targets or None
 
 
 Behind = Callable[[Filesystem], Filesystem]
@@ -225,29 +199,25 @@ Behind = Callable[[Filesystem], Filesystem]
 
 @runtime_checkable
 class _Unfiltered(Filesystem, Protocol):
-    """The type under which a filesystem that a provider makes is bound: its context makes and closes that one."""
+    # The type under which a filesystem that a provider makes is bound: its context makes and closes that one.
+    pass
 
 
-def given_filesystem(bound: ResourceRegistry) -> Filesystem | None:
-    """The `Filesystem` that the tools find, if it is there already and no provider makes it."""
-    given = (each.provider for each in bound if each.protocol is Filesystem)
-    found = next((provider.value for provider in given if isinstance(provider, GivenInstance)), None)
-    return found if isinstance(found, Filesystem) else None
+def bound_filesystem(bindings: ResourceRegistry) -> Filesystem | None:
+    """The `Filesystem` that is bound as an object, and not by a provider."""
+    providers = (binding.provider for binding in bindings if binding.protocol is Filesystem)
+    filesystem = next((provider.value for provider in providers if isinstance(provider, GivenInstance)), None)
+    return filesystem if isinstance(filesystem, Filesystem) else None
 
 
 def takes_files(tool: Tool[Any, Any]) -> bool:
-    """Whether the function of a tool has a `Filesystem` as a parameter."""
+    """True if the function of a tool has a `Filesystem` as a parameter."""
     return any(parameter.kind is Filesystem for parameter in tool.injected)
 
 
-def behind_filter(bound: ResourceRegistry, behind: Behind) -> ResourceRegistry:
-    """What to bind so that the filesystems of a template are behind a filter; nothing if it has none.
-
-    Args:
-        bound: all that the tools find.
-        behind: puts a filesystem behind the filter.
-    """
-    return ResourceRegistry.of(*(each for binding in bound for each in _behind(binding, behind)))
+def behind_filter(bindings: ResourceRegistry, behind: Behind) -> ResourceRegistry:
+    """The bindings that put all filesystems of the tools behind a filter; empty if there are none."""
+    return ResourceRegistry.of(*(own for binding in bindings for own in _behind(binding, behind)))
 
 
 def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
@@ -267,15 +237,11 @@ def _behind(binding: Binding[Any], behind: Behind) -> tuple[Binding[Any], ...]:
 
 
 def _filtered(filesystem: object, behind: Behind) -> Filesystem | None:
-    """A filesystem behind a filter; `None` where a provider returns none."""
     return behind(filesystem) if isinstance(filesystem, Filesystem) else None
 
 
 Files: TypeAlias = Path | Turn
-"""What identifies the same files behind several filters: their folder on disk, or else their turn."""
-
-_SETS: Final = tuple(each.name for each in fields(PathFilter))
-
+"""The identity of files behind several filters: their folder on disk, or else their turn."""
 
 PrefixedToolsets: TypeAlias = dict[Files, tuple[str, ...]]
 """The prefixes of the toolsets that the runs of a tree have made, by their files. It only grows."""
@@ -283,13 +249,7 @@ PrefixedToolsets: TypeAlias = dict[Files, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """The rules of one run.
-
-    Attributes:
-        rules: the rules.
-        path: the agents that called each other.
-        mode: how questions are answered.
-    """
+    """The rules of one run: `path` are its agents that called each other, `mode` answers its questions."""
 
     rules: ApprovalRules
     path: tuple[str, ...]
@@ -297,82 +257,70 @@ class RunRules:
 
     @property
     def speak_of_paths(self) -> bool:
-        """Whether some of them may keep paths back, of one toolset or another."""
+        """True if some of them may hide paths, of one toolset or another."""
         return any(len(rule.places) == 1 for rule in (*self.rules.deny, *self.rules.ask))
 
     def paths(self, prefix: str = "", *, asks: bool = True) -> PathFilter:
-        """What the rules keep back from the tools with a prefix; not `asks`: where no person would be asked."""
+        """The paths that the rules hide from the tools with a prefix; not `asks`: where no person would be asked."""
         mode: ApprovalMode = "deny-all" if self.mode == "ask" and not asks else self.mode
-        return path_filter_of(self.rules, self.path, mode, prefix=prefix)
+        return rule_filter(self.rules, self.path, mode, prefix=prefix)
 
 
+@dataclass(eq=False)
 class FolderPaths:
-    """What one run looks up of its own toolsets and of those of its tree."""
+    """The paths that the toolsets of one run, and of its tree, hide from each other and from programs."""
 
-    def __init__(self, toolsets: PrefixedToolsets, rules: RunRules) -> None:
-        """Begin with what has been made so far; `toolsets` is shared with the runs of the tree."""
-        self._toolsets = toolsets
-        self._rules = rules
-        self._excluded: dict[Files, PathFilter] = {}
-        self._known: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = {}
+    prefixes: PrefixedToolsets
+    rules: RunRules
+    _excluded: dict[Files, PathFilter] = field(init=False, default_factory=dict[Files, PathFilter])
+    _filters: dict[tuple[Files, str], tuple[tuple[str, ...], PathFilter]] = field(
+        init=False, default_factory=dict[Any, Any]
+    )
 
-    def note(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
-        """Take note of a toolset that is being made.
-
-        Args:
-            template: its sections.
-            filesystem: the files that its tools work on, if they are there already.
-            prefix: stands before the names of its tools.
-        """
+    def add(self, template: PromptTemplate[Any], filesystem: Filesystem | None, prefix: str) -> None:
+        """Adds a toolset that is being made, over files that are there already or `None`; `prefix` names its tools."""
         sections = [placed.section for root in template.tree for placed in root.walk()]
-        if (
-            prefix
-            and filesystem is not None
-            and any(tool.name in FILE_TOOLS for each in sections for tool in each.tools)
-        ):
-            made = self._toolsets.get(_files_of(filesystem), ())
+        has_file_tools = any(tool.name in FILE_TOOLS for section in sections for tool in section.tools)
+        if prefix and filesystem is not None and has_file_tools:
+            files = _identify_files(filesystem)
+            prefixes = self.prefixes.get(files, ())
             # Toolsets are made anew at each run, so the same one comes again.
-            if prefix not in made:
-                self._toolsets[_files_of(filesystem)] = (*made, prefix)
+            if prefix not in prefixes:
+                self.prefixes[files] = (*prefixes, prefix)
         for section in sections:
             if isinstance(section, VfsToolsSection) and section.exclude and section.filesystem is not None:
                 excluded = excluding(section.exclude, show_git=True)  # for programs, the agent's file excludes .git
-                files = _files_of(section.filesystem)
+                files = _identify_files(section.filesystem)
                 self._excluded[files] = self._excluded.get(files, NOTHING_FILTERED).plus(excluded)
 
     def behind(self, filesystem: Filesystem, prefix: str) -> Filesystem:
-        """A filesystem without what toolsets of other prefixes keep back of it, now or later."""
-        if not self._rules.speak_of_paths:
+        """A filesystem without the paths that toolsets of other prefixes hide, now or later."""
+        if not self.rules.speak_of_paths:
             return filesystem
-        files = _files_of(filesystem)
-        # The sets are evaluated when they are asked, because other toolsets may be made later.
-        grown = {name: (_Grown(self, files, prefix, name),) for name in _SETS}
-        return filesystem.filtered(PathFilter(**grown))
+        files = _identify_files(filesystem)
+        # The sets are evaluated at each use, because other toolsets may be made later.
+        sets = {name: (_GrowingSet(self, files, prefix, name),) for name in _SETS}
+        return filesystem.filtered(PathFilter(**sets))
 
-    def kept_from_programs(self, folder: Path) -> PathFilter:
-        """What toolsets keep back from programs that run in a folder."""
-        return self.kept(folder, "").plus(self._excluded.get(folder, NOTHING_FILTERED))
+    def program_filter(self, folder: Path) -> PathFilter:
+        """The paths that toolsets hide from programs that run in a folder."""
+        return self.filter(folder, "").plus(self._excluded.get(folder, NOTHING_FILTERED))
 
-    def kept(self, files: Files, prefix: str) -> PathFilter:
-        """What toolsets of other prefixes keep back of some files."""
-        made = self._toolsets.get(files, ())
-        known = self._known.get((files, prefix))
+    def filter(self, files: Files, prefix: str) -> PathFilter:
+        """The paths that toolsets of other prefixes hide."""
+        prefixes = self.prefixes.get(files, ())
+        entry = self._filters.get((files, prefix))
         # Compared by identity: the tuple is replaced whenever a toolset is added.
-        if known is None or known[0] is not made:
-            known = self._known[files, prefix] = made, self._kept_by(made, prefix)
-        return known[1]
-
-    def _kept_by(self, made: Sequence[str], prefix: str) -> PathFilter:
-        own = self._rules.paths(asks=False)  # of all files, as their own toolsets show them
-        # Without what the rules keep back everywhere, which is filtered already.
-        others = (self._rules.paths(each, asks=False).minus(own) for each in made if each != prefix)
-        return reduce(PathFilter.plus, others, NOTHING_FILTERED)
+        if entry is None or entry[0] is not prefixes:
+            own = self.rules.paths(asks=False)  # of all files, as their own toolsets show them
+            # Without the paths that the rules hide everywhere, which are filtered already.
+            others = (self.rules.paths(other, asks=False).minus(own) for other in prefixes if other != prefix)
+            entry = self._filters[files, prefix] = prefixes, reduce(PathFilter.plus, others, NOTHING_FILTERED)
+        return entry[1]
 
 
 @dataclass(frozen=True, slots=True)
-class _Grown:
-    """One set of the filter of some files, as it is when it is asked; a `handrail.filesystem.path_filters.PathSet`."""
-
+class _GrowingSet:  # one set of the filter of some files, at the time of its use
     folders: FolderPaths
     files: Files
     prefix: str
@@ -382,15 +330,14 @@ class _Grown:
         return bool(self._members())
 
     def why(self, path: str, *, is_folder: bool) -> str | None:
-        found = (each.why(path, is_folder=is_folder) for each in self._members())
-        return next((why for why in found if why is not None), None)
+        reasons = (member.why(path, is_folder=is_folder) for member in self._members())
+        return next((why for why in reasons if why is not None), None)
 
     def _members(self) -> tuple[PathSet, ...]:
-        kept = self.folders.kept(self.files, self.prefix)
-        members: tuple[PathSet, ...] = getattr(kept, self.name)
+        members: tuple[PathSet, ...] = getattr(self.folders.filter(self.files, self.prefix), self.name)
         return members
 
 
-def _files_of(filesystem: Filesystem) -> Files:
+def _identify_files(filesystem: Filesystem) -> Files:
     # Two objects over one folder have the same root; other filesystems share their turn with their filtered copies.
     return filesystem.root if isinstance(filesystem, HostFilesystem) else filesystem.turn

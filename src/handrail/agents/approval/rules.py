@@ -1,17 +1,15 @@
-"""Approval rules, and what they say of a call.
+"""Approval rules, and their judgement on a call.
 
-| | says |
+| | decides |
 |---|---|
 | 1 | a `deny` rule that fits, then an `ask` rule that fits, then an `allow` rule that fits |
 | 2 | the tool's own declaration (`GatedCall.default`) |
 | 3 | the default for the tool's effect |
-| 4 | if a policy of the tool wants something asked, what has been allowed so far is asked |
+| 4 | if a policy of the tool has a question, a call that is allowed so far is asked about |
 | 5 | the mode: `approve-all` answers every question yes; `deny-all` no, and denies what no rule has allowed |
 
-Nothing is remembered here: `handrail.agents.approval.gate` knows what has been answered before.
-
-Rules are written in YAML files. All faults of a file are reported at once, each with its file, line and column. What
-globs fit is said in `handrail.agents.approval.matching`.
+Earlier answers are remembered by `handrail.agents.approval.gate`; `handrail.agents.approval.matching` describes globs.
+Rules are written in YAML files. All faults of a file are reported at once, each with its file, line and column.
 
     defaults: {read: allow, state: ask, external: ask}   # where no rule fits; each may be left out
     tainted: ask                                         # external effects after untrusted content was read
@@ -55,13 +53,13 @@ from handrail.serde import canonical_json, parse
 from handrail.serde.document import YamlMap, YamlNode, YamlScalar, read_document, read_tree
 
 DEFAULTS: Final[Mapping[Effect, Verdict]] = MappingProxyType({"read": "allow", "state": "ask", "external": "ask"})
-"""What holds for each effect where neither a rule nor the tool itself says anything."""
+"""The verdict for each effect where neither a rule nor the tool itself decides."""
 
 VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
-"""What rules may say."""
+"""The verdicts, which are the lists of rules."""
 
 ExpectedMatch = Literal["unmatched"]
-"""What a rule may say of itself: that it is known to fit no call of the project as it is."""
+"""Marks a rule that fits no call of the project as it is."""
 
 _BRACES: Final = re.compile(r"\{[^{}]*,[^{}]*\}")
 _PLAIN: Final = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
@@ -85,32 +83,30 @@ def _place(where: str) -> str:
     return where
 
 
-def _argument_glob(given: object) -> str:
-    """A glob over an argument, which may be empty; a number, `true` and `null` are what JSON writes for them."""
-    if isinstance(given, list | dict):
+def _argument_glob(value: object) -> str:
+    # It may be empty; a number, `true` and `null` are as JSON writes them.
+    if isinstance(value, list | dict):
         several = "the glob for an argument is text, such as 'reports/**'; several are several rules"
         raise ValueError(several)  # noqa: TRY004 - pydantic reports it with its place
-    text = given if isinstance(given, str) else canonical_json(given).decode()
+    text = value if isinstance(value, str) else canonical_json(value).decode()
     if not text.startswith("{") and _BRACES.search(text):
         raise ValueError(f"the glob {text!r} has braces, which stand for themselves; write a rule for each alternative")
     return text
 
 
-def _listed(codes: object) -> object:
-    return (
-        (codes,) if isinstance(codes, int) else tuple(cast("list[object]", codes)) if isinstance(codes, list) else codes
-    )
+def _as_tuple(codes: object) -> object:
+    return (codes,) if isinstance(codes, int) else tuple(cast("list[object]", codes)) if type(codes) is list else codes
 
 
 _Glob = Annotated[str, AfterValidator(_glob)]
 _Place = Annotated[str, AfterValidator(_place)]
 _ArgumentGlob = Annotated[str, BeforeValidator(_argument_glob)]
-_ExitCodes = Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], BeforeValidator(_listed)]
+_ExitCodes = Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], BeforeValidator(_as_tuple)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTable:
-    """A rule as a file has it; see `Rule`. A key that is not there has no meaning."""
+    """A rule as a file has it; see `Rule`."""
 
     tool: _Glob
     arguments: Mapping[_Place, _ArgumentGlob] = field(default_factory=dict[str, str])
@@ -120,7 +116,7 @@ class RuleTable:
     commit_on: _ExitCodes = ()
 
 
-RULE_KEYS = tuple(each.name for each in fields(RuleTable))
+RULE_KEYS = tuple(item.name for item in fields(RuleTable))
 """The keys of a rule."""
 
 _Rules: TypeAlias = tuple[_Glob | RuleTable, ...]
@@ -137,16 +133,12 @@ class RulesFile:
     deny: _Rules = ()
 
 
-RULES_FILE_KEYS = tuple(each.name for each in fields(RulesFile))
+RULES_FILE_KEYS = tuple(item.name for item in fields(RulesFile))
 """The keys of a file of rules."""
 
 
-def _checked(kind: type[T], values: Mapping[str, object]) -> T:
-    """The values of a program, held to what a file may say.
-
-    Raises:
-        AgentError: some do not fit.
-    """
+def _check(kind: type[T], values: Mapping[str, object]) -> T:
+    # The values of a program are held to the types of a file.
     try:
         return parse(kind, values)
     except ValueError as error:
@@ -154,13 +146,7 @@ def _checked(kind: type[T], values: Mapping[str, object]) -> T:
 
 
 class RuleLocation(NamedTuple):
-    """Where a rule stands.
-
-    Attributes:
-        file: the file, as errors call it.
-        line: the line, from 1.
-        column: the column, from 1.
-    """
+    """The place of a rule: its file, as errors call it, with line and column, from 1."""
 
     file: str
     line: int
@@ -169,24 +155,21 @@ class RuleLocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which calls a rule is about. Everything that it names must fit; see `handrail.agents.approval.matching`.
+    """A rule: the calls that fit all that it names. See `handrail.agents.approval.matching` for globs.
 
     Attributes:
-        tool: a glob over the name of the tool.
-        arguments: globs over arguments, by where they are: `path`, `options.force`, `steps[*].title`.
-        agent: a glob over the agents that called each other, as `desk/research`; `None` for every agent.
-        source: where the rule stands, for messages: `approval.yaml:12`.
-        place: the same, for errors; `None` for a rule of the program.
-        expect: `"unmatched"` if it is known that the names of the rule are those of nothing in the project, so that
-            neither `handrail check` nor the start of a run remarks on it. The rule holds all the same.
-        reads_everything: for rules that allow: whether the programs that such calls run may read every file, those
-            that rules or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
-        commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of a
-            program that such a call runs stay.
+        tool: a glob over the name of the tool. arguments: globs over arguments, by their paths: `path`,
+        `options.force`, `steps[*].title`. agent: a glob over the agents that called each other, as `desk/research`;
+        `None` for every agent. source: the place of the rule, for messages: `approval.yaml:12`. expect: `"unmatched"`
+        if the project is known not to have its names, which is not remarked on. The rule holds all
+            the same.
+        reads_everything: for rules that allow: whether the programs of such calls may read every file, those that rules
+            or `exclude` keep from the agent too; see `handrail.contrib.tools.shell.rules`.
+        commit_on: for rules that allow: the exit codes, beside those of its `ShellRule`, with which the changes of the
+            program of such a call stay.
 
     Raises:
-        AgentError: something is not a glob, or leads to no argument; `expect` is another word, `reads_everything`
-            neither true nor false, or `commit_on` not a sequence of exit codes.
+        AgentError: a value is of another kind, is not a glob, or does not name an argument.
     """
 
     tool: str
@@ -202,40 +185,37 @@ class Rule:
     def __post_init__(self) -> None:
         arguments = dict(self.arguments) if isinstance(cast("object", self.arguments), Mapping) else self.arguments
         values = {key: getattr(self, key) for key in RULE_KEYS} | {"arguments": arguments}
-        checked = _checked(RuleTable, {key: value for key, value in values.items() if value is not None})
+        table = _check(RuleTable, {key: value for key, value in values.items() if value is not None})
         set_field = object.__setattr__
-        set_field(self, "tool", checked.tool)
-        set_field(self, "agent", None if self.agent is None else checked.agent)
-        set_field(self, "commit_on", checked.commit_on)
+        set_field(self, "tool", table.tool)
+        set_field(self, "agent", None if self.agent is None else table.agent)
+        set_field(self, "commit_on", table.commit_on)
         # A copy, because the caller's mapping may change afterwards.
-        set_field(self, "arguments", MappingProxyType(dict(checked.arguments)))
+        set_field(self, "arguments", MappingProxyType(dict(table.arguments)))
         set_field(self, "_places", tuple((argument_path(where), glob) for where, glob in self.arguments.items()))
 
     def fits(self, call: GatedCall, reading: Reading) -> bool:
-        """Whether the rule is about a call; `reading` says how its globs over arguments are read.
+        """True if the rule is about a call; `reading` says how its globs over arguments are read.
 
-        Each of them is held against the arguments that will run, against those that the model wrote, and against the
-        paths that links in them lead to. Widely, one of these is enough; narrowly, all must fit. A tool that has a name
-        of its own beside the one that is called fits widely by either, and narrowly by the one that is called.
+        Each of them is compared with the arguments that will run, with those that the model wrote, and with the paths
+        that links in them lead to. Widely, one of these is enough; narrowly, all must fit. A tool that has a name of
+        its own beside the one that is called fits widely by either, and narrowly by the one that is called.
         """
         own = call.own_tool if reading == "wide" else ""
         return self.is_about(call.tool, call.path, own=own) and all(
-            _fits_looks(glob, place, call, reading) for place, glob in self._places
+            _fits_argument(glob, place, call, reading) for place, glob in self._places
         )
 
     def is_about(self, tool: str, path: Sequence[str], *, own: str = "") -> bool:
-        """Whether the rule is about a tool of the agents that called each other, whatever its arguments are.
+        """True if the rule is about a tool of the agents that called each other, whatever its arguments are.
 
-        Args:
-            tool: the name that is called.
-            path: the agents.
-            own: another name by which the rule may mean the tool; empty for none.
+        `own` is another name by which the rule may mean the tool; empty for none.
         """
         fits = matches_name(self.tool, tool) or (bool(own) and matches_name(self.tool, own))
         return fits and self.holds_for(path)
 
     def holds_for(self, path: Sequence[str]) -> bool:
-        """Whether the rule is about the agents that called each other, whatever their tools are."""
+        """True if the rule is about the agents that called each other, whatever their tools are."""
         return self.agent is None or matches_agents(self.agent, path)
 
     @property
@@ -245,34 +225,34 @@ class Rule:
 
     def __str__(self) -> str:
         """As the file of rules has it: `{tool: write_file, arguments: {path: "reports/**"}} (approval.yaml:12)`."""
-        parts = [f"tool: {_quoted(self.tool)}"]
+        parts = [f"tool: {_quote(self.tool)}"]
         if self.arguments:
-            text = ", ".join(f"{_quoted(where)}: {_quoted(glob)}" for where, glob in self.arguments.items())
+            text = ", ".join(f"{_quote(where)}: {_quote(glob)}" for where, glob in self.arguments.items())
             parts.append(f"arguments: {{{text}}}")
         if self.agent is not None:
-            parts.append(f"agent: {_quoted(self.agent)}")
+            parts.append(f"agent: {_quote(self.agent)}")
         if self.reads_everything:
             parts.append("reads_everything: true")
         if self.commit_on:
             parts.append(f"commit_on: [{', '.join(map(str, self.commit_on))}]")
-        written = _quoted(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
-        return f"{written} ({self.source})" if self.source else written
+        text = _quote(self.tool) if len(parts) == 1 else f"{{{', '.join(parts)}}}"
+        return f"{text} ({self.source})" if self.source else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRules:
-    """What may run, what is asked, and what is denied.
+    """The approval rules of a project.
 
     Attributes:
         allow: rules whose calls run.
         ask: rules whose calls are asked about; they win over `allow`.
         deny: rules whose calls do not run; they win over `ask` and `allow`.
-        defaults: what holds by effect where no rule fits; an effect that is not named has its value of `DEFAULTS`.
-        tainted: what is done with external effects once the session has read untrusted content (`handrail.taint`). A
+        defaults: the verdict by effect where no rule fits; an effect that is not named has its value of `DEFAULTS`.
+        tainted: the verdict on external effects once the session has read untrusted content (`handrail.taint`). A
             rule that allows the call does not win over it.
 
     Raises:
-        AgentError: something is not a rule, effect or verdict.
+        AgentError: a value is not a rule, effect or verdict.
     """
 
     allow: tuple[Rule, ...] = ()
@@ -283,8 +263,8 @@ class ApprovalRules:
 
     def __post_init__(self) -> None:
         for name in VERDICTS:
-            given = cast("object", getattr(self, name))
-            rules = cast("Sequence[object]", given if isinstance(given, list | tuple) else (given,))
+            value = cast("object", getattr(self, name))
+            rules = cast("Sequence[object]", value if isinstance(value, list | tuple) else (value,))
             for rule in rules:
                 if not isinstance(rule, Rule):
                     raise AgentError(f"{name} of approval rules holds {rule!r}; write {name}=(Rule('tool'),)")
@@ -294,48 +274,47 @@ class ApprovalRules:
                     raise AgentError(f"{key} belongs in rules that allow, not in the {name} rule {rule}")
             object.__setattr__(self, name, tuple(rules))
         defaults = dict(self.defaults) if isinstance(cast("object", self.defaults), Mapping) else self.defaults
-        _checked(RulesFile, {"defaults": defaults, "tainted": self.tainted})
+        _check(RulesFile, {"defaults": defaults, "tainted": self.tainted})
         object.__setattr__(self, "defaults", MappingProxyType({**DEFAULTS, **self.defaults}))
 
 
-def rules_on_arguments(rules: ApprovalRules, call: GatedCall, found: Judgement) -> tuple[tuple[Verdict, Rule], ...]:
-    """The rules that say something else of a tool where its arguments fit; the first that fits decides.
+def rules_on_arguments(rules: ApprovalRules, call: GatedCall, judgement: Judgement) -> tuple[tuple[Verdict, Rule], ...]:
+    """The rules that decide otherwise about a tool where its arguments fit; the first that fits decides.
 
-    Args:
-        rules: the rules.
-        call: a call of the tool, whatever its arguments are.
-        found: what is said of a call that no such rule fits. Rules that would not win over it are left out.
+    `call` is a call of the tool, whatever its arguments are; `judgement` is that on a call that no such rule fits.
+    Rules that would not win over it are left out.
     """
-    said: list[tuple[Verdict, Rule]] = []
+    others: list[tuple[Verdict, Rule]] = []
     for verdict, members, reading in _readings(rules):
         # A rule that says the same, or that comes after the one that decides, makes no difference.
-        if found.explicit and verdict == found.verdict:
+        if judgement.explicit and verdict == judgement.verdict:
             break
         own = call.own_tool if reading == "wide" else ""
-        # Rules without arguments have decided already: they are part of `found`.
-        said.extend(
+        # Rules without arguments have decided already: they are part of `judgement`.
+        others.extend(
             (verdict, rule) for rule in members if rule.arguments and rule.is_about(call.tool, call.path, own=own)
         )
-    return tuple(said)
+    return tuple(others)
 
 
 def judge_call(call: GatedCall, rules: ApprovalRules, mode: ApprovalMode) -> Judgement:
-    """What the rules and the mode say of a call; the table of this module is the order."""
+    """The judgement of the rules and the mode on a call, in the order of the table of this module."""
     # The mode comes last, so that it answers the questions of policies too.
-    found = _asked_by_policies(call, _by_rules(call, rules) or _by_default(call, rules))
-    if mode == "approve-all" and found.verdict == "ask":
-        return Judgement("allow", f"{found.reason}, and the mode approve-all says yes", found.explicit)
+    judgement = _with_questions(call, _by_rules(call, rules) or _by_default(call, rules))
+    verdict, reason = judgement.verdict, judgement.reason
+    if mode == "approve-all" and verdict == "ask":
+        return Judgement("allow", f"{reason}, and the mode approve-all says yes", judgement.explicit)
     if mode == "deny-all":
-        if found.verdict == "ask":
-            return Judgement("deny", f"{found.reason}, and the mode deny-all says no", found.explicit)
+        if verdict == "ask":
+            return Judgement("deny", f"{reason}, and the mode deny-all says no", judgement.explicit)
         # `deny-all` lets only those calls run that a rule allows by name; a default is not enough.
-        if found.verdict == "allow" and not found.explicit:
-            return Judgement("deny", f"no rule allows it, and the mode is deny-all ({found.reason})")
-    return found
+        if verdict == "allow" and not judgement.explicit:
+            return Judgement("deny", f"no rule allows it, and the mode is deny-all ({reason})")
+    return judgement
 
 
 def program_key(rule: Rule) -> str:
-    """The key of a rule that is about the programs of its calls, so that it belongs in rules that allow; or empty."""
+    """The key of a rule that is about the programs of its calls, so that it belongs in rules that allow; else empty."""
     return "reads_everything" if rule.reads_everything else "commit_on" if rule.commit_on else ""
 
 
@@ -347,17 +326,16 @@ def _by_rules(call: GatedCall, rules: ApprovalRules) -> Judgement | None:
     return None
 
 
-def _fits_looks(pattern: str, place: tuple[Segment, ...], call: GatedCall, reading: Reading) -> bool:
-    """Whether a glob fits a call in one place, in each way that `Rule.fits` looks at it."""
+def _fits_argument(pattern: str, place: tuple[Segment, ...], call: GatedCall, reading: Reading) -> bool:
     fits = matches_call(pattern, place, call.arguments, call.written, reading)
-    # A wide match is certain after one look, and a narrow one fails after one look.
+    # A wide match is certain after one form of the arguments, and a narrow one fails after one.
     if call.reached is None or fits is (reading == "wide"):
         return fits
     return matches_argument(pattern, place, {**call.arguments, **call.reached}, reading)
 
 
 def _readings(rules: ApprovalRules) -> tuple[tuple[Verdict, tuple[Rule, ...], Reading], ...]:
-    """The lists of rules, the one that wins over the others first, each with how its globs are read."""
+    # The list that wins over the others first, each with the reading of its globs.
     return ("deny", rules.deny, "wide"), ("ask", rules.ask, "wide"), ("allow", rules.allow, "narrow")
 
 
@@ -369,26 +347,26 @@ def _by_default(call: GatedCall, rules: ApprovalRules) -> Judgement:
     return Judgement(verdict, f"the default for effect {call.effect} is {verdict}")
 
 
-def _asked_by_policies(call: GatedCall, found: Judgement) -> Judgement:
-    if not call.asks or found.verdict == "deny":
-        return found
+def _with_questions(call: GatedCall, judgement: Judgement) -> Judgement:
+    if not call.asks or judgement.verdict == "deny":
+        return judgement
     questions = "; ".join(call.asks)
-    if found.verdict == "allow":
-        return Judgement("ask", f"a policy asks: {questions}", found.explicit)
-    return Judgement("ask", f"{found.reason}, and a policy asks: {questions}", found.explicit)
+    if judgement.verdict == "allow":
+        return Judgement("ask", f"a policy asks: {questions}", judgement.explicit)
+    return Judgement("ask", f"{judgement.reason}, and a policy asks: {questions}", judgement.explicit)
 
 
-def _quoted(text: str) -> str:
-    """As YAML takes it in any place."""
+def _quote(text: str) -> str:
+    # As YAML takes it in any place.
     return text if _PLAIN.fullmatch(text) and text not in _WORDS else json.dumps(text, ensure_ascii=False)
 
 
 def read_rules(path: Path) -> ApprovalRules:
-    """Read the rules in a file.
+    """Reads the rules in a file.
 
     Raises:
-        ApprovalRulesError: it cannot be opened, is too large or not UTF-8, or holds something else; of several faults
-            the message has all, and `problems` each.
+        ApprovalRulesError: it cannot be read, or is invalid; of several faults the message has all, and `problems`
+        each.
     """
     file = str(path)
     text = read_document(
@@ -398,10 +376,10 @@ def read_rules(path: Path) -> ApprovalRules:
 
 
 def parse_rules(text: str, *, file: str) -> ApprovalRules:
-    """Read rules from YAML text; `file` is what errors call it. A text without anything in it holds no rules.
+    """Reads rules from YAML text; `file` is its name in errors. An empty text holds no rules.
 
     Raises:
-        ApprovalRulesError: it holds something else; of several faults the message has all, and `problems` each.
+        ApprovalRulesError: it is invalid; of several faults the message has all, and `problems` each.
     """
     # A byte order mark is not part of the text, and YAML would count it as the first column.
     root = _tree(text.removeprefix("\ufeff"), file)
@@ -415,7 +393,7 @@ def parse_rules(text: str, *, file: str) -> ApprovalRules:
         for number, key in enumerate(map(program_key, rules)):
             if key and verdict != "allow":
                 fault = f"{key} belongs in rules that allow: it is what a program may do"
-                tree.note(f"$.{verdict}[{number}]", fault, key=verdict)
+                tree.add_fault(f"$.{verdict}[{number}]", fault, key=verdict)
     if tree.faults:
         raise as_error(tree.faults, ApprovalRulesError, file)
     return ApprovalRules(**values)

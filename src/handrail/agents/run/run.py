@@ -42,27 +42,24 @@ from handrail.adapters.pydantic_ai.added_tools import SECTION_TOOLS
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.evaluation import RUN_ERRORS, evaluation_error, open_model
 from handrail.adapters.pydantic_ai.replies import asked
-from handrail.agents.active_run import as_current_run
+from handrail.agents.active_run import ShellConfig, as_current_run
 from handrail.agents.agent_file import AgentFile
 from handrail.agents.approval.decisions import GatedCall
 from handrail.agents.modules import error_location
-from handrail.agents.project_config import ShellConfig
 from handrail.agents.registry import ResolvedAgent, resolve
-from handrail.agents.run.agent_texts import AgentTexts
-from handrail.agents.run.calls import AgentCapability
-from handrail.agents.run.events import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
-from handrail.agents.run.executors import RunExecutors
+from handrail.agents.run.executors import AgentCapability, RunExecutors
+from handrail.agents.run.interface import CallEnded, CallOutput, CallWaits, RunEnded, RunStarted, Status, TextDelta
 from handrail.agents.run.run_group import RunGroup, open_child_session
 from handrail.agents.toolsets.builtin import DynamicAgent, session_agents
 from handrail.agents.toolsets.labelled_toolset import (
+    AgentTexts,
     LabelledSource,
     LabelledToolset,
     Reserved,
     build_toolsets,
     hidden_tools,
 )
-from handrail.agents.toolsets.listing import listing_of
-from handrail.agents.unmatched_rules import Listings, check_rules_match, unmatched_rules
+from handrail.agents.unmatched_rules import Listings, check_rules_match, list_tools, unmatched_rules
 from handrail.contrib.tools.shell.process import ProgramProgress
 from handrail.errors import AgentDepthError, AgentError, CallPostponed, ParseError, StoreError
 from handrail.filesystem import HostFilesystem, PathFilter
@@ -92,11 +89,11 @@ class RunResult:
 
     Attributes:
         status: `"done"`, or `"waiting"` for answers to the questions in `waiting`.
-        output: the answer: text, or what the program's `output_type` makes of it; empty while it waits.
+        output: the answer: text, or a value of the program's `output_type`; empty while it waits.
         waiting: the calls that wait for approval, in this run and those nested in it.
-        usage: the tokens that the run took, those of the agents that it called included.
+        usage: the tokens of the run, those of the agents that it called included.
         session_id: the session, which holds state, conversation and record.
-        messages: the whole conversation, as PydanticAI keeps it.
+        messages: the whole conversation, as PydanticAI has it.
     """
 
     status: Status
@@ -108,49 +105,24 @@ class RunResult:
 
 
 class SharedUsage(NamedTuple):
-    """What runs share of what they may use up.
-
-    Attributes:
-        usage: what has been used so far; PydanticAI counts in it.
-        limits: the most that may be used.
-    """
+    """The usage that nested runs share, in which PydanticAI counts, and its limits."""
 
     usage: RunUsage
     limits: UsageLimits | None
 
 
 class AgentRun:
-    """One run of one agent; see `handrail.agents.active_run.CurrentRun` for what it is to the toolsets of the run.
+    """One run of one agent; see `handrail.agents.active_run.CurrentRun`.
 
     Attributes:
-        tree: what it shares with the runs nested in it.
-        agent: the agent, with the entries that it names.
-        session: what it works on.
-        path: the agents that called each other, this one last.
-        model: the model, or its name.
-        root: see `CurrentRun`, as of the four below.
-        project_folder: the folder of the project.
-        shell: how the project has programs run.
-        file: what the file of the agent says.
-        path_filter: which paths exist for its tools.
+        tree: the part that it shares with the runs nested in it.
         texts: the texts of the agent, with its overrides applied.
-        executors: those of its tools.
     """
 
     def __init__(
-        self,
-        tree: RunGroup,
-        agent: ResolvedAgent,
-        *,
-        session: Session,
-        path: tuple[str, ...],
-        model: Model | str,
+        self, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> None:
-        """Prepare the run; `go` carries it out. Waits for a disk.
-
-        Raises:
-            OverridesError: the overrides of the agent cannot be read.
-        """
+        """Prepares the run; `execute` carries it out. Waits for a disk, and raises as `prepare`."""
         self.tree = tree
         self.agent = agent
         self.session = session
@@ -165,34 +137,29 @@ class AgentRun:
         self._stack = ExitStack()
         self.executors: RunExecutors = RunExecutors(tree, session, path, self._stack, agent)
         self.path_filter: PathFilter = self.executors.path_filter
-        self._put_off: set[CallRef] = set()
+        self._postponed: set[CallRef] = set()
         self._raised_at: dict[CallRef, str] = {}
         self._unsettled: set[CallRef] = set()
         self._agents_called: Counter[CallRef] = Counter()
-        self._listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
+        self._step_tools: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]] = ()
         self._has_checked_rules = len(path) > 1  # those of the outermost run are those of all
-        self._used = TokenUsage()
+        self._usage = TokenUsage()
 
     @classmethod
-    async def prepared(
+    async def prepare(
         cls, tree: RunGroup, agent: ResolvedAgent, *, session: Session, path: tuple[str, ...], model: Model | str
     ) -> Self:
-        """A run of an agent; overrides are read on a thread.
-
-        Raises:
-            OverridesError: the overrides of the agent cannot be read.
-        """
+        """A run of an agent; overrides are read on a thread. An `OverridesError` if they cannot be read."""
         make = partial(cls, tree, agent, session=session, path=path, model=model)
         return make() if agent.file.overrides is None else await ASYNC.in_thread(make)
 
     @property
     def agents(self) -> Mapping[str, AgentFile]:
-        """The agents of the project, and those that this run has made."""
+        """The agents of the project, and the dynamic agents of this run."""
         file = self.agent.file
-        made = session_agents(self.session).items()
-        # What an agent makes sees no more of the files than the agent itself.
-        # The same files and the same `.git` setting as its maker, whatever the model has written.
-        bound = {name: replace(each, exclude=file.exclude, show_git=file.show_git) for name, each in made}
+        dynamic = session_agents(self.session).items()
+        # They see the same files, and `.git` or not, as the agent that makes them, whatever the model has written.
+        bound = {name: replace(other, exclude=file.exclude, show_git=file.show_git) for name, other in dynamic}
         return {**self.tree.project.agents, **bound}
 
     @synchronous_entry  # for the factories of the program, which call it by themselves
@@ -201,7 +168,7 @@ class AgentRun:
         return self.tree.filesystem(folder)
 
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
-        """The same without blocking the event loop; see `CurrentRun.open_filesystem`."""
+        """`filesystem` without blocking the event loop; see `CurrentRun.open_filesystem`."""
         return await self.tree.open_filesystem(folder)
 
     def section_toolset(self, section: Section[Any], *, id: str, prefix: str = "") -> HandrailToolset:
@@ -213,8 +180,8 @@ class AgentRun:
         return self.executors.tool_toolset(tool, id=id)
 
     @contextmanager
-    def opened(self) -> Generator[None]:
-        """Make this the current run in the block; what its toolsets opened is closed at the end."""
+    def activate(self) -> Generator[None]:
+        """Makes this the current run in the block; at its end the executors are closed."""
         # The current run is reset before the toolsets are closed, because the stack was entered first.
         with self._stack, as_current_run(self):
             yield
@@ -227,97 +194,81 @@ class AgentRun:
             # The toolsets of sections, which are made later, may add tools that open sections.
             reserved=lambda: {**{tool.name: SECTION_TOOLS for tool in rendering.tools}, **reserved()},
             check=self.tree.options.check_names,
-            notify=self._note_listed,
-            shown=self.texts.definition,
+            notify=self._record_tools,
+            rewrite=self.texts.definition,
         )
 
     def listings(self) -> Listings:
-        """The tools of the toolsets that have been made, as far as they are known at this step."""
+        """The tools of the toolsets of the run, as far as they are known at this step."""
         return {
-            source.label: listing_of(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
-            for source, tools in self._listed
+            source.label: list_tools(source.toolset).with_definitions(tool.tool_def for tool in tools.values())
+            for source, tools in self._step_tools
         }
 
     @property
     def may_open(self) -> bool:
-        """Whether a section or a toolset of the run is closed."""
+        """True if a section or a toolset of the run is closed."""
         return self.executors.foreign.environment.rendering.all_open() is not None
 
     @property
     def disclosure_size(self) -> int:
-        """The characters that a request has for opening: of the summaries of toolsets, and of the tools that open."""
+        """The characters in a request for closed toolsets: their summaries, and the tools that open them."""
         tools = self.executors.foreign.environment.rendering.tools
-        sizes = [definition_size(each.name, each.description, each.parameters_schema) for each in tools]
+        sizes = [definition_size(tool.name, tool.description, tool.parameters_schema) for tool in tools]
         return len(self.executors.foreign.text) + sum(sizes)
 
-    async def go(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
-        """Carry the run out, or resume the one that the session holds.
-
-        Args:
-            input: what the agent is asked; `None` to resume an unfinished run.
-            spent: what the run may use up, with those that share it.
-            output_type: the type of the answer, as PydanticAI takes it.
-
-        Raises:
-            AgentError: there is nothing to resume, or an input although a run is unfinished.
-            PromptEvaluationError: the run stopped; `phase` says where. What was committed stays.
-            BaseException: what a toolset raises when it is entered, and what a call ends the run with.
-        """
-        # The stack can be closed twice: here, and in `opened`.
-        with self._stack:  # what was opened to prepare the run is closed, too, if it cannot begin
+    async def execute(self, input: str | None, spent: SharedUsage, *, output_type: Any = str) -> RunResult:  # noqa: ANN401 - PydanticAI's
+        """Carries the run out; without an input, resumes the unfinished run of the session. Raises as `run_async`."""
+        # The stack can be closed twice: here, and in `activate`.
+        with self._stack:  # the executors are closed, too, if the run cannot begin
             load = partial(StoredHistory, self.session, self.agent.file.name, is_held=True)
             conversation = await ASYNC.write_to(self.session.store, load)
             self._check_start(input, conversation)
             # A record means that the call has ended, so its decision must not answer a new call of the same id.
             await ASYNC.write_to(self.session.store, self.executors.forget_ended)
             self.tree.notify(
-                RunStarted(self.path, _name_of(self.model), self.session.session_id, conversation.unfinished)
+                RunStarted(self.path, _model_name(self.model), self.session.session_id, conversation.unfinished)
             )
             unknown: Mapping[str, str] = {}
             try:
-                with self.opened(), self._listening():
+                with self.activate(), self._listening():
                     result = await self._run(input, conversation, spent, output_type)
                 unknown = await self._unknown_effects()
             except BaseException as error:
                 if isinstance(error, Exception):
-                    with suppress(StoreError):  # what ended the run matters more
+                    with suppress(StoreError):  # the error that ended the run matters more
                         unknown = await self._unknown_effects()
-                self._ended("failed", _describe(error), self._used, unknown)
+                self._notify_end("failed", _describe(error), self._usage, unknown)
                 raise
         # After the stack has been closed, so that a listener sees an answer only when nothing is open any more.
-        self._ended(result.status, str(result.output), result.usage, unknown)
+        self._notify_end(result.status, str(result.output), result.usage, unknown)
         return result
 
-    def _ended(self, status: Status, output: str, usage: TokenUsage, unknown: Mapping[str, str]) -> None:
+    def _notify_end(self, status: Status, output: str, usage: TokenUsage, unknown: Mapping[str, str]) -> None:
         self.tree.notify(RunEnded(self.path, status, output, usage, self.session.session_id, unknown))
 
     async def _unknown_effects(self) -> dict[str, str]:
-        """See `RunEnded.unknown`; empty if there is no listener."""
+        # See `RunEnded.unknown`; empty without a listener.
         if self.tree.options.listener is None:
             return {}
         store = self.tree.ledger.store
-        claimed = await ASYNC.write_to(store, partial(store.open_claims, self.session.session_id))
-        return {call.key: call.tool for call in claimed if call.state == "unknown" and call.key is not None}
+        claims = await ASYNC.write_to(store, partial(store.open_claims, self.session.session_id))
+        return {call.key: call.tool for call in claims if call.state == "unknown" and call.key is not None}
 
     @contextmanager
     def _listening(self) -> Generator[None]:
-        """Notify the listener of the run of what its calls do."""
         dispatcher, notify, path = self.session.dispatcher, self.tree.notify, self.path
         with (
             dispatcher.subscribe(EffectAwaited, lambda wait: notify(CallWaits.of(path, wait))),
             dispatcher.subscribe(ProgramProgress, lambda output: notify(CallOutput.of(path, output))),
             dispatcher.subscribe(EffectUnsettled, lambda event: self._unsettled.add(event.ref)),
-            dispatcher.subscribe(ToolInvoked, self._call_ended),
-            dispatcher.subscribe(ToolRaised, self._raised),
+            dispatcher.subscribe(ToolInvoked, self._end_call),
+            dispatcher.subscribe(ToolRaised, self._record_error),
         ):
             yield
 
     async def call_agent(self, name: str, input: str, ctx: RunContext[Any]) -> str:
-        """Run another agent on a session of its own; see `CurrentRun.call_agent`.
-
-        A call that was interrupted finds the sessions of its agents again, in the order in which it calls them. Each
-        agent resumes where it was.
-        """
+        """Runs another agent on a session of its own; see `CurrentRun.call_agent`."""
         if len(self.path) >= (limit := self.tree.options.max_depth):
             raise AgentDepthError(limit=limit, path=self.path, attempted=name)
         agents = self.agents
@@ -326,30 +277,37 @@ class AgentRun:
             raise AgentError(f"the agent {shorten(name, _LONGEST_NAME)!r} does not exist; the agents are: {there}")
         agent = resolve(agents[name], self.tree.project.registry)
         if (call := current()) is not None and call.writes and self.session.store is not None:
-            # What an agent has done stays, as its conversation does, which a repeat of this call finds again.
+            # The changes of an agent stay, as its conversation does, which a repeat of this call finds again.
             call.concurrent = True
         ref = asked(ctx, self.session).ref
         nth = self._agents_called[ref] = self._agents_called[ref] + 1
         own = ref if nth == 1 else CallRef.nested(ref, str(nth))
         effects = self.tree.ledger.store
-        async with open_child_session(self.session, own, agent=name, input=input, effects=effects) as (session, found):
-            if found.history and all(getattr(part, "content", None) != input for part in found.history[0].parts):
+        async with open_child_session(self.session, own, agent=name, input=input, effects=effects) as (
+            session,
+            conversation,
+        ):
+            if conversation.history and all(
+                getattr(part, "content", None) != input for part in conversation.history[0].parts
+            ):
                 raise AgentError(f"{name} was asked something else before; call agents in the same order each time")
             # The agent had answered, and the process ended before the call was recorded.
-            if found.history and not found.unfinished:
-                return found.answer
-            # One that this run has made uses its model.
+            if conversation.history and not conversation.unfinished:
+                return conversation.answer
+            # A dynamic agent uses the model of this run.
             model = self.tree.model_for(agent.file, self.model) if name in self.tree.project.agents else self.model
             await read_ahead(session, DynamicAgent)
             path = (*self.path, name)
-            run: AgentRun = await AgentRun.prepared(self.tree, agent, session=session, path=path, model=model)
+            run: AgentRun = await AgentRun.prepare(self.tree, agent, session=session, path=path, model=model)
             try:
-                result = await run.go(None if found.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits))
+                result = await run.execute(
+                    None if conversation.unfinished else input, SharedUsage(ctx.usage, ctx.usage_limits)
+                )
             finally:
                 # Also for a run that failed: its tokens have been used.
-                self._used += run._used
+                self._usage += run._usage
             if result.status == "waiting":
-                self._put_off.add(ref)
+                self._postponed.add(ref)
                 raise CallPostponed(f"{name} waits for approval of {len(result.waiting)} calls")
             return str(result.output)
 
@@ -392,7 +350,7 @@ class AgentRun:
             status="waiting" if waits else "done",
             output="" if waits else result.output,
             waiting=self.tree.gate.open if waits else (),
-            usage=self._used,
+            usage=self._usage,
             session_id=self.session.session_id,
             messages=tuple(result.all_messages()),
         )
@@ -401,47 +359,42 @@ class AgentRun:
         return AgentCapability(
             self.executors.foreign,
             policies=self.executors.policies,
-            gate=self.tree.gate,
             conversation=conversation,
-            describe=self.executors.describe_ahead,
-            admit=self.executors.admit,
-            tools_known=self._tools_known,
-            executors=self.executors.own_executors,
+            executors=self.executors,
+            check_tools=self._check_tools,
             count=self._count,
-            notify=self.tree.notify,
             output_names=output_names,
-            put_off=self._put_off,
+            postponed=self._postponed,
         )
 
     def _own_tool(self, definition: ToolDefinition) -> Tool[Any, Any] | None:
         own = self.executors.own_tool(definition)
         return None if own is None else own.tool
 
-    def _note_listed(self, listed: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
-        self._listed = listed
-        self.executors.calls.origins = {name: source.label for source, tools in listed for name in tools}
-        self.executors.note_hidden(hidden_tools(source for source, _ in listed))
+    def _record_tools(self, tools: Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]) -> None:
+        self._step_tools = tools
+        self.executors.calls.origins = {name: source.label for source, names in tools for name in names}
+        self.executors.record_hidden(hidden_tools(source for source, _ in tools))
 
-    async def _tools_known(self) -> None:
-        """Check what is said of tools, once those of a step are known; open the folder of the run if they need it."""
+    async def _check_tools(self) -> None:
+        # Once the tools of a step are known; the folder of the run is opened if they need it.
         await self.executors.open_root()
         self._check_rules()
         # While a section is closed, its tools have not been seen.
         self.tree.warn(self.path, self.texts.new_warnings(all_seen=not self.may_open))
 
     def _check_rules(self) -> None:
-        """Refuse rules that name what the project does not have, and warn of those that may; once in a run."""
         if self._has_checked_rules:
             return
         self._has_checked_rules = True
-        found = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
-        check_rules_match(found)
-        self.tree.warn(self.path, [str(each) for each in found])
+        faults = unmatched_rules(self.tree.rules, self.tree.project, self.agent.file, self.listings())
+        check_rules_match(faults)
+        self.tree.warn(self.path, list(map(str, faults)))
 
     def _count(self, response: ModelResponse) -> None:
-        # PydanticAI counts for all runs that share the limits; what is reported of a run is its own.
+        # PydanticAI counts for all runs that share the limits; a run reports its own usage.
         usage = response.usage
-        self._used += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
+        self._usage += TokenUsage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens)
 
     def _check_start(self, input: str | None, conversation: StoredHistory) -> None:
         session = self.session.session_id
@@ -464,10 +417,10 @@ class AgentRun:
                 "an input first, or begin another session"
             )
 
-    def _raised(self, event: ToolRaised) -> None:
+    def _record_error(self, event: ToolRaised) -> None:
         self._raised_at[event.ref] = error_location(event.error, self.project_folder)
 
-    def _call_ended(self, event: ToolInvoked) -> None:
+    def _end_call(self, event: ToolInvoked) -> None:
         # The next call of this id is another one; see `RunCalls.forget`.
         self.executors.calls.forget(event.ref, event.name)
         raised_at, unsettled = self._raised_at.pop(event.ref, ""), event.ref in self._unsettled
@@ -477,21 +430,22 @@ class AgentRun:
         text = event.result.render()
         if len(text) > MAX_RESULT_CHARS:
             text = cut_text(text, MAX_RESULT_CHARS, event.ref, READER)
-        ended = CallEnded(
-            path=self.path,
-            call_id=event.call_id,
-            tool=event.name,
-            success=event.success,
-            content=text,
-            seconds=event.total_seconds,
-            replayed=event.replayed,
-            reply=event.reply,
-            raised_at=raised_at,
-            refused=not event.success and event.handler_seconds is None,
-            outcome_unknown=unsettled and event.handler_seconds is not None,
-            has_effect=event.effect_key is not None,
+        self.tree.notify(
+            CallEnded(
+                path=self.path,
+                call_id=event.call_id,
+                tool=event.name,
+                success=event.success,
+                content=text,
+                seconds=event.total_seconds,
+                replayed=event.replayed,
+                reply=event.reply,
+                raised_at=raised_at,
+                refused=not event.success and event.handler_seconds is None,
+                outcome_unknown=unsettled and event.handler_seconds is not None,
+                has_effect=event.effect_key is not None,
+            )
         )
-        self.tree.notify(ended)
 
     async def _stream(self, _ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
@@ -504,7 +458,7 @@ class AgentRun:
                 self.tree.notify(TextDelta(self.path, text))
 
 
-def _name_of(model: Model | str) -> str:
+def _model_name(model: Model | str) -> str:
     return model if isinstance(model, str) else model.model_name
 
 

@@ -1,4 +1,4 @@
-"""What a run shares with the runs nested in it: approval, ledger, files, and who listens.
+"""The part of a run that the runs nested in it share: approval, ledger, files, and the listener.
 
 A folder that runs of this process work on is opened once, shared, and closed with its last run. One `HostFilesystem` at
 a time works on a folder, whatever the process. Runs side by side that use the same folder therefore share one; the
@@ -25,13 +25,19 @@ from handrail.adapters.loop import session_ledger
 from handrail.adapters.pydantic_ai.conversation import StoredHistory
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent_file import AgentFile
-from handrail.agents.approval.decisions import Decision, GatedCall, Grant, given_answer, load_decisions, record_decision
+from handrail.agents.approval.decisions import (
+    Decision,
+    GatedCall,
+    Grant,
+    find_elsewhere,
+    load_decisions,
+    record_decision,
+)
 from handrail.agents.approval.gate import ApprovalGate
 from handrail.agents.approval.path_rules import PrefixedToolsets
 from handrail.agents.approval.rules import ApprovalRules
-from handrail.agents.project import Project, reached_agents
-from handrail.agents.run.events import QuestionAsked, QuestionDecided, RunEvent, RunWarned
-from handrail.agents.run.options import RunOptions
+from handrail.agents.project import Project, reachable_agents
+from handrail.agents.run.interface import QuestionAsked, QuestionDecided, RunEvent, RunOptions, RunWarned
 from handrail.errors import AgentError, CallPostponed, PromptEvaluationError, RunAbortedError
 from handrail.errors.developer import mistakes_in
 from handrail.filesystem import CommitRecordStore, HostFilesystem
@@ -53,61 +59,47 @@ from handrail.waiting import outlast, run_in_thread
 async def open_child_session(
     caller: Session, ref: CallRef, *, agent: str, input: str, effects: LedgerStore
 ) -> AsyncGenerator[tuple[Session, StoredHistory]]:
-    """The session in which an agent does what a call asks it to, with what was said there; closed after the block.
+    """The session of an agent that a call runs, with its conversation; closed after the block.
 
-    If the agent has read untrusted content, the session of the call is tainted by the call. A failure of the agent is a
-    result for the caller, and names the effects from before it was resumed; exceeded limits and tools end both.
-
-    It is named after the identity of the call, so that a call that was interrupted finds it again.
-
-    Args:
-        caller: the session of the call.
-        ref: the identity of the call; one without an id has no session that could be found again. For each agent after
-            the first, one that is nested in it.
-        agent: the agent that is called.
-        input: the task that it is given.
-        effects: where the effects of the agent are recorded.
-
-    Raises:
-        AgentError: the agent has failed, or what was said there cannot be read.
-        SessionLockedError: another process has the session.
-        CancelledError: the task was cancelled; a session that is opened after that is closed again.
+    It is named after `ref`, so that a call that was interrupted finds it again; a call without an id has no such name.
+    If the agent has read untrusted content, the session of the caller is tainted. A failure of the agent is a result
+    for the caller (`AgentError`), and names the effects from before it was resumed; exceeded limits and tools end both.
     """
     name = f"{caller.session_id}/{ref.key}" if ref.call_id else None
     async with await caller.child_async(session_id=name) as session:
         # An error of the agent is an answer, too: it may repeat what the agent has read.
         arguments = canonical_json({"input": input}).decode()
-        answered = partial(taint_by_answer, caller, session, tool=agent, ref=ref.parent or ref, arguments=arguments)
+        taint = partial(taint_by_answer, caller, session, tool=agent, ref=ref.parent or ref, arguments=arguments)
         resumed = False
         try:
             history = await ASYNC.write_to(session.store, partial(StoredHistory, session, agent))
             resumed = bool(history.history)
             yield session, history
         except Exception as error:
-            stopped = isinstance(error, PromptEvaluationError) and error.phase in {"request", "response"}
-            if not stopped and (isinstance(error, RunAbortedError | CallPostponed) or mistakes_in(error)):
+            is_failure = isinstance(error, PromptEvaluationError) and error.phase in {"request", "response"}
+            if not is_failure and (isinstance(error, RunAbortedError | CallPostponed) or mistakes_in(error)):
                 raise
             # The message of the call itself names the effects of calls that were made inside it, in this process.
-            read = partial(_effects_that_stay, effects, session.session_id)
+            read = partial(_describe_effects, effects, session.session_id)
             stay = await ASYNC.write_to(effects, read) if resumed else ""
-            if not stopped and not stay:
+            if not is_failure and not stay:
                 raise
             # First, because a long text of a provider is cut.
             raise AgentError(f"{stay} It was ended by {describe_error(error)}" if stay else str(error)) from error
         finally:
             # A coroutine that is closed with its loop cannot await anything.
             if isinstance(sys.exception(), GeneratorExit):
-                answered()
+                taint()
             else:
-                await ASYNC.write_to(caller.store, answered)
+                await ASYNC.write_to(caller.store, taint)
 
 
-def _effects_that_stay(effects: LedgerStore, session_id: str) -> str:
-    """Sentences for the model of the caller about effects of a session, and of those below it; empty without any."""
+def _describe_effects(effects: LedgerStore, session_id: str) -> str:
+    # For the model of the caller: the effects of the session and of those below it.
     rows = effects.effects_below(session_id)
-    recorded = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
+    done = {row.tool: "was done, and is recorded" for row in rows if row.status == "done"}
     in_doubt = {row.tool: "may have happened" for row in rows if row.status in {"running", "unknown"}}
-    sentences = [f"{tool} {words}" for each in (recorded, in_doubt) for tool, words in each.items()]
+    sentences = [f"{tool} {words}" for group in (done, in_doubt) for tool, words in group.items()]
     return (
         f"{'; '.join(sentences)}. Do not ask for it again: another call could do it a second time." if sentences else ""
     )
@@ -115,27 +107,15 @@ def _effects_that_stay(effects: LedgerStore, session_id: str) -> str:
 
 _log = redacted_logger("handrail.agents")
 
-_MOST_WARNINGS = 20
-
 _AT_ONCE = timedelta(0)
-"""Another process may hold the folder for as long as its run takes, so there is no use in waiting for it."""
+"""Another process may hold the folder for as long as its run takes, so waiting for it has no use."""
 
 
 class RunGroup:
-    """A run and all runs nested in it, as far as they are one.
-
-    Attributes:
-        project: where agents and their tools come from.
-        options: what the program chose.
-        rules: what is allowed, asked and denied.
-        session: the session of the outermost run.
-        gate: says which calls may run.
-        ledger: remembers the effects of all runs.
-        prefixed: the toolsets with a prefix that have been made.
-    """
+    """The part of a run that it shares with all runs nested in it; `session` is that of the outermost run."""
 
     def __init__(self, project: Project, options: RunOptions, rules: ApprovalRules) -> None:
-        """Begin; `close` ends it."""
+        """Begins the group; `close` ends it."""
         self.project = project
         self.options = options
         self.rules = rules
@@ -147,12 +127,12 @@ class RunGroup:
             options.asker,
             can_wait=self.session.store is not None,
             on_event=self._on_question,
-            find_given=self._given,
+            find_elsewhere=self._find_elsewhere,
         )
-        # Before the first question: what earlier runs have answered is not asked again.
+        # Before the first question: answers of earlier runs are not asked for again.
         self.gate.resume(load_decisions(self.session), self.session[Grant])
         self._recorded_grants = len(self.gate.grants)
-        self.prefixed: PrefixedToolsets = {}
+        self.prefixes: PrefixedToolsets = {}
         self._files: dict[Path, HostFilesystem] = {}
         self._stack = ExitStack()
         self._opening = threading.Lock()
@@ -163,7 +143,7 @@ class RunGroup:
         return Path.cwd() if self.options.root is None else self.options.root
 
     async def close(self) -> None:
-        """Release the folders, on a thread: closing a filesystem removes files from its journal."""
+        """Releases the folders, on a thread: closing a filesystem removes files from its journal."""
         if not self._files:
             return
         # First, so that no later call gets a filesystem that is closed.
@@ -174,8 +154,7 @@ class RunGroup:
         """The model of an agent: the program's choice, its file's, the project's, or that of the agent that calls it.
 
         Raises:
-            AgentError: none is named.
-            UnknownModelError: no model can have the name.
+            AgentError: no model is named. An `UnknownModelError` if it cannot exist.
         """
         # In order of precedence. The caller comes last: its model is used where neither the file nor the project names
         # one.
@@ -190,21 +169,15 @@ class RunGroup:
         return model
 
     def check_models(self, file: AgentFile) -> None:
-        """Make sure that the agents of the project that an agent can call, however far down, name models.
-
-        A run that notices later could only report it to the model that called.
-
-        Raises:
-            UnknownModelError: no model can have the name in one of the files.
-        """
+        """Checks that the agents that an agent can call, however far down, name models, before any of them runs."""
         if self.options.model is not None:  # which counts for all of them
             return
-        for each in reached_agents(self.project, file):
-            if each.model is not None:
-                check_model_name(each.model, source=f"for agent {each.name}")
+        for agent in reachable_agents(self.project, file):
+            if agent.model is not None:
+                check_model_name(agent.model, source=f"for agent {agent.name}")
 
     def has_open(self, folder: Path) -> bool:
-        """Whether a run of the group has opened a folder."""
+        """True if a run of the group has opened a folder."""
         return folder.resolve() in self._files
 
     async def open_filesystem(self, folder: Path) -> HostFilesystem:
@@ -216,9 +189,8 @@ class RunGroup:
         # Two names of one folder are one filesystem: a second one would find the folder locked by the first.
         where = folder.resolve()
         with self._opening:
-            found = self._files.get(where)
-            if found is not None:
-                return found
+            if where in self._files:
+                return self._files[where]
             for other in self._files:
                 # Each filesystem has its own journal. A file in both folders would be restored by one of them to a
                 # state that the other has changed since.
@@ -229,37 +201,33 @@ class RunGroup:
                     )
             store = self.session.store
             decides = store if isinstance(store, CommitRecordStore) else None
-            found = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.opened(where, decides))
-            return found
+            files = self._files[where] = self._stack.enter_context(OPEN_FOLDERS.use(where, decides))
+            return files
 
     def notify(self, event: RunEvent) -> None:
-        """Notify the listener, if there is one; what it raises is logged."""
+        """Notifies the listener, if there is one; its exceptions are logged."""
         listener = self.options.listener
         if listener is None:
             return
         try:
             listener(event)
-        except Exception:  # noqa: BLE001 - logged; who listens must not stop the run
+        except Exception:  # noqa: BLE001 - logged; a listener must not stop the run
             _log.exception("the listener failed on %s", type(event).__name__)
 
     def warn(self, path: tuple[str, ...], messages: Sequence[str]) -> None:
-        """Log warnings about a run that begins, and notify the listener; of many only the first."""
-        shown = list(messages[:_MOST_WARNINGS])
-        if len(messages) > len(shown):
-            shown.append(f"{len(messages) - len(shown):,} more warnings; handrail check shows them")
-        for message in shown:
+        """Logs warnings about a run that begins, and notifies the listener."""
+        for message in messages:
             _log.warning("%s: %s", "/".join(path), message)
             self.notify(RunWarned(path, message))
 
-    async def _given(self, call: GatedCall) -> GivenAnswer | None:
-        """The answer that a person has given elsewhere to a question that was left open."""
-        return await ASYNC.write_to(self.session.store, partial(given_answer, self.session, call))
+    async def _find_elsewhere(self, call: GatedCall) -> GivenAnswer | None:
+        return await ASYNC.write_to(self.session.store, partial(find_elsewhere, self.session, call))
 
     async def _on_question(self, call: GatedCall, decision: Decision | None) -> None:
         if decision is None:
             self.notify(QuestionAsked(call))
             return
-        # Recorded before the listener is notified, so that what a listener does cannot lose an answer.
+        # Recorded before the listener is notified, so that a failing listener cannot lose an answer.
         await ASYNC.write_to(self.session.store, partial(self._record, call, decision))
         self.notify(QuestionDecided(call, decision))
 
@@ -272,27 +240,23 @@ class RunGroup:
 
 
 class OpenFolders:
-    """The one owner of what is open. Threads may share it."""
+    """The one owner of the open folders of the process. Threads may share it."""
 
     def __init__(self) -> None:
-        """Begin with nothing open."""
+        """Begins without open folders."""
         # A lock for each folder, which stays: a recovery of one must not hold up the runs that work on others.
         self._locks: dict[Path, threading.Lock] = {}
         self._open: dict[Path, tuple[HostFilesystem, CommitRecordStore | None]] = {}
         self._users: Counter[Path] = Counter()
 
     @contextmanager
-    def opened(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
-        """The filesystem over a folder, for the time of the block.
+    def use(self, folder: Path, store: CommitRecordStore | None) -> Generator[HostFilesystem]:
+        """The filesystem over a folder, given without links, for the time of the block.
 
-        Args:
-            folder: where it is, without links.
-            store: decides whether calls were committed: that of the run's session, if it is stored.
+        `store` decides whether calls were committed: that of the run's session, or `None` in memory.
 
         Raises:
-            AgentError: another run uses the folder with another store, or with another object for the same one; or its
-                journal would lie in it.
-            FilesystemError: the folder cannot be opened, or another process works on it.
+            AgentError: another run uses the folder with another store object; or its journal would lie in it.
         """
         lock = self._locks.setdefault(folder, threading.Lock())
         with lock:
@@ -300,12 +264,12 @@ class OpenFolders:
                 _check_journal(folder)
                 self._open[folder] = HostFilesystem(folder, store=store, wait=_AT_ONCE), store
             filesystem, other_store = self._open[folder]
-            # By identity: what was committed is read from the store object that the journal was opened with.
+            # By identity: commits are read from the store object that the journal was opened with.
             if other_store is not store:
                 raise AgentError(
                     f"{folder} is used by another run of this process, whose session is kept in "
-                    f"{_name_of(other_store)}, and this one's in {_name_of(store)}: neither could decide for both what "
-                    "was committed there. Open one store for both sessions, or run one after the other."
+                    f"{_store_name(other_store)}, and this one's in {_store_name(store)}: neither could decide for "
+                    "both what was committed there. Open one store for both sessions, or run one after the other."
                 )
             self._users[folder] += 1
         try:
@@ -323,7 +287,7 @@ OPEN_FOLDERS = OpenFolders()
 
 
 def _check_journal(folder: Path) -> None:
-    """Refuse a folder that holds what is to undo its changes: the home folder, say."""
+    # A folder that holds the journal of its changes cannot be restored: the home folder, say.
     journal = default_journal_folder(folder, os.environ)
     # With and without links: the folder of the journal may lead back into the tree through one.
     if folder in (*journal.parents, *journal.resolve().parents):
@@ -334,5 +298,5 @@ def _check_journal(folder: Path) -> None:
         )
 
 
-def _name_of(store: CommitRecordStore | None) -> str:
+def _store_name(store: CommitRecordStore | None) -> str:
     return "memory" if store is None else store.url

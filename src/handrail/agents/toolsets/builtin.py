@@ -1,10 +1,10 @@
 """The toolsets that every project has by name, and the same with settings of one's own.
 
-Each is a factory: it is asked once for each run, and makes a section over the run that is under way then.
+Each is a factory: it is called once for each run, and makes a section over that run.
 
 With `dynamic_agents` an agent makes agents for itself while it runs: `agent_create` and `agent_call`. A dynamic agent
-is a value in the session of the run that made it. So it goes when the call that made it fails, and it is there when the
-run is resumed. It may name what its maker names, and nothing else; it uses its maker's model.
+is a value in the session of the run that made it: it is rolled back with the call that made it, and is there when the
+run is resumed. It may name only tools and toolsets of its maker, and uses its maker's model.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ tools; agent_call gives it a task and returns its answer. It knows nothing of th
 """
 
 ToolsetNames = Annotated[list[str], Field(default_factory=list[str])]
-"""Names that a model gives; none if it says nothing."""
+"""Names from a model; none without."""
 
-FolderOf = Callable[[CurrentRun], Path]
-"""Which folder a run works on."""
+FindFolder = Callable[[CurrentRun], Path]
+"""Finds the folder of a toolset in a run."""
 
-_root: FolderOf = attrgetter("root")
-_project_folder: FolderOf = attrgetter("project_folder")
+_root: FindFolder = attrgetter("root")
+_project_folder: FindFolder = attrgetter("project_folder")
 
 # At most 24 characters, because providers take names of tools of at most 64.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
@@ -72,15 +72,7 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,23}")
 @stored_as("handrail.made_agent")
 @dataclass(frozen=True, slots=True)
 class DynamicAgent:
-    """An agent that a run has made. Its slice is rolled back with the call that made it.
-
-    Attributes:
-        name: its name.
-        instructions: its instructions.
-        description: what it is for.
-        tools: names of tools.
-        toolsets: names of toolsets.
-    """
+    """An agent that a run has made, with the names of its tools and toolsets. Its slice rolls back with the call."""
 
     name: str
     instructions: str
@@ -90,7 +82,7 @@ class DynamicAgent:
 
     @property
     def file(self) -> AgentFile:
-        """The same as an agent file would say it."""
+        """The agent file that it stands for."""
         return AgentFile(
             name=self.name,
             instructions=self.instructions,
@@ -101,8 +93,8 @@ class DynamicAgent:
 
 
 def session_agents(session: Session) -> dict[str, AgentFile]:
-    """The agents that were made in a session, by name."""
-    return {made.name: made.file for made in session[DynamicAgent]}
+    """The dynamic agents of a session, by name."""
+    return {agent.name: agent.file for agent in session[DynamicAgent]}
 
 
 def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
@@ -111,8 +103,7 @@ def dynamic_agents(_ctx: RunContext[Any]) -> AbstractToolset[Any]:
 
 
 def _toolset() -> FunctionToolset[Any]:
-    # Allowed without a question: a dynamic agent has no tool that its maker lacks, and what its tools do is asked about
-    # when they are called.
+    # Allowed without a question: a dynamic agent has only tools of its maker, and their calls are asked about.
     create = PydanticTool[Any](_create, name="agent_create", metadata={"effect": "state", "approval": "allow"})
     # Concurrent: `_call` waits for a whole run, which would hold the turn of the session all the time.
     call = PydanticTool[Any](
@@ -124,7 +115,7 @@ def _toolset() -> FunctionToolset[Any]:
 DYNAMIC_AGENTS = Entry(
     "dynamic_agents", "toolset", ToolsetFactory(dynamic_agents, known_tools=cache(lambda: _toolset().tools)), BUILT_IN
 )
-"""The toolset, as every project has it."""
+"""The toolset `dynamic_agents`, as every project has it."""
 
 
 async def _create(
@@ -146,15 +137,15 @@ async def _create(
     """
     run = current_run()
     # A dynamic agent never has more than its maker, or a model could widen its own rights.
-    faults = [*_not_held("tools", tools, run.file.tools), *_not_held("toolsets", toolsets, run.file.toolsets)]
+    faults = [*_missing("tools", tools, run.file.tools), *_missing("toolsets", toolsets, run.file.toolsets)]
     if name in run.agents:
         faults.append(f"there is an agent {name} already; choose another name.")
     if faults:
         raise ToolValidationError(f"agent {name} was not made: {' '.join(faults)}")
     # Duplicates are dropped, because a toolset that is named twice would conflict with itself.
-    made = DynamicAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
+    agent = DynamicAgent(name, instructions, description, tuple(dict.fromkeys(tools)), tuple(dict.fromkeys(toolsets)))
     # An item of a STATE slice and not an attribute of the run, so that a call that is rolled back makes no agent.
-    run.session[DynamicAgent].append(made)
+    run.session[DynamicAgent].append(agent)
     return f"agent {name} is made; give it tasks with agent_call"
 
 
@@ -167,33 +158,28 @@ async def _call(ctx: RunContext[Any], agent: str, input: Annotated[str, Field(mi
         input: the task, with everything that the agent must know to do it.
     """
     run = current_run()
-    within_reach = _within_reach(run)
-    # Agents of other runs and of the project that this agent does not name are not within reach.
-    if agent not in within_reach:
-        asked = shorten(agent, _LONGEST_NAME)
-        near = nearest(asked, within_reach)
+    # The agents that the run has made, and those among its toolsets; not those of other runs, or others of the project.
+    agents = [*session_agents(run.session), *(name for name in run.file.toolsets if name in run.agents)]
+    if agent not in agents:
+        name = shorten(agent, _LONGEST_NAME)
+        near = nearest(name, agents)
         hint = f" Did you mean {near}?" if near else ""
-        known = enumerated(within_reach, limit=_MOST_LISTED, wanted=asked) or "none; make one with agent_create"
-        raise ToolValidationError(f"you may not call an agent {asked!r}.{hint} The agents are: {known}.")
+        there = enumerated(agents, limit=_MOST_LISTED, wanted=name) or "none; make one with agent_create"
+        raise ToolValidationError(f"you may not call an agent {name!r}.{hint} The agents are: {there}.")
     return await run.call_agent(agent, input, ctx)
 
 
-def _within_reach(run: CurrentRun) -> list[str]:
-    """The agents that a run has made, and those among its toolsets."""
-    return [*session_agents(run.session), *(name for name in run.file.toolsets if name in run.agents)]
-
-
-def _not_held(field: str, wanted: Sequence[str], held: Sequence[str]) -> list[str]:
-    beyond = [name for name in dict.fromkeys(wanted) if name not in held]
-    if not beyond:
+def _missing(field: str, names: Sequence[str], own: Sequence[str]) -> list[str]:
+    missing = [name for name in dict.fromkeys(names) if name not in own]
+    if not missing:
         return []
-    asked = enumerated(beyond, limit=_MOST_LISTED)
-    there = enumerated(held, limit=_MOST_LISTED, wanted=beyond[0]) or "none"
-    return [f"{field}: {asked} cannot be given, because you have only {there}."]
+    text = enumerated(missing, limit=_MOST_LISTED)
+    there = enumerated(own, limit=_MOST_LISTED, wanted=missing[0]) or "none"
+    return [f"{field}: {text} cannot be given, because you have only {there}."]
 
 
 def built_ins() -> tuple[Entry, ...]:
-    """The toolsets that Handrail brings.
+    """The built-in toolsets.
 
     ==================  ==============================================================================================
     `files`             tools that read and write the files below the folder that the run works on
@@ -207,7 +193,7 @@ def built_ins() -> tuple[Entry, ...]:
     `dynamic_agents`    tools by which an agent makes agents, and calls them
     ==================  ==============================================================================================
     """
-    made = {
+    factories = {
         "files": _files(_root),
         "files_ro": _files(_root, read_only=True),
         "project_files": _files(_project_folder),
@@ -217,7 +203,7 @@ def built_ins() -> tuple[Entry, ...]:
         "sandbox": _sandbox(_root, SandboxOptions()),
         "python": _python(_root, PythonOptions()),
     }
-    return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in made.items()), DYNAMIC_AGENTS)
+    return (*(Entry(name, "toolset", factory, BUILT_IN) for name, factory in factories.items()), DYNAMIC_AGENTS)
 
 
 def files_toolset(
@@ -241,8 +227,7 @@ def files_toolset(
         show_git: whether `.git` exists for them; it does too if the agent's file allows it.
 
     Raises:
-        AgentError: the folder is not a path, the prefix cannot begin the name of a tool, or `exclude` has what is no
-            pattern.
+        AgentError: the folder is not a path, the prefix cannot begin the name of a tool, or `exclude` is invalid.
     """
     try:
         # Checked when the module is imported, so that a wrong pattern is reported with the place where it stands.
@@ -250,8 +235,8 @@ def files_toolset(
         excluding(excluded)
     except (PathEscapeError, TypeError) as error:
         raise AgentError(f"exclude of files_toolset: {error}") from error
-    where, checked = _folder_of(folder), _checked_prefix(prefix)
-    return _files(where, read_only=read_only, exclude=excluded, show_git=show_git, prefix=checked)
+    where, start = _find_folder(folder), _check_prefix(prefix)
+    return _files(where, read_only=read_only, exclude=excluded, show_git=show_git, prefix=start)
 
 
 def shell_toolset(
@@ -264,37 +249,25 @@ def shell_toolset(
 ) -> ToolsetFactory:
     """A toolset that runs programs in a folder, to be exported in `TOOLSETS`.
 
-    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its
-    project. What a program changes below the folder is undone when the call fails.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        allow: what may be run; see `ShellToolsSection`.
-        timeout: how long a program may take.
-        environment: added to what programs get; see `ShellToolsSection`.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
+    With `TOOLSETS = {"tests": shell_toolset(allow=[("make", "test")])}` an agent can run the tests of its project. The
+    changes of a program below the folder are rolled back when the call fails. Folder and prefix are those of
+    `files_toolset`; see `ShellToolsSection` for the rest.
 
     Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
-        PromptValidationError: a rule is none.
+        AgentError: as for `files_toolset`.
+        PromptValidationError: a rule is invalid.
     """
     rules = rules_of(allow)
 
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         return ShellToolsSection(files, allow=rules, timeout=timeout, environment=environment or {}, **texts)
 
-    return _over(_folder_of(folder), "Programs", make, _shell_tools, prefix=_checked_prefix(prefix))
+    return _over(_find_folder(folder), "Programs", make, _shell_tools, prefix=_check_prefix(prefix))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonOptions:
-    """How the code of a `python_toolset` is evaluated; see `AstevalSection`.
-
-    Attributes:
-        timeout: how long code may take.
-        memory_bytes: how much memory it may use.
-        files: whether it may read and write files.
-    """
+    """How the code of a `python_toolset` is evaluated, and whether it has files; see `AstevalSection`."""
 
     timeout: timedelta = DEFAULT_TIMEOUT
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -306,17 +279,10 @@ def python_toolset(
 ) -> ToolsetFactory:
     """A toolset that evaluates small Python programs over the files of a folder, to be exported in `TOOLSETS`.
 
-    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        options: the limits, and whether it may read and write files.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
-
-    Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    `TOOLSETS = {"sums": python_toolset(options=PythonOptions(files=False))}` only computes. Folder, prefix and errors
+    are those of `files_toolset`.
     """
-    return _python(_folder_of(folder), options or PythonOptions(), prefix=_checked_prefix(prefix))
+    return _python(_find_folder(folder), options or PythonOptions(), prefix=_check_prefix(prefix))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +291,6 @@ class SandboxOptions:
 
     Attributes:
         engine: makes the sandbox: `Podman(image=...)` or `Bubblewrap()`.
-        limits: what commands may use.
         commit_on: the exit codes with which a call succeeds, and the changes of its command stay.
         environment: added to the environment of commands.
         reads_everything: whether commands may read files that the run keeps from its tools.
@@ -344,36 +309,22 @@ def sandbox_toolset(
     """A toolset that runs commands in a sandbox over the files of a folder, to be exported in `TOOLSETS`.
 
     With `options=SandboxOptions(engine=Podman(image="docker.io/library/python"))` commands run in a container. The
-    toolset `files` has the file tools.
-
-    Args:
-        folder: the folder; below the folder of the project, if it is relative.
-        options: what makes the sandbox, and its limits.
-        prefix: stands before the name of the tool with a `_`, so that an agent can have several of these toolsets.
-
-    Raises:
-        AgentError: the folder is not a path, or the prefix cannot begin the name of a tool.
+    toolset `files` has the file tools. Folder, prefix and errors are those of `files_toolset`.
     """
-    return _sandbox(_folder_of(folder), options or SandboxOptions(), prefix=_checked_prefix(prefix))
+    return _sandbox(_find_folder(folder), options or SandboxOptions(), prefix=_check_prefix(prefix))
 
 
 def _over(
-    folder: FolderOf | None,
+    folder: FindFolder | None,
     title: str,
     make: Callable[..., Section[Any]],
     tools: Callable[[], Sequence[ToolDef]],
     *,
     prefix: str = "",
 ) -> ToolsetFactory:
-    """A toolset over a folder, opened for each run.
-
-    Args:
-        folder: the folder; `None` for a toolset without files.
-        title: the title of its section.
-        make: makes the section of a run and its files, with its title, the sections below it, and `accepts_overrides`.
-        tools: its tools, in any run; asked at most once, and only if rules are checked.
-        prefix: stands before the names of the tools.
-    """
+    # A toolset over a folder, opened for each run; `None` for one without files. `make` makes its section, with its
+    # title, the sections below it, and `accepts_overrides`. `tools` gives its tools in any run; it is called at most
+    # once, and only if rules are checked.
     start = f"{prefix}_" if prefix else ""
 
     # Called for each run: the filesystem, with its filters and its turn, belongs to the run.
@@ -392,7 +343,7 @@ def _over(
 
 
 def _files(
-    folder: FolderOf,
+    folder: FindFolder,
     *,
     read_only: bool = False,
     exclude: tuple[str, ...] = (),
@@ -407,7 +358,7 @@ def _files(
     return _over(folder, "Files", make, lambda: VfsToolsSection(read_only=read_only).tools, prefix=prefix)
 
 
-def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
+def _python(folder: FindFolder, options: PythonOptions, *, prefix: str = "") -> ToolsetFactory:
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
         return AstevalSection(
             files, timeout=options.timeout, memory_bytes=options.memory_bytes, files=options.files, **texts
@@ -418,10 +369,10 @@ def _python(folder: FolderOf, options: PythonOptions, *, prefix: str = "") -> To
     return _over(where, "Python", make, lambda: (python_tool(PythonSettings()),), prefix=prefix)
 
 
-def _sandbox(folder: FolderOf, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
+def _sandbox(folder: FindFolder, options: SandboxOptions, *, prefix: str = "") -> ToolsetFactory:
     def make(_run: CurrentRun, files: Any, **texts: Any) -> Section[Any]:  # noqa: ANN401 - options of the section
-        chosen = {each.name: getattr(options, each.name) for each in fields(options)}
-        return SandboxSection(files, file_tools=False, **chosen, **texts)
+        settings = {item.name: getattr(options, item.name) for item in fields(options)}
+        return SandboxSection(files, file_tools=False, **settings, **texts)
 
     # Known without a section, so that nothing need be installed to know the name of the tool.
     return _over(folder, "Sandbox", make, lambda: (sandbox_tool(SandboxLimits()),), prefix=prefix)
@@ -446,7 +397,7 @@ def _shell_tools() -> Sequence[ToolDef]:
     return ShellToolsSection("/").tools
 
 
-def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
+def _find_folder(folder: str | os.PathLike[str]) -> FindFolder:
     try:
         path = Path(folder)
     except TypeError as error:
@@ -455,7 +406,7 @@ def _folder_of(folder: str | os.PathLike[str]) -> FolderOf:
     return lambda run: run.project_folder / path
 
 
-def _checked_prefix(prefix: object) -> str:
+def _check_prefix(prefix: object) -> str:
     if not isinstance(prefix, str) or (prefix and not _PREFIX.fullmatch(prefix)):
         raise AgentError(
             f"the prefix {prefix!r} cannot begin the name of a tool; give up to 24 lower-case letters, digits, '_' and "

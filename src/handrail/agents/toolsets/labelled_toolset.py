@@ -1,33 +1,35 @@
-"""All toolsets of one agent, made from the entries that its file names, each with the name that people know it by.
+"""The toolsets of one agent as one, made from the entries of its file: under labels, with its texts, open or closed.
 
-What a program registered is handed to PydanticAI as it is. A tool gets a toolset of its own, so that a name that is
-taken twice can be reported with both origins; nothing is set on it, because `FunctionToolset(tools,
-requires_approval=...)` and its like write into the very tool that they are given. An agent is a toolset of one tool:
-the model of another agent gives it a task, and reads its answer.
+Objects of a program are handed to PydanticAI as they are. A tool gets a toolset of its own, so that a conflict of names
+can be reported with both origins; nothing is set on it, because `FunctionToolset(tools, requires_approval=...)` and its
+like write into the very tool that they are given. An agent is a toolset of one tool, which takes a task.
 
-PydanticAI's `CombinedToolset` does the combining. What is added:
+`LabelledToolset` adds to PydanticAI's `CombinedToolset`:
 
 - at every step, names that several toolsets have are reported together, each with the entries that they come from;
-- members are asked one after the other, in the order of the agent file: when a run begins, at each step, and for their
-  tools. An agent has a toolset for each of its tools, and a task for each of these at every step costs more than the
-  asking; entering, where connections are opened, is one after the other in PydanticAI too;
+- members are asked one after the other, in the order of the agent file, as PydanticAI enters them: an agent has a
+  toolset for each of its tools, and a task for each of these at every step costs more than the asking;
 - toolsets that cannot be made are reported together;
-- the texts of tools are those of the overrides of the agent (`handrail.agents.run.agent_texts`);
 - the error of a member that cannot be entered reaches the caller, even if a member before it would swallow it.
 
-A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed. The summary
-stands in the text of the run, in a section of its own. The toolset is made and entered with the run, whether or not it
-is open: its tools are known, so that names that are taken twice are found when the run begins, and a call of one of
-them is answered with the section to open.
+Overrides replace the instructions of the agent and the descriptions of its tools. They are applied to the definitions
+that PydanticAI gets, whichever toolset has the tool. The examples of a tool of Handrail follow its description, and
+stay.
+
+A toolset that an agent file discloses by a summary shows neither tools nor instructions while it is closed; a section
+of the run has the summary. The toolset is made and entered all the same: its tools are known, so that conflicts of
+names are reported when the run begins, and a call of one of them is answered with the section to open.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Self, cast
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition, ToolsetTool
@@ -43,18 +45,23 @@ from handrail.agents.registry import AgentReference, Entry, ResolvedAgent, Tools
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import AgentError, HandrailError, ToolConflictError
 from handrail.prompt import Section, Tool
+from handrail.prompt.overrides import (
+    Override,
+    PromptText,
+    compare_overrides,
+    described_schema,
+    read_overrides,
+    tool_texts,
+)
+from handrail.prompt.section import plain_text
 from handrail.serde import canonical_json, codec
 
 
 @dataclass
 class DisclosedToolset(WrapperToolset[Any]):
-    """A toolset that is open or closed.
+    """A toolset that is open or closed; `is_open` decides by its name in the agent file.
 
-    Attributes:
-        wrapped: the toolset.
-        name: what the agent file calls it.
-        is_open: whether a toolset of a name is open now.
-        hidden: the tools that it had at the last step, if it was closed then.
+    `hidden` are the tools that it had at the last step, if it was closed then.
     """
 
     wrapped: AbstractToolset[Any]
@@ -79,18 +86,15 @@ class DisclosedToolset(WrapperToolset[Any]):
 
 
 Reserved = Callable[[], Mapping[str, str]]
-"""Gives names that no tool of a toolset may have, each with what has it, in words."""
+"""Gives names that tools of a toolset may not have, each with its owner, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledSource:
-    """A toolset, and what people know it by.
+    """A toolset with the label of its entry.
 
-    Attributes:
-        label: the entry of the registry, in words: `Entry.label`.
-        toolset: the toolset.
-        instructs: whether it may have instructions. The toolset of a single tool has none, and is not asked for them at
-            every step.
+    `instructs` is false for the toolset of a single tool, which has no instructions, and is not asked for them at every
+    step.
     """
 
     label: str
@@ -98,24 +102,19 @@ class LabelledSource:
     instructs: bool = True
 
 
-NotifyConflict = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]], None]
+NotifyStep = Callable[[Sequence[tuple[LabelledSource, Mapping[str, ToolsetTool[Any]]]]], None]
 """Called with the toolsets of a step, each with its tools by name."""
 
-
-ShownDefinition = Callable[[ToolDefinition], ToolDefinition]
-"""What the model gets of a tool; its name is the same."""
+RewriteDefinition = Callable[[ToolDefinition], ToolDefinition]
+"""Makes the definition that the model gets of a tool; its name is the same."""
 
 
 class LabelledToolset(CombinedToolset[Any]):
     """All toolsets of one agent as one, which knows where each tool comes from.
 
-    Attributes:
-        sources: the toolsets, in order.
-        toolsets: those of them that may have instructions; this is whom PydanticAI asks for them.
-        reserved: gives the names that are taken by others, e.g. by output tools.
-        check: whether names are checked here; without, PydanticAI's own check still ends the run at a conflict.
-        notify: called with the toolsets and their tools at each step.
-        shown: what the model gets of each tool, and what it would get of those of toolsets that are closed.
+    PydanticAI asks those in `toolsets` for instructions. `reserved` gives the names of others, such as output tools.
+    With `check`, names are checked here; without, PydanticAI's own check still ends the run at a conflict. `rewrite`
+    makes the definitions of tools for the model, and is also called for tools of closed toolsets.
     """
 
     def __init__(
@@ -124,28 +123,22 @@ class LabelledToolset(CombinedToolset[Any]):
         *,
         reserved: Reserved = dict,
         check: bool = True,
-        notify: NotifyConflict = lambda _listed: None,
-        shown: ShownDefinition = lambda definition: definition,
+        notify: NotifyStep = lambda _tools: None,
+        rewrite: RewriteDefinition = lambda definition: definition,
     ) -> None:
-        """Combine toolsets; nothing is checked before a run asks for tools."""
+        """Combines toolsets; they are checked when a run asks for tools."""
         # PydanticAI asks these for instructions at every step; the toolset of a single tool has none.
         super().__init__([source.toolset for source in sources if source.instructs])
         self.sources: tuple[LabelledSource, ...] = tuple(sources)
         self.reserved = reserved
         self.check = check
         self.notify = notify
-        self.shown = shown
+        self.rewrite = rewrite
         self._entered = AsyncExitStack()
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> LabelledToolset:
-        """The toolsets of one run; what is entered and left is this copy.
-
-        Raises:
-            FactoryError: a factory made no toolset.
-            AgentError: several members have a fault, reported together.
-            Exception: what a factory or a toolset raises, if it is the only one.
-        """
+        """A copy for one run, which is entered and left; raises the faults of all members together."""
         toolsets: list[AbstractToolset[Any]] = []
         faults: list[tuple[str, Exception]] = []
         for source in self.sources:
@@ -162,7 +155,7 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> LabelledToolset:
-        """The toolsets of one step; the same object if no member has put another one in its place."""
+        """The toolsets of one step; the same object if no member was replaced by another one."""
         toolsets = [await source.toolset.for_run_step(ctx) for source in self.sources]
         if all(new is source.toolset for new, source in zip(toolsets, self.sources, strict=True)):
             return self
@@ -185,59 +178,55 @@ class LabelledToolset(CombinedToolset[Any]):
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """The tools of all members; each member is asked once.
-
-        Raises:
-            ToolConflictError: several members have a tool of one name; all such names are reported.
-            UserError: the same, in PydanticAI's words, if the names are not checked here.
-        """
+        """The tools of all members; each is asked once. A `ToolConflictError` reports all names that several have."""
         if not self.check:
             members = [source.toolset for source in self.sources]
-            return self._as_shown(await CombinedToolset(members).get_tools(ctx))
-        listed = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
-        # The same names as PydanticAI would find, but all of them, and with where they come from.
-        every = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in listed]
-        conflict = name_conflict(every, self.reserved())
+            return self._rewrite(await CombinedToolset(members).get_tools(ctx))
+        members_tools = [(source, await source.toolset.get_tools(ctx)) for source in self.sources]
+        # The same conflicts as PydanticAI would report, but all of them, and with their origins.
+        names = [(source.label, {**tools, **_hidden(source.toolset)}) for source, tools in members_tools]
+        conflict = name_conflict(names, self.reserved())
         if conflict is not None:
             raise conflict
-        self.notify(listed)
-        owners = {name: (source.toolset, tool) for source, tools in listed for name, tool in tools.items()}
-        return self._as_shown(await CombinedToolset([_Listed(self, owners)]).get_tools(ctx))
+        self.notify(members_tools)
+        owners = {name: (source.toolset, tool) for source, tools in members_tools for name, tool in tools.items()}
+        return self._rewrite(await CombinedToolset([_StepToolset(self, owners)]).get_tools(ctx))
 
     @override
     def apply(self, visitor: Callable[[AbstractToolset[Any]], None]) -> None:
-        """Show each member to the visitor."""
+        """Calls the visitor with each member."""
         for source in self.sources:
             source.toolset.apply(visitor)
 
     @override
     def visit_and_replace(self, visitor: Callable[[AbstractToolset[Any]], AbstractToolset[Any]]) -> LabelledToolset:
-        """A copy, not entered, over what the visitor puts in the places of the members."""
+        """A copy, not entered, over the replacements of the members."""
         return self._with([source.toolset.visit_and_replace(visitor) for source in self.sources])
 
     def _with(self, toolsets: Sequence[AbstractToolset[Any]]) -> LabelledToolset:
         sources = [replace(source, toolset=toolset) for source, toolset in zip(self.sources, toolsets, strict=True)]
-        return LabelledToolset(sources, reserved=self.reserved, check=self.check, notify=self.notify, shown=self.shown)
+        return LabelledToolset(
+            sources, reserved=self.reserved, check=self.check, notify=self.notify, rewrite=self.rewrite
+        )
 
-    def _as_shown(self, tools: dict[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
+    def _rewrite(self, tools: dict[str, ToolsetTool[Any]]) -> dict[str, ToolsetTool[Any]]:
         for source in self.sources:
             for tool in _hidden(source.toolset).values():
-                self.shown(tool.tool_def)
-        definitions = {name: self.shown(tool.tool_def) for name, tool in tools.items()}
-        # A tool that is shown as it is stays the same object.
+                self.rewrite(tool.tool_def)
+        definitions = {name: self.rewrite(tool.tool_def) for name, tool in tools.items()}
+        # A tool with its own definition stays the same object.
         return {
             name: tool if definitions[name] is tool.tool_def else replace(tool, tool_def=definitions[name])
             for name, tool in tools.items()
         }
 
 
-class _Listed(WrapperToolset[Any]):
-    """The tools that all members have at one step, each with the member that calls it."""
-
+class _StepToolset(WrapperToolset[Any]):
+    # The tools of all members at one step, each with the member that calls it.
     def __init__(
-        self, wrapped: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
+        self, toolset: LabelledToolset, owners: Mapping[str, tuple[AbstractToolset[Any], ToolsetTool[Any]]]
     ) -> None:
-        super().__init__(wrapped)
+        super().__init__(toolset)
         self.owners = owners
 
     @override
@@ -259,12 +248,11 @@ def hidden_tools(sources: Iterable[LabelledSource]) -> Mapping[str, str]:
 
 
 def _hidden(toolset: AbstractToolset[Any]) -> Mapping[str, ToolsetTool[Any]]:
-    """The tools of a toolset that is closed at this step: they must not have the names of others either."""
+    # Tools of closed toolsets must not have the names of others either.
     return toolset.hidden if isinstance(toolset, DisclosedToolset) else {}
 
 
 def _problem(label: str, fault: Exception) -> AgentError:
-    """Why a member cannot be made, among those of others."""
     if isinstance(fault, AgentError):
         return fault
     kind = "" if isinstance(fault, HandrailError) else f"{type(fault).__name__}: "
@@ -274,7 +262,6 @@ def _problem(label: str, fault: Exception) -> AgentError:
 
 
 async def _enter(source: LabelledSource) -> None:
-    """Enter a toolset; its error says which one it is, as when its server cannot be reached."""
     try:
         await source.toolset.__aenter__()
     except Exception as error:
@@ -283,40 +270,37 @@ async def _enter(source: LabelledSource) -> None:
 
 
 async def _leave(toolset: AbstractToolset[Any], *args: Any) -> None:  # noqa: ANN401 - PydanticAI's
-    """Leave a toolset, and let it swallow nothing: a run whose toolsets were not all entered must not continue."""
+    # Its result is dropped: a run whose toolsets were not all entered must not continue.
     await toolset.__aexit__(*args)
 
 
 def name_conflict(
-    sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str], *, agent: str = "an agent"
+    sources: Iterable[tuple[str, Iterable[str]]], reserved: Mapping[str, str]
 ) -> ToolConflictError | None:
-    """The error about tool names that several sources have; `None` if there are none.
+    """The error about tool names that several sources have, given by their labels; `None` if there are none.
 
-    Args:
-        sources: the label of each source, with the names of its tools.
-        reserved: names that no source may have, each with the label of what has it.
-        agent: whose tools they are, in words.
+    `reserved` are names of others, each with the label of its owner.
     """
     # Reserved names come first, so that a message lists the owner of such a name before the tools that conflict with
     # it.
-    takers: dict[str, list[str]] = {name: [label] for name, label in reserved.items()}
+    owners: dict[str, list[str]] = {name: [label] for name, label in reserved.items()}
     for label, names in sources:
         for name in names:
-            takers.setdefault(name, []).append(label)
-    taken = {name: labels for name, labels in takers.items() if len(labels) > 1}
-    if not taken:
+            owners.setdefault(name, []).append(label)
+    conflicts = {name: labels for name, labels in owners.items() if len(labels) > 1}
+    if not conflicts:
         return None
-    lines = [f"  {name}: {', '.join(labels)}" for name, labels in taken.items()]
+    lines = [f"  {name}: {', '.join(labels)}" for name, labels in conflicts.items()]
     return ToolConflictError(
-        f"the tools of {agent} need different names, and these are taken more than once:\n"
+        "the tools of an agent need different names, and these are taken more than once:\n"
         + "\n".join(lines)
         + "\nRename a tool, or prefix the names of a toolset in Python: toolset.prefixed('x').",
-        tools=tuple(taken),
+        tools=tuple(conflicts),
     )
 
 
 _LONGEST_DESCRIPTION = 1000
-"""Characters that a model reads of an agent; providers take 1024."""
+"""The characters of the description of an agent as a tool; providers take 1024."""
 
 
 def build_toolsets(
@@ -324,21 +308,17 @@ def build_toolsets(
 ) -> tuple[LabelledSource, ...]:
     """The toolsets of a run, tools first, in the order of the agent file.
 
-    Args:
-        agent: the agent, with the entries that it names.
-        agents: all agents of the project, by name.
-        is_open: whether a toolset that the file discloses by its summary is open now, by name.
+    `is_open` decides, by name, whether a toolset that the file discloses by its summary is open now.
     """
-    disclosed = {each.toolset for each in agent.file.disclose}
+    disclosed = {item.toolset for item in agent.file.disclose}
 
-    def made(entry: Entry) -> AbstractToolset[Any]:
+    def make(entry: Entry) -> AbstractToolset[Any]:
         toolset = _toolset(entry, agents)
         is_disclosed = entry.kind == "toolset" and entry.name in disclosed
         return DisclosedToolset(toolset, entry.name, is_open) if is_disclosed else toolset
 
-    # The toolset of a single tool has nothing to say beside it, and is not asked at every step.
     return tuple(
-        LabelledSource(entry.label, made(entry), instructs=entry.kind == "toolset")
+        LabelledSource(entry.label, make(entry), instructs=entry.kind == "toolset")
         for entry in (*agent.tools, *agent.toolsets)
     )
 
@@ -368,8 +348,7 @@ class Task(BaseModel):
 
 
 class _InputValidator:
-    """Validates the input of an agent, and hands it on as the fields that it has in JSON, as PydanticAI expects it."""
-
+    # PydanticAI expects the fields of the input as JSON has them.
     def __init__(self, kind: type[Any]) -> None:
         self._adapter = TypeAdapter[Any](kind)
 
@@ -383,7 +362,7 @@ class _InputValidator:
 
 
 def input_schema(kind: type[Any] | None) -> dict[str, Any]:
-    """The JSON Schema of what an agent is asked; `kind` is the type of its input."""
+    """The JSON Schema of the input of an agent; `kind` is its type, `None` for text."""
     return Task.model_json_schema() if kind is None else codec(kind).schema
 
 
@@ -391,7 +370,7 @@ class AgentToolset(AbstractToolset[Any]):
     """An agent as a tool of the agents that name it. It runs beside other agents that the same reply calls."""
 
     def __init__(self, file: AgentFile, input_type: type[Any] | None = None) -> None:
-        """Offer the agent of that file, by its name; its input is a text, or of a type."""
+        """Offers the agent of that file, by its name; its input is a text, or of a type."""
         # An agent without a description still needs one: the model chooses a tool by it.
         text = " ".join((file.description or file.instructions).split())
         self._name = file.name
@@ -421,11 +400,124 @@ class AgentToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> str:
-        """Run the agent on a session of its own, and return its answer.
-
-        Raises:
-            AgentDepthError: it would be too deep.
-            CallPostponed: one of its calls waits for an approval.
-        """
+        """Runs the agent on a session of its own, and returns its answer; raises as `CurrentRun.call_agent`."""
         task = tool_args["input"] if self._is_text else canonical_json(tool_args).decode()
         return await current_run().call_agent(self._name, task, ctx)
+
+
+_INSTRUCTIONS: Final = "sections.instructions.body"
+
+FindOwnTool = Callable[[ToolDefinition], Tool[Any, Any] | None]
+"""Finds the tool of Handrail behind a definition; `None` for any other tool."""
+
+
+class AgentTexts:
+    """The texts of one agent in one run, and the one owner of the state of its overrides."""
+
+    def __init__(self, file: AgentFile, folder: Path, own_tool: FindOwnTool) -> None:
+        """Reads the overrides of an agent file, and applies the one of the instructions; waits for a disk.
+
+        Raises:
+            OverridesError: the file cannot be read, or is not one of overrides.
+        """
+        self._own_tool = own_tool
+        self._file = "" if file.overrides is None else str(folder / file.overrides)
+        self._overrides = read_overrides(Path(self._file)) if self._file else None
+        self._texts: dict[str, PromptText] = {}
+        self._definitions: dict[str, tuple[ToolDefinition, ToolDefinition]] = {}
+        self._warned: set[str] = set()
+        original = PromptText(_INSTRUCTIONS, plain_text(file.instructions))
+        self.instructions: str = self._applied({_INSTRUCTIONS: original}).get(_INSTRUCTIONS, file.instructions)
+
+    def definition(self, definition: ToolDefinition) -> ToolDefinition:
+        """The definition of a tool that the model gets; the same object if no text of it is replaced.
+
+        Raises:
+            OverridesError: an override is of a text that accepts none, or its text is invalid.
+        """
+        if self._overrides is None:
+            return definition
+        before = self._definitions.get(definition.name)
+        if before is not None and before[0] == definition:
+            return before[1]
+        name, schema, tool = definition.name, definition.parameters_json_schema, self._own_tool(definition)
+        whole = definition.description or ""
+        # A wrapper may have given the tool another description, of which none is a part.
+        own_text = tool.description if tool is not None and whole.startswith(tool.description) else whole
+        accepts_overrides = tool is None or tool.accepts_overrides
+        texts = tool_texts(name, own_text, schema, accepts_overrides=accepts_overrides)
+        applied = self._applied({text.key: text for text in texts})
+        description = applied.get(f"tools.{name}.description")
+        rewritten = definition
+        if applied:
+            rewritten = replace(
+                definition,
+                description=definition.description if description is None else description + whole[len(own_text) :],
+                parameters_json_schema=described_schema(name, schema, applied),
+            )
+        self._definitions[name] = definition, rewritten
+        return rewritten
+
+    def new_warnings(self, *, all_seen: bool) -> tuple[str, ...]:
+        """A sentence for each override that is not applied, once.
+
+        `all_seen`: all tools of the agent have had their definitions made, so that an override of another is unknown.
+        """
+        if not self._file:
+            return ()
+        report = compare_overrides(self._texts, self._overrides, file=self._file)
+        warnings = (report if all_seen else replace(report, unknown={})).warnings()
+        new = tuple(warning for warning in warnings if warning not in self._warned)
+        self._warned.update(new)
+        return new
+
+    def _applied(self, texts: Mapping[str, PromptText]) -> Mapping[str, str]:
+        self._texts |= texts
+        overrides: dict[str, Override] = {key: text for key, text in (self._overrides or {}).items() if key in texts}
+        return compare_overrides(texts, overrides, file=self._file).applied
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DisclosedSection(Section[None]):
+    """The section with the summary of a toolset of that name."""
+
+    toolset: str
+
+    @property
+    @override
+    def brings_tools(self) -> bool:
+        """True: those of the toolset."""
+        return True
+
+    @override
+    def render_body(self, params: None) -> str:
+        """A sentence that it is open; the toolset has the instructions for its tools."""
+        return "[This section is open: you have its tools.]"
+
+
+def disclosed_sections(agent: ResolvedAgent, agents: Mapping[str, AgentFile]) -> tuple[DisclosedSection, ...]:
+    """The sections for the toolsets that the file of an agent discloses by their summaries, in its order.
+
+    `agents` are all agents that it may name.
+    """
+    entries = {entry.name: entry.value for entry in agent.toolsets}
+    sections: dict[str, DisclosedSection] = {}
+    for item in agent.file.disclose:
+        name = item.toolset
+        summary = item.summary or _own_summary(name, entries.get(name), agents)
+        key = re.sub(r"^[^a-z0-9]+", "", name.lower()) or "toolset"
+        while key in sections:  # two names that differ in their case
+            key = f"{key[:62]}-2"
+        # The text of a person in an agent file has no placeholders.
+        text = summary.replace("${", "$${")
+        sections[key] = DisclosedSection(title=name, key=key, summary=text, toolset=name)
+    return tuple(sections.values())
+
+
+def _own_summary(name: str, value: Any, agents: Mapping[str, AgentFile]) -> str:  # noqa: ANN401 - a registered value
+    text = ""
+    if isinstance(value, AgentReference) and value.name in agents:
+        text = agents[value.name].description
+    elif isinstance(value, Section):
+        text = value.summary or value.title
+    return text.strip() or f"The toolset {name}."

@@ -1,19 +1,14 @@
 """How long a toolset of a run is open: one that a factory makes for each run or step, and one that runs share.
 
-PydanticAI has `DynamicToolset` for factories. Ours differs in what it does with what the factory returned:
+PydanticAI has `DynamicToolset` for factories. `FactoryToolset` differs: a product that is not a toolset is refused
+before it is entered, with the names of toolset and factory; the product is asked for its own toolset of the run and of
+each step, so that a dynamic toolset shows its tools wherever it stands; a section becomes a toolset of the current run.
 
-- what is not a toolset is refused when it is returned, before anything is entered, with the names of toolset and
-  factory;
-- the toolset is asked for its own toolset of the run (`for_run`) and of each step (`for_run_step`), so that a dynamic
-  toolset shows its tools wherever it stands: returned as it is, among others, under a prefix;
-- a section becomes a toolset of the current run.
-
-One object is one run: `for_run` returns another, so runs side by side share nothing but the factory. What the object
-has entered it leaves, once, whatever happens in between: a new product takes the place of the old one only when the old
-one was left and the new one entered, and no product is left that was not entered.
+`for_run` returns another object, so runs side by side share only the factory. Each product that was entered is left
+once, and no other: a new one takes its place when the old one was left and the new one entered.
 
 PydanticAI enters a toolset in each run that has it, also while another run holds it. A toolset that opens on entry and
-closes on exit, and counts nothing, would be closed by the inner run under the outer one. `shared` counts for it.
+closes on exit, without counting, would be closed by the inner run under the outer one. `shared` counts for it.
 """
 
 from __future__ import annotations
@@ -38,27 +33,22 @@ _NO_TOOLS = FunctionToolset[Any]()
 class FactoryToolset(WrapperToolset[Any]):
     """The toolset that a factory makes when a run begins, or at every step of it.
 
-    Attributes:
-        wrapped: what was made; a toolset without tools as long as nothing was, or if it was `None`.
-        factory: what makes it, and how often.
-        name: what the factory is registered as; the id of the toolset.
-        origin: where the factory comes from.
-        kind: the namespace of the name: a tool may need a toolset that is made, too.
-        has_made: whether the factory has made what this run has; that may be nothing.
+    `wrapped` is the product; a toolset without tools before there is one, or if it is `None`. `has_made` is true once
+    the factory has been called for this run.
     """
 
     wrapped: AbstractToolset[Any]
 
     def __init__(self, factory: ToolsetFactory, *, name: str, origin: Origin, kind: Kind = "toolset") -> None:
-        """Call no factory yet."""
+        """Stands for the product; the factory is not called yet."""
         super().__init__(_NO_TOOLS)
         self.factory = factory
         self.name = name
         self.origin = origin
         self.kind: Kind = kind
         self.has_made: bool = False
-        self._raw: FactoryProduct = None  # what the factory returned last: the same object again is not entered again
-        self._entered: AbstractToolset[Any] | None = None  # what has to be left; steps may put another one in its place
+        self._raw: FactoryProduct = None  # its last product: the same object again is not entered again
+        self._entered: AbstractToolset[Any] | None = None  # the toolset that has to be left; steps may replace it
 
     @property
     @override
@@ -77,27 +67,25 @@ class FactoryToolset(WrapperToolset[Any]):
         """The toolset of one run; unless the factory is for each step, it is called here.
 
         Raises:
-            FactoryError: the factory made something that is not a toolset.
-            Exception: what the factory raises, with a note that names it.
+            FactoryError: its product is not a toolset. Other errors of the factory get a note that names it.
         """
         new = FactoryToolset(self.factory, name=self.name, origin=self.origin, kind=self.kind)
         # A factory for each step is called in `for_run_step`, which PydanticAI calls before it asks for tools.
         if not self.factory.per_run_step:
-            new._raw = await new._made(ctx)
+            new._raw = await new._call_factory(ctx)
             new.wrapped = await new._product(new._raw, ctx)
             new.has_made = True
         return new
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> FactoryToolset:
-        """The same object; a factory for each step has been called, and another product has taken the old one's place.
+        """The same object; a factory for each step has been called, and its product is entered in place of the old one.
 
         Raises:
-            FactoryError: the factory made something that is not a toolset; the old product is still there.
-            Exception: what the factory, the old product's exit, or the new one's entry raises.
+            FactoryError: the product is not a toolset; the old one is still there.
         """
         if self.factory.per_run_step:
-            raw = await self._made(ctx)
+            raw = await self._call_factory(ctx)
             # Entering the same object again would open it twice, and it is left only once.
             if raw is not self._raw:
                 # Made first: if that fails, the old product is still entered and remains in use.
@@ -124,24 +112,22 @@ class FactoryToolset(WrapperToolset[Any]):
         entered, self._entered, self.wrapped, self._raw = self._entered, None, _NO_TOOLS, None
         return None if entered is None else await entered.__aexit__(*args)
 
-    async def _made(self, ctx: RunContext[Any]) -> FactoryProduct:
-        """What the factory returns this time."""
+    async def _call_factory(self, ctx: RunContext[Any]) -> FactoryProduct:
         try:
-            given = cast("object", self.factory.function(ctx))  # whatever the user's function returns
-            # By what was returned, because a plain function may return the coroutine of another one.
-            made = cast("object", await given) if inspect.isawaitable(given) else given
+            result = cast("object", self.factory.function(ctx))  # the user's function may return anything
+            # By the value, because a plain function may return the coroutine of another one.
+            product = cast("object", await result) if inspect.isawaitable(result) else result
         except Exception as error:
-            self._note(error)
+            self._add_note(error)
             raise
-        if _can_be_used(made):
-            return made
-        message = f"{self.label}: the factory {self.factory.qualname} {_returned(made)}"
-        if inspect.iscoroutine(made):
-            made.close()  # else Python warns, some time later, that it was not awaited
-        raise FactoryError(message, toolset=self.name, returned=type(made))
+        if _is_product(product):
+            return product
+        message = f"{self.label}: the factory {self.factory.qualname} {_describe_product(product)}"
+        if inspect.iscoroutine(product):
+            product.close()  # else Python warns, some time later, that it was not awaited
+        raise FactoryError(message, toolset=self.name, returned=type(product))
 
     async def _product(self, raw: FactoryProduct, ctx: RunContext[Any]) -> AbstractToolset[Any]:
-        """The toolset of this run for what the factory returned."""
         if raw is None:
             return _NO_TOOLS
         try:
@@ -149,26 +135,25 @@ class FactoryToolset(WrapperToolset[Any]):
             toolset = raw if isinstance(raw, AbstractToolset) else current_run().section_toolset(raw, id=self.name)
             return await toolset.for_run(ctx)
         except Exception as error:
-            self._note(error)
+            self._add_note(error)
             raise
 
-    def _note(self, error: Exception) -> None:
+    def _add_note(self, error: Exception) -> None:
         by = "" if self.origin == BUILT_IN else f" by the factory {self.factory.qualname}"
         error.add_note(f"{self.label} was being made{by}.")
 
 
-def _can_be_used(made: object) -> TypeGuard[FactoryProduct]:
-    return made is None or isinstance(made, (AbstractToolset, Section))
+def _is_product(value: object) -> TypeGuard[FactoryProduct]:
+    return value is None or isinstance(value, (AbstractToolset, Section))
 
 
-def _returned(made: object) -> str:
-    """What a factory returned that is not a toolset, and what would be right."""
-    if isinstance(made, type):
-        return f"returned the class {made.__qualname__}, of type {type(made).__qualname__}; return an instance."
-    if inspect.iscoroutine(made):
+def _describe_product(value: object) -> str:
+    if isinstance(value, type):
+        return f"returned the class {value.__qualname__}, of type {type(value).__qualname__}; return an instance."
+    if inspect.iscoroutine(value):
         return "returned a coroutine that it did not await; await it in the factory."
     return (
-        f"returned an object of type {type(made).__qualname__}; "
+        f"returned an object of type {type(value).__qualname__}; "
         "a factory returns a toolset, a section, or None for no tools."
     )
 
@@ -176,13 +161,12 @@ def _returned(made: object) -> str:
 class SharedToolset(WrapperToolset[Any]):
     """A toolset that stays open until the last one who entered it has left. Made by `shared`.
 
-    What is shared is this very object: a run that enters it gets the wrapped toolset as it is. The runs that hold it at
-    the same time share one event loop, that of the first.
+    All runs enter this very object. Those that hold it at the same time share one event loop, that of the first.
     """
 
-    def __init__(self, wrapped: AbstractToolset[Any]) -> None:
-        """Share a toolset; nothing is opened yet."""
-        super().__init__(wrapped)
+    def __init__(self, toolset: AbstractToolset[Any]) -> None:
+        """Shares a toolset, which is opened when a run enters it."""
+        super().__init__(toolset)
         self._guard = Lock()  # of the count and the loop: runs of several threads may ask
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -197,21 +181,13 @@ class SharedToolset(WrapperToolset[Any]):
 
     @override
     async def for_run(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object.
-
-        Raises:
-            AgentError: the wrapped toolset makes a copy of itself for each run, so that there is nothing to share.
-        """
-        return self._itself(await self.wrapped.for_run(ctx))
+        """This object; an `AgentError` if the wrapped toolset makes a copy of itself for each run."""
+        return self._check_same(await self.wrapped.for_run(ctx))
 
     @override
     async def for_run_step(self, ctx: RunContext[Any]) -> SharedToolset:
-        """This object.
-
-        Raises:
-            AgentError: the wrapped toolset is replaced by another one, so that there is nothing to share.
-        """
-        return self._itself(await self.wrapped.for_run_step(ctx))
+        """This object; an `AgentError` if the wrapped toolset is replaced by another one."""
+        return self._check_same(await self.wrapped.for_run_step(ctx))
 
     @override
     async def __aenter__(self) -> Self:
@@ -250,11 +226,11 @@ class SharedToolset(WrapperToolset[Any]):
                 return None
             try:
                 return await self.wrapped.__aexit__(*args)
-            # Closed even if the exit raises: there is nothing better to do than to open it anew.
+            # Closed even if the exit raises: the next run opens it anew.
             finally:
                 self._is_open = False
 
-    def _itself(self, of_run: AbstractToolset[Any]) -> SharedToolset:
+    def _check_same(self, of_run: AbstractToolset[Any]) -> SharedToolset:
         # Only the object that was entered is open; a copy for one run would show tools that are not connected.
         if of_run is not self.wrapped:
             raise AgentError(
@@ -265,9 +241,9 @@ class SharedToolset(WrapperToolset[Any]):
 
 
 def shared(toolset: AbstractToolset[Any]) -> SharedToolset:
-    """Have a toolset opened once for all runs that hold it at the same time.
+    """A toolset that is opened once for all runs that hold it at the same time, on one event loop.
 
     Write `TOOLSETS = {"browser": shared(browser)}` for a toolset that opens something when it is entered, closes it
-    when it is left, and does not count how often. Runs of one event loop share it.
+    when it is left, and does not count how often.
     """
     return SharedToolset(toolset)

@@ -19,12 +19,11 @@ from cyclopts import CycloptsError
 from handrail.agents.agent import Inspection, LoadedAgent, ToolReport, taint_remarks
 from handrail.agents.agent_file import AgentFile, read_agent_file
 from handrail.agents.approval.rules import ApprovalRules, Rule, read_rules
-from handrail.agents.project import Project, problems_of_agent, project_folder_of, reached_agents
+from handrail.agents.project import Project, agent_problems, reachable_agents
 from handrail.agents.registry import ResolvedAgent, resolve
-from handrail.agents.run.options import RunOptions
+from handrail.agents.run.interface import RunOptions
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.agents.toolsets.listing import Listing
-from handrail.agents.unmatched_rules import Listings, unmatched_rules
+from handrail.agents.unmatched_rules import Listing, Listings, unmatched_rules
 from handrail.cli.agents.progress import format_problem, once, print_problems, problems_of
 from handrail.cli.agents.settings import NamedModel, check_name, check_url, chosen_model, chosen_store, lies_in
 from handrail.cli.process_exit import DONE, FAILED
@@ -175,14 +174,14 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
         rules: the file of approval rules instead of the project's.
     """
     findings = Findings()
-    folder = project_folder_of(agent_file).resolve()
+    folder = agent_file.absolute().parent.resolve()
     try:
         findings.file = read_agent_file(folder / agent_file.name)
     except (AgentError, DocumentError) as error:
         findings.note(error)
     project, problems = Project.survey(folder, built_ins=built_ins())
     if project is not None and findings.file is not None:
-        own = problems_of_agent(project, findings.file, problems)
+        own = agent_problems(project, findings.file, problems)
         needed = set(map(str, own))
         findings.warnings += [f"not needed here: {each}" for each in once(problems) if str(each) not in needed]
         problems = own
@@ -195,7 +194,7 @@ def found(agent_file: Path, rules: Path | None = None) -> Findings:
     _note_names(findings, findings.model)
     _note_names(findings, None, store)
     resolved: dict[str, ResolvedAgent] = {}
-    for file in () if findings.file is None else reached_agents(project, findings.file):
+    for file in () if findings.file is None else reachable_agents(project, findings.file):
         with suppress(ResolutionError):  # which is among the problems
             resolved[file.name] = resolve(file, project.registry)
     if findings.file is not None and findings.file.name in resolved:

@@ -26,7 +26,7 @@ from pydantic_core import to_jsonable_python
 
 from handrail.agents.approval.decisions import Answer, GatedCall
 from handrail.agents.modules import error_location
-from handrail.agents.run.events import (
+from handrail.agents.run.interface import (
     CallEnded,
     CallOutput,
     CallStarted,

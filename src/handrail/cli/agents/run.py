@@ -20,19 +20,11 @@ import pydantic_ai
 from cyclopts import CycloptsError
 from pydantic_ai.exceptions import AgentRunError, UserError
 
+from handrail.agents import CallEnded, CallStarted, QuestionAsked, QuestionDecided, RunEnded, RunEvent, RunStarted
 from handrail.agents.agent import LoadedAgent, load_agent
 from handrail.agents.approval.decisions import Answer, Asker, GatedCall
 from handrail.agents.approval.rules import read_rules
-from handrail.agents.run.events import (
-    CallEnded,
-    CallStarted,
-    QuestionAsked,
-    QuestionDecided,
-    RunEnded,
-    RunEvent,
-    RunStarted,
-)
-from handrail.agents.run.options import RunCommand, RunOptions, check_resumed, record_command
+from handrail.agents.run.interface import RunCommand, RunOptions, check_resumed, record_command
 from handrail.agents.run.run import RunResult
 from handrail.cli.agents import RunChoices
 from handrail.cli.agents.progress import (

@@ -19,7 +19,7 @@ from handrail import store as stores
 from handrail import testing
 from handrail.adapters.pydantic_ai.model_names import check_model_name
 from handrail.agents.agent import MODEL_VARIABLE
-from handrail.agents.run.options import SCRIPT_PREFIX
+from handrail.agents.run.interface import SCRIPT_PREFIX
 from handrail.cli.agents import RunChoices
 from handrail.cli.options import EXAMPLES, SQLITE
 from handrail.errors import StoreError, UnknownModelError

@@ -43,7 +43,7 @@ from handrail.store import Store
 
 if TYPE_CHECKING:
     from handrail.agents.approval.decisions import ApprovalRecord
-    from handrail.agents.run.options import RunCommand
+    from handrail.agents.run.interface import RunCommand
 
 _RECORDS_OF_AGENTS = "handrail.approval"
 _LONGEST_SHOWN = 200
@@ -157,7 +157,7 @@ def _agent_questions(
         commands: how its runs were typed; empty for those of a program.
     """
     from handrail.agents.approval.decisions import first_asked, last_records  # noqa: PLC0415 - needs the extra
-    from handrail.agents.run.options import RunCommand  # noqa: PLC0415 - as above
+    from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
 
     asked = {record.call.key: record for record in records if record.is_open}
     for record in last_records(records, session_id):
@@ -201,11 +201,11 @@ def session_items(question: StoredQuestion, answer: RecordedAnswer) -> tuple[obj
     from handrail.agents.approval.decisions import (  # noqa: PLC0415 - the question needs the extra
         Answer,
         approval_record,
-        decision_of,
+        resolve_answer,
     )
 
     verdict = Answer("yes" if given.approved else "no", given.remember, given.reason)
-    decision, grant = decision_of(record.call, verdict, by=given.by, at=given.at)
+    decision, grant = resolve_answer(record.call, verdict, by=given.by, at=given.at)
     decided = approval_record(record.call, decision, at=given.at)
     return (decided,) if grant is None else (grant, decided)
 
@@ -360,7 +360,7 @@ def _questions_of(store: Store, row: SessionRow) -> Iterator[StoredQuestion]:
             'pip install "handrail[agents]"'
         )
     from handrail.agents.approval.decisions import ApprovalRecord  # noqa: PLC0415 - needs the extra, which is there
-    from handrail.agents.run.options import RunCommand  # noqa: PLC0415 - as above
+    from handrail.agents.run.interface import RunCommand  # noqa: PLC0415 - as above
 
     items = known_items(store, row, lambda kind: kind in {PostponedCall, ApprovalRecord, RunCommand})
     yield from _loop_questions(items.get(PostponedCall, ()), row.session_id)

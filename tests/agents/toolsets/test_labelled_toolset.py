@@ -1,18 +1,25 @@
-"""`handrail.agents.toolsets.labelled_toolset`: all toolsets of one agent, and the names that several of them have."""
+"""The toolsets of an agent as one, and conflicts of names."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition
+from pydantic import BaseModel
+from pydantic_ai import Agent, InstructionPart, RunContext, Tool, ToolDefinition, UserError
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
+from handrail.agents import LoadedAgent, toolset_factory
 from handrail.agents.toolsets.labelled_toolset import LabelledSource, LabelledToolset
 from handrail.agents.toolsets.lifetimes import FactoryToolset
 from handrail.errors import AgentError, FactoryError, PromptValidationError, ToolConflictError
+from handrail.testing import Call, Outcome, Reply
+from tests.agents.kit import DONE, agent, called, desk, play, refusal, returns
 from tests.agents.toolsets.traced import CONTEXT, Caller, Trace, Traced, made, named, run
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 
 def tool_source(name: str, where: str = "tools.py") -> LabelledSource:
@@ -33,7 +40,6 @@ async def conflict_of(toolset: AbstractToolset[Any], *calls: str) -> ToolConflic
     return caught.value
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-34")
 async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording: Wording) -> None:
     """What `prepare` hides at a step has no name there; what it renames has another one."""
@@ -48,7 +54,6 @@ async def test_a_tool_that_is_prepared_conflicts_only_where_it_is_shown(wording:
     assert caller.seen == [["ping"]]
 
 
-@pytest.mark.anyio
 async def test_members_are_asked_for_their_tools_once_a_step() -> None:
     """The check needs no listing of its own."""
     ping, pong = Traced("ping"), Traced("pong")
@@ -56,7 +61,6 @@ async def test_members_are_asked_for_their_tools_once_a_step() -> None:
     assert (ping.listings, pong.listings) == (3, 3)
 
 
-@pytest.mark.anyio
 async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording: Wording) -> None:
     """Members without any are passed over, and each part is known by the id of its member."""
     desk = FunctionToolset(id="desk", instructions=InstructionPart("Keep notes.", name="how"))
@@ -71,7 +75,6 @@ async def test_instructions_keep_the_order_of_the_members_and_their_ids(wording:
     assert [str(part.id) for part in given if isinstance(part, InstructionPart)] == ["toolset:desk:how", "toolset:bell"]
 
 
-@pytest.mark.anyio
 async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> None:
     """An agent with many tools would ask each of them at every step."""
 
@@ -83,7 +86,6 @@ async def test_the_toolset_of_a_single_tool_is_not_asked_for_instructions() -> N
     assert (await run(toolset, "ping")).told == ["ping"]
 
 
-@pytest.mark.anyio
 async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: Wording) -> None:
     """One alone is raised as it is; nothing is entered in either case."""
     ping = Traced("ping")
@@ -111,7 +113,6 @@ async def test_several_toolsets_that_cannot_be_made_are_told_together(wording: W
     assert ping.entries == 0
 
 
-@pytest.mark.anyio
 async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None:
     """The toolset of the step has it; what was entered is still what is left."""
     trace = Trace()
@@ -126,7 +127,6 @@ async def test_a_member_that_puts_another_one_in_its_place_is_followed() -> None
     assert trace.log == ["enter ping", "call ping", "exit ping"]
 
 
-@pytest.mark.anyio
 async def test_visitors_meet_every_member(wording: Wording) -> None:
     """Also those that have no instructions; a replacement keeps label and place."""
     ping = Traced("ping")
@@ -139,7 +139,6 @@ async def test_visitors_meet_every_member(wording: Wording) -> None:
     assert (await run(replaced)).seen == [["new", "pong"]]
 
 
-@pytest.mark.anyio
 async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     """No tools, no instructions, nothing to leave."""
     caller = await run(LabelledToolset([]))
@@ -147,7 +146,6 @@ async def test_an_agent_may_have_no_toolsets_at_all() -> None:
     assert not await LabelledToolset([]).__aexit__(None, None, None)
 
 
-@pytest.mark.anyio
 async def test_two_runs_of_one_agent_have_copies_of_their_own() -> None:
     """What one run enters, the other does not leave."""
     ping = Traced("ping")
@@ -157,3 +155,113 @@ async def test_two_runs_of_one_agent_have_copies_of_their_own() -> None:
         await agent.run("go")
         assert (ping.depth, ping.deepest) == (1, 2)
     assert ping.depth == 0
+
+
+class Note(BaseModel):
+    """An answer with a shape."""
+
+    text: str
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that runs work on; the journal of its files is kept beside it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+async def conflict(loaded: LoadedAgent, *before: Reply, **options: Any) -> ToolConflictError:
+    """What is said of the names of an agent's tools, after these replies."""
+    with pytest.raises(ToolConflictError) as caught:
+        await play(loaded, [*before, DONE], **options)
+    return caught.value
+
+
+@pytest.mark.requirement("A-34")
+async def test_all_names_that_are_certainly_taken_twice_are_told_with_every_origin(
+    tmp_path: Path, wording: Wording
+) -> None:
+    """A tool and a static toolset, and an agent and a tool, in one message, before the model is asked."""
+    loaded = desk(
+        tmp_path,
+        tools=[named("ping")],
+        toolsets={"static": FunctionToolset([named("ping"), named("child")])},
+        also=["child"],
+        others={"child.agent": agent("child")},
+    )
+    error = await conflict(loaded)
+    assert error.tools == ("ping", "child")
+    assert str(error) == wording
+
+
+@pytest.mark.requirement("A-34")
+async def test_all_names_that_factories_take_twice_are_told_with_every_origin(
+    tmp_path: Path, root: Path, wording: Wording
+) -> None:
+    """Two toolsets that are built in, and a tool beside them."""
+    loaded = desk(tmp_path / "project", tools=[named("list_files")], also=["files", "files_ro"])
+    error = await conflict(loaded, root=root)
+    assert {"list_files", "read_file"} <= set(error.tools)
+    told = str(error)
+    assert told == wording
+
+
+@pytest.mark.requirement("A-34")
+async def test_a_tool_may_not_be_called_as_the_tool_of_the_answer(tmp_path: Path, wording: Wording) -> None:
+    """PydanticAI takes structured answers as calls of a tool."""
+    loaded = desk(tmp_path, tools=[named("final_result")])
+    error = await conflict(loaded, output_type=Note)
+    assert str(error) == wording
+    await play(loaded, called(Call("final_result"), c1=Outcome.ok("final_result")))
+
+
+@pytest.mark.requirement("A-34")
+async def test_a_factory_for_each_step_that_collides_at_the_second_is_told_then(
+    tmp_path: Path, wording: Wording
+) -> None:
+    """What the first step has called was carried out."""
+
+    def make(ctx: RunContext[Any]) -> AbstractToolset[Any]:
+        return FunctionToolset([named("late" if ctx.run_step == 1 else "ping")])
+
+    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"steps": toolset_factory(make, per_run_step=True)})
+    error = await conflict(loaded, Reply(calls=[Call("ping")]))
+    assert str(error) == wording
+
+
+@pytest.mark.requirement("A-35")
+async def test_without_our_check_that_of_pydantic_ai_ends_the_run(tmp_path: Path, wording: Wording) -> None:
+    """It tells one name, and where it is."""
+    loaded = desk(tmp_path, tools=[Tool(named("ping"))], toolsets={"static": FunctionToolset([named("ping")])})
+    with refusal(UserError, wording):
+        await play(loaded, [DONE], check_names=False)
+
+
+@pytest.mark.requirement("A-35")
+@pytest.mark.parametrize("check", [True, False])
+async def test_a_prefix_resolves_a_conflict(tmp_path: Path, check: bool) -> None:
+    """With either check."""
+    prefixed = FunctionToolset([named("ping")]).prefixed("my")
+    loaded = desk(tmp_path, tools=[named("ping")], toolsets={"static": prefixed})
+    script = called(Call("ping"), Call("my_ping"), c1=Outcome.ok("ping"), c2=Outcome.ok("ping"))
+    await play(loaded, script, check_names=check)
+
+
+@pytest.mark.requirement("A-36")
+async def test_no_path_leads_out_of_the_root_although_everything_is_approved(
+    tmp_path: Path, root: Path, wording: Wording
+) -> None:
+    """Neither `..`, nor a path from the top of the disk, nor a link."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    (root / "link.txt").symlink_to(secret)
+    loaded = desk(tmp_path / "project", also=["files"])
+    paths = ["../secret.txt", str(secret), "link.txt", "a/../../secret.txt"]
+    calls = [Call("read_file", {"path": path}, id=f"r{number}") for number, path in enumerate(paths)]
+    calls += [Call("write_file", {"path": path, "content": "x"}, id=f"w{number}") for number, path in enumerate(paths)]
+    came = {call.id: Outcome.failed() for call in calls}
+    result = await play(loaded, called(*calls, **came), root=root)
+    told = [str(part.content) for part in returns(result.messages)]
+    assert [text.replace(str(tmp_path)[1:], "FOLDER") for text in told] == wording
+    assert secret.read_text("utf-8") == "secret"

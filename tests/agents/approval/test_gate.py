@@ -1,22 +1,42 @@
-"""The gate of a run: each call is asked about once, one question stands at a time, and denials stand."""
+"""The gate of a run, and the policy that enforces its decisions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from handrail.agents.approval.decisions import Answer, ApprovalMode, Decision, GatedCall, Grant
-from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.rules import ApprovalRules, Rule
+from handrail.adapters.tool_executor import ToolExecutor
+from handrail.agents import Answer, ApprovalRules, Decision, GatedCall, Rule
+from handrail.agents.approval.decisions import ApprovalMode, Grant
+from handrail.agents.approval.gate import ApprovalGate, GatePolicy
+from handrail.errors import CallPostponed
+from handrail.prompt import (
+    PolicyDecision,
+    Prompt,
+    PromptTemplate,
+    Tool,
+    ToolContext,
+    ToolPolicy,
+    ToolResult,
+    ToolsSection,
+)
 from handrail.redaction import MASK
+from handrail.runtime import ToolCall, ToolInvoked, ToolMessage
+from handrail.serde import digest, dump
+from handrail.session import Session
 from handrail.session.calls import CallRef
 from tests.agents.approval.calls import Heard, gated
-from tests.agents.desks import Person
+from tests.agents.kit import Person
+from tests.kit import Decides
 from tests.wording import Wording
 
+pytestmark = pytest.mark.anyio
+
 NO_RULES = ApprovalRules()
+
+
 KEY = ("s", CallRef("r", "call-1"))
 
 
@@ -27,7 +47,6 @@ def gate(
     return ApprovalGate(rules, mode, asker, on_event=heard)
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-29")
 async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     """Whoever wants to know later is told what was decided; looking asks nobody."""
@@ -43,10 +62,9 @@ async def test_each_call_is_asked_about_once(wording: Wording) -> None:
     assert person.ids == ["call-0", "call-1", "call-2"]
     assert heard.events[:2] == [("call-0", "asked"), ("call-0", "allow by person")]
     assert len(heard.events) == 6
-    assert list(door.decided) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
+    assert list(door.decisions) == [("s", CallRef("r", f"call-{number}")) for number in range(3)]
 
 
-@pytest.mark.anyio
 async def test_other_arguments_are_asked_about_anew() -> None:
     """A decision holds for exactly what was asked about."""
     person = Person()
@@ -58,7 +76,6 @@ async def test_other_arguments_are_asked_about_anew() -> None:
     assert len(person.asked) == 2
 
 
-@pytest.mark.anyio
 async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     """A yes answers what was asked; fewer questions later are answered by it too."""
     person = Person()
@@ -72,7 +89,6 @@ async def test_a_policys_new_question_is_asked_although_the_call_was() -> None:
     assert len(person.asked) == 2
 
 
-@pytest.mark.anyio
 async def test_a_no_denies_with_its_reason(wording: Wording) -> None:
     """The model reads what the person says."""
     door = gate(Person(Answer("no", reason=" not today ")))
@@ -82,7 +98,6 @@ async def test_a_no_denies_with_its_reason(wording: Wording) -> None:
     assert (await gate(Person(Answer("no"))).decide(gated())).reason == wording
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "rules,mode,verdict,by",
     [
@@ -107,7 +122,6 @@ async def test_nobody_is_asked_where_rules_or_mode_decide(
     assert heard.events == [("call-1", f"{verdict} by {by}")]
 
 
-@pytest.mark.anyio
 async def test_what_rules_allowed_is_looked_at_again() -> None:
     """A rule decided about the call as it was; what must be asked about by now is asked."""
     person = Person()
@@ -116,7 +130,6 @@ async def test_what_rules_allowed_is_looked_at_again() -> None:
     assert (await door.decide(gated(effect="read", default="ask"))).by == "person"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "call,rules",
     [
@@ -134,7 +147,6 @@ async def test_with_nobody_to_ask_the_call_is_denied(call: GatedCall, rules: App
     assert heard.events == [("call-1", "deny by nobody")]
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-32")
 async def test_nested_agents_ask_at_the_same_gate(wording: Wording) -> None:
     """The question shows who called whom, and an answer for all arguments holds for every agent."""
@@ -147,7 +159,6 @@ async def test_nested_agents_ask_at_the_same_gate(wording: Wording) -> None:
     assert door.grants == (Grant("write_file", None, reason=wording),)
 
 
-@pytest.mark.anyio
 async def test_a_remembered_answer_is_for_its_tool_only() -> None:
     """A tool of the same name from elsewhere, and other arguments, are asked about."""
     person = Person(Answer("yes", remember="arguments"))
@@ -161,7 +172,6 @@ async def test_a_remembered_answer_is_for_its_tool_only() -> None:
     assert person.ids == ["a", "c", "d", "e"]
 
 
-@pytest.mark.anyio
 async def test_a_yes_for_a_tool_answers_no_policys_question(wording: Wording) -> None:
     """A policy asks about these arguments; a no for the tool is a no to that as well."""
     person = Person(Answer("yes", remember="rule"))
@@ -176,7 +186,6 @@ async def test_a_yes_for_a_tool_answers_no_policys_question(wording: Wording) ->
     assert (decision.verdict, decision.by) == ("deny", "remembered")
 
 
-@pytest.mark.anyio
 async def test_a_remembered_no_wins_over_a_remembered_yes(wording: Wording) -> None:
     """In doubt it does not run."""
     person = Person(Answer("no", remember="arguments"))
@@ -190,7 +199,6 @@ async def test_a_remembered_no_wins_over_a_remembered_yes(wording: Wording) -> N
     assert door.grants == (no, Grant("write_file", None, reason=wording))
 
 
-@pytest.mark.anyio
 async def test_a_remembered_yes_answers_only_what_policies_had_asked() -> None:
     """Also one for these arguments: what makes a policy ask may have happened since. A no needs no question."""
     person = Person(Answer("yes", remember="arguments"))
@@ -207,7 +215,6 @@ async def test_a_remembered_yes_answers_only_what_policies_had_asked() -> None:
     assert door.judge(gated(id="g", asks=("A third.",))).verdict == "deny"
 
 
-@pytest.mark.anyio
 async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there(wording: Wording) -> None:
     """For the tool of its origin alone, as a yes or as a no, with its reason; each is kept once."""
     person = Person(Answer("later"))
@@ -227,17 +234,15 @@ async def test_what_was_granted_in_an_earlier_run_holds_as_it_did_there(wording:
     assert door.judge(gated("peek")).reason == wording
 
 
-@pytest.mark.anyio
 async def test_no_answer_lifts_a_denial_of_the_rules() -> None:
     """Neither a grant nor a decision from elsewhere."""
     door = gate(Person(), rules=ApprovalRules(deny=(Rule("write_file"),)))
     door.resume({KEY: Decision("allow", gated().digest, by="person")}, [Grant("write_file", None)])
     assert door.judge(gated()).verdict == "deny"
     assert (await door.decide(gated())).verdict == "deny"
-    assert door.decided[KEY].by == "rule"
+    assert door.decisions[KEY].by == "rule"
 
 
-@pytest.mark.anyio
 async def test_a_grant_may_be_for_some_arguments() -> None:
     """Globs over arguments are read as those of an allow rule."""
     door = gate(Person(Answer("no")))
@@ -247,7 +252,6 @@ async def test_a_grant_may_be_for_some_arguments() -> None:
     assert (await door.decide(gated(id="b", arguments={"path": "reports/a"}))).by == "remembered"
 
 
-@pytest.mark.anyio
 async def test_a_reason_has_no_secret(wording: Wording) -> None:
     """It is stored, with the decision and with what it holds for; so is that of an asker that fails."""
     door = gate(Person(Answer("no", "rule", "password=hunter2")))
@@ -261,7 +265,6 @@ async def test_a_reason_has_no_secret(wording: Wording) -> None:
     assert "hunter2" not in (await ApprovalGate(NO_RULES, "ask", fails).decide(gated())).reason
 
 
-@pytest.mark.anyio
 async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> None:
     """The secret is not stored, so the run that is resumed could not make the call: the model would ask for ever."""
     door = ApprovalGate(NO_RULES, "ask", Person(Answer("later")), can_wait=True)
@@ -270,7 +273,6 @@ async def test_later_is_a_denial_for_a_call_with_a_secret(wording: Wording) -> N
     assert door.open == ()
 
 
-@pytest.mark.anyio
 async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wording) -> None:
     """Whatever policies ask about them; other arguments are asked about."""
     person = Person()
@@ -281,3 +283,129 @@ async def test_a_settled_decision_answers_for_its_arguments_only(wording: Wordin
     assert person.asked == []
     await door.decide(gated(arguments={}))
     assert len(person.asked) == 1
+
+
+@dataclass(frozen=True)
+class Note:
+    """What to note."""
+
+    text: str
+
+
+LONG_NOTES = Decides(
+    lambda _tool, note: (
+        PolicyDecision.ask(f"{len(note.text)} letters?") if len(note.text) > 3 else PolicyDecision.allow()
+    )
+)
+"""A policy of a section: long notes are asked about."""
+
+
+class Desk:
+    """One tool behind a gate; `noted` is what its handler has done."""
+
+    def __init__(self, policy_gate: ApprovalGate, *policies: ToolPolicy) -> None:
+        self.noted: list[str] = []
+        self.session = Session()
+        tool = Tool[Note, None](name="note", description="Note.", handler=self._note)
+        section = ToolsSection[None](
+            title="Desk", key="desk", tools=(tool,), policies=(GatePolicy(policy_gate, self.describe), *policies)
+        )
+        prompt = Prompt(PromptTemplate[str](ns="tests", key="desk", sections=(section,)))
+        self.door = ToolExecutor(
+            prompt=prompt, session=self.session, approver=GatePolicy(policy_gate, self.describe).answer
+        )
+
+    def describe(
+        self, tool: Tool[Any, Any], params: Any, ref: CallRef, context: ToolContext | None = None
+    ) -> GatedCall:
+        arguments: dict[str, Any] = dict(dump(params))
+        return GatedCall(
+            path=("desk",),
+            session_id=self.session.session_id,
+            call_id=ref.call_id,
+            tool=tool.name,
+            effect=tool.effect,
+            arguments=arguments,
+            digest=digest(arguments),
+            reply=ref.reply,
+        )
+
+    def ahead(self, text: str, id: str = "c") -> GatedCall:
+        """The call as it is described before it is made."""
+        return self.describe(Tool[Note, None](name="note", description="Note."), Note(text), CallRef("r", id))
+
+    async def call(self, text: str, id: str = "c") -> ToolMessage:
+        """Make a call."""
+        return await self.door.execute_async(ToolCall(id, "note", {"text": text}), reply="r")
+
+    def _note(self, params: Note, *, context: ToolContext) -> ToolResult[None]:
+        self.noted.append(params.text)
+        return ToolResult.ok(None, message="noted")
+
+
+def policy_gate(asker: Any = None, *, allow: tuple[Rule, ...] = (), deny: tuple[Rule, ...] = ()) -> ApprovalGate:
+    """A gate of a run that can wait."""
+    return ApprovalGate(ApprovalRules(allow=allow, deny=deny), "ask", asker, can_wait=True)
+
+
+async def test_a_call_that_nobody_asked_about_ahead_is_asked_about_in_the_pipeline(wording: Wording) -> None:
+    """Nothing slips past by another door."""
+    person = Person(Answer("no", reason="not now"))
+    desk = Desk(policy_gate(person))
+    assert (await desk.call("a")).content == wording
+    assert person.ids == ["c"]
+    assert desk.noted == []
+
+
+async def test_a_question_of_the_pipeline_may_be_left_open() -> None:
+    """Nothing is recorded of the call, which runs once it is answered."""
+    door = policy_gate(Person(Answer("later")))
+    desk = Desk(door)
+    with pytest.raises(CallPostponed):
+        await desk.call("a")
+    assert ([call.call_id for call in door.open], desk.noted, [*desk.session[ToolInvoked]]) == (["c"], [], [])
+    assert door.judge(desk.ahead("a")).verdict == "ask"
+
+
+async def test_a_yes_to_other_arguments_lets_nothing_run() -> None:
+    """What runs is what was asked about."""
+    person = Person()
+    door = policy_gate(person)
+    desk = Desk(door)
+    await door.decide(desk.ahead("harmless"))
+    person.answer = Answer("no")
+    assert not (await desk.call("harmful")).success
+    assert [call.arguments["text"] for call in person.asked] == ["harmless", "harmful"]
+    assert desk.noted == []
+
+
+async def test_what_other_policies_ask_is_put_to_the_person() -> None:
+    """Also about a call that a rule allows, or that has been asked about without that question."""
+    person = Person(Answer("no"))
+    door = policy_gate(person, allow=(Rule("*"),))
+    desk = Desk(door, LONG_NOTES)
+    assert (await desk.call("abc")).success
+    assert (await door.decide(desk.ahead("abcde", id="d"))).verdict == "allow"
+    assert not (await desk.call("abcde", id="d")).success
+    assert [call.asks for call in person.asked] == [("5 letters?",)]
+    assert desk.noted == ["abc"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_denial_that_nobody_decided_is_not_final(*, ahead: bool) -> None:
+    """The same call is judged again when it is asked again; what a person or a rule has denied is not."""
+
+    def unwell(_call: GatedCall) -> Answer:
+        raise ConnectionError("no line")
+
+    for door, final in (
+        (policy_gate(), False),
+        (policy_gate(unwell), False),
+        (policy_gate(Person(Answer("no"))), True),
+        (policy_gate(deny=(Rule("note"),)), True),
+    ):
+        desk = Desk(door)
+        if ahead:
+            await door.decide(desk.ahead("a"))
+        assert not (await desk.call("a")).success
+        assert [event.final for event in desk.session[ToolInvoked]] == [final]

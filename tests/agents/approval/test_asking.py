@@ -1,4 +1,4 @@
-"""How a gate asks: one question at a time, on one event loop, and whatever goes wrong lets nothing through."""
+"""Questions of a gate to a person."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from handrail.agents.approval.decisions import Answer, Decision, GatedCall
+from handrail.agents import Answer, ApprovalRules, Decision, GatedCall
 from handrail.agents.approval.gate import ApprovalGate
-from handrail.agents.approval.rules import ApprovalRules
-from handrail.errors import AgentError, BudgetExceededError
+from handrail.errors import BudgetExceededError
 from handrail.session.calls import CallRef
 from handrail.session.open_calls import GivenAnswer
 from tests.agents.approval.calls import Thinker, gated
-from tests.agents.desks import Person
+from tests.agents.kit import Person
 from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
 
 NO_RULES = ApprovalRules()
 
@@ -37,7 +38,6 @@ async def waiting(door: ApprovalGate, *calls: GatedCall) -> list[asyncio.Task[De
     return tasks
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-33")
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 async def test_questions_stand_one_at_a_time_in_the_order_asked(order: tuple[int, ...]) -> None:
@@ -54,7 +54,6 @@ async def test_questions_stand_one_at_a_time_in_the_order_asked(order: tuple[int
     assert person.most_at_once == 1
 
 
-@pytest.mark.anyio
 @pytest.mark.requirement("A-33")
 @pytest.mark.parametrize("verdict", ["yes", "no"])
 async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any) -> None:
@@ -72,7 +71,6 @@ async def test_identical_calls_ask_once_if_the_answer_is_remembered(verdict: Any
     assert [call.call_id for call in person.asked] == ["a", "c"]
 
 
-@pytest.mark.anyio
 async def test_a_plain_function_may_hand_the_question_on() -> None:
     """What it returns is awaited."""
     person = Thinker()
@@ -86,7 +84,6 @@ async def test_a_plain_function_may_hand_the_question_on() -> None:
     assert (await task).verdict == "allow"
 
 
-@pytest.mark.anyio
 async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None:
     """Its second task gets the answer to the first one's question."""
     person = Thinker()
@@ -97,7 +94,6 @@ async def test_the_same_call_decided_twice_at_once_is_asked_about_once() -> None
     assert len(person.asked) == 1
 
 
-@pytest.mark.anyio
 async def test_a_plain_asker_is_run_on_a_thread_of_its_own() -> None:
     """The event loop goes on while a person thinks."""
     may_answer, asked_on = threading.Event(), list[str]()
@@ -114,7 +110,6 @@ async def test_a_plain_asker_is_run_on_a_thread_of_its_own() -> None:
     assert asked_on == ["handrail-call"]
 
 
-@pytest.mark.anyio
 async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:
     """Nothing is decided about the call, and the next question is asked; one may be cancelled that waits, too."""
     person = Thinker()
@@ -129,10 +124,9 @@ async def test_cancelling_while_a_person_thinks_leaves_the_gate_free() -> None:
     assert (await person.question()).call_id == "c"
     person.say(Answer("yes"))
     assert (await last).verdict == "allow"
-    assert list(door.decided) == [("s", CallRef("r", "c"))]
+    assert list(door.decisions) == [("s", CallRef("r", "c"))]
 
 
-@pytest.mark.anyio
 async def test_cancelling_leaves_a_thinking_thread_behind() -> None:
     """Its late answer counts for nothing, and the next question does not wait for it."""
     may_answer, asked, loop = threading.Event(), asyncio.Event(), asyncio.get_running_loop()
@@ -151,14 +145,13 @@ async def test_cancelling_leaves_a_thinking_thread_behind() -> None:
     await asyncio.gather(task, return_exceptions=True)
     assert (await door.decide(gated(id="b"))).verdict == "allow"
     may_answer.set()
-    assert list(door.decided) == [("s", CallRef("r", "b"))]
+    assert list(door.decisions) == [("s", CallRef("r", "b"))]
 
 
 class Silence(BaseException):
     """Not an `Exception`: somebody wants out."""
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("error", [OSError("no terminal"), StopIteration(), ValueError("?")])
 async def test_an_asker_that_raises_denies_and_is_logged(
     error: Exception, caplog: pytest.LogCaptureFixture, wording: Wording
@@ -175,7 +168,6 @@ async def test_an_asker_that_raises_denies_and_is_logged(
     assert caplog.messages == wording
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("error", [BudgetExceededError(dimension="input", used=2, allowed=1), Silence()])
 async def test_an_asker_may_end_the_run(error: BaseException) -> None:
     """The call is not decided, and the gate is free."""
@@ -189,11 +181,10 @@ async def test_an_asker_may_end_the_run(error: BaseException) -> None:
     door = gate(ask)
     with pytest.raises(type(error)):
         await door.decide(gated())
-    assert door.decided == {}
+    assert door.decisions == {}
     assert (await door.decide(gated())).verdict == "allow"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "answer",
     [
@@ -213,17 +204,6 @@ async def test_what_is_no_answer_denies(answer: Any, caplog: pytest.LogCaptureFi
     assert caplog.messages == wording
 
 
-def test_a_gate_asks_on_one_event_loop(wording: Wording) -> None:
-    """On another one, a call that has to be asked about is an error; what is known is known everywhere."""
-    door = gate(Person())
-    asyncio.run(door.decide(gated()))
-    assert asyncio.run(door.decide(gated())).verdict == "allow"
-    with pytest.raises(AgentError) as raised:
-        asyncio.run(door.decide(gated(id="other")))
-    assert str(raised.value) == wording
-
-
-@pytest.mark.anyio
 async def test_an_answer_that_is_given_elsewhere_while_a_person_is_asked_stands() -> None:
     """It was the first; that of the person is dropped."""
     elsewhere: list[GivenAnswer] = []
@@ -235,5 +215,5 @@ async def test_an_answer_that_is_given_elsewhere_while_a_person_is_asked_stands(
     async def find(_call: GatedCall) -> GivenAnswer | None:
         return elsewhere[-1] if elsewhere else None
 
-    decision = await ApprovalGate(NO_RULES, "ask", asker, find_given=find).decide(gated())
+    decision = await ApprovalGate(NO_RULES, "ask", asker, find_elsewhere=find).decide(gated())
     assert (decision.verdict, decision.answered_by) == ("deny", "ada")

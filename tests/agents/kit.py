@@ -1,30 +1,120 @@
-"""Agents for the tests of runs: project folders, tools of the test, models that play scripts, people who answer."""
+"""Project folders, agents with tools of a test, models that play scripts, people who answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
 from typing import Any
 
+import pytest
 from pydantic_ai import ModelMessage, ToolReturnPart
 from pydantic_ai.messages import ModelRequest
 
 from handrail.adapters.pydantic_ai import tool_context
-from handrail.agents import LoadedAgent, Project, Registry, RunOptions, RunResult
-from handrail.agents.approval.decisions import Answer, GatedCall
-from handrail.agents.run.events import CallEnded, CallStarted, RunEvent
+from handrail.agents import (
+    Answer,
+    ApprovalRules,
+    CallEnded,
+    CallStarted,
+    GatedCall,
+    LoadedAgent,
+    Project,
+    Registry,
+    RunEvent,
+    RunOptions,
+    RunResult,
+    parse_rules,
+)
+from handrail.agents.modules import ProjectModule, import_modules
 from handrail.agents.toolsets.builtin import built_ins
-from handrail.errors import ResolutionError
+from handrail.errors import DiscoveryError, ResolutionError
 from handrail.runtime import ToolInvoked
 from handrail.session import Session
 from handrail.testing import Call, Outcome, Reply, ScriptedModel
 from handrail.testing.script import Expect
-from tests.agents.folders import agent, write
 from tests.agents.toolsets.traced import Trace
+from tests.wording import Wording
+
+IMPORTS = """
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic_ai import Agent, RunContext, Tool
+from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, FunctionToolset
+
+from handrail.agents.registry import AgentReference, FactoryProduct, ToolsetFactory, toolset_factory
+from handrail.prompt import Section
+from handrail.prompt import Tool as HandrailTool
+
+if TYPE_CHECKING:
+    from nowhere import Unknown
+
+T = TypeVar("T")
+
+
+def ping(text: str) -> str:
+    return text
+
+
+async def later(text: str) -> str:
+    return text
+
+
+def make(ctx: RunContext[Any]) -> FunctionToolset[Any]:
+    return FunctionToolset(id="made")
+"""
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write files of a folder, each by its path from there."""
+    for where, text in files.items():
+        file = folder / where
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(text), encoding="utf-8")
+    return folder
+
+
+def imported(folder: Path, *files: str) -> tuple[list[ProjectModule], list[DiscoveryError]]:
+    """What comes of importing files of a folder."""
+    return import_modules(folder, [Path(file) for file in files])
+
+
+def module_of(folder: Path, source: str) -> ModuleType:
+    """A module `tools.py` of a folder, with a few names imported or defined above what is given."""
+    write(folder, {"tools.py": IMPORTS})
+    with (folder / "tools.py").open("a", encoding="utf-8") as file:
+        file.write(f"\n{dedent(source)}\n")
+    (found,) = imported(folder, "tools.py")[0]
+    return found.module
+
+
+def agent(name: str, *, tools: str = "[]", toolsets: str = "[]", front: str = "") -> str:
+    """The text of an agent file; `front` has more lines of its front matter."""
+    return f"---\nname: {name}\ntools: {tools}\ntoolsets: {toolsets}\n{front}\n---\nYou work at the desk.\n"
+
 
 DONE = Reply(text="Done.")
+
+
+@contextmanager
+def refusal(kind: type[BaseException], wording: Wording) -> Generator[None]:
+    """An exception of this kind in the block, with the text of the test."""
+    with pytest.raises(kind) as raised:
+        yield
+    assert str(raised.value) == wording
+
+
+def ruled(text: str) -> ApprovalRules:
+    """The rules of a file `approval.yaml`."""
+    return parse_rules(text, file="approval.yaml")
 
 
 @dataclass(frozen=True, slots=True)

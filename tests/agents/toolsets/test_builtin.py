@@ -1,0 +1,418 @@
+"""The built-in toolsets, and those with settings of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pydantic_ai import RunContext
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RunUsage
+
+from handrail.agents import (
+    Entry,
+    LoadedAgent,
+    PythonOptions,
+    RunOptions,
+    SandboxOptions,
+    files_toolset,
+    parse_rules,
+    python_toolset,
+    sandbox_toolset,
+    shell_toolset,
+)
+from handrail.agents.registry import BUILT_IN, ToolsetFactory
+from handrail.agents.toolsets.builtin import DynamicAgent, built_ins, session_agents
+from handrail.contrib.tools import Plan, Podman
+from handrail.errors import AgentError, PromptValidationError
+from handrail.session import Session
+from handrail.testing import Call, Expect, Outcome, Reply
+from handrail.waiting import run_blocking
+from tests.agents.kit import (
+    CallLog,
+    agent,
+    answers,
+    called,
+    desk,
+    events,
+    inside,
+    outcomes,
+    play,
+    refusal,
+    returns,
+    texts,
+    write,
+)
+from tests.agents.toolsets.traced import named
+from tests.contrib.tools.sandbox.podman_store import IMAGE, containers, podman_command
+from tests.wording import Wording
+
+pytestmark = pytest.mark.anyio
+
+LOOKING = {"list_files", "glob_files", "grep_files", "read_file"}
+
+
+CHANGING = {"write_file", "edit_file", "remove_file", "move_file"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folder that runs work on, beside that of the project."""
+    write(tmp_path, {"work/here.txt": "here\n", "project/there.txt": "there\n", "project/notes/b.md": "b\n"})
+    (tmp_path / "work/out").symlink_to(tmp_path)
+    return tmp_path / "work"
+
+
+async def names(agent: LoadedAgent, root: Path) -> set[str]:
+    """The tools of an agent."""
+    return {report.name for report in await agent.inspect(RunOptions(root=root))}
+
+
+def running(*commands: list[str], tool: str = "shell_run") -> list[Call]:
+    """Calls that run these programs."""
+    return [Call(tool, {"command": command}) for command in commands]
+
+
+@pytest.mark.requirement("A-36")
+def test_built_ins_are_factories_with_names_and_an_origin(wording: Wording) -> None:
+    """Each is called once for each run."""
+    for entry in built_ins():
+        assert (entry.kind, entry.origin) == ("toolset", BUILT_IN)
+        assert isinstance(entry.value, ToolsetFactory)
+        assert not entry.value.per_run_step
+    assert [entry.label for entry in built_ins()][:2] == [wording, wording]
+    assert {"files", "files_ro", "project_files", "project_files_ro", "planning", "shell"} <= {
+        entry.name for entry in built_ins()
+    }
+
+
+@pytest.mark.requirement("A-36")
+@pytest.mark.parametrize("name, there", [("files", "here"), ("project_files", "there")])
+async def test_files_are_those_of_the_run_or_of_the_project(name: str, there: str, root: Path, tmp_path: Path) -> None:
+    """The read-only ones have no tool that writes."""
+    for suffix, tools in (("", LOOKING | CHANGING), ("_ro", LOOKING)):
+        agent = desk(tmp_path / "project", also=[name + suffix])
+        assert await names(agent, root) == tools
+        (told,) = await answers(agent, Call("read_file", {"path": f"{there}.txt"}), root=root)
+        assert told.endswith(there)
+
+
+@pytest.mark.requirement("A-36")
+@pytest.mark.parametrize("path", ["../project/there.txt", "/etc/passwd", "out/project/there.txt"])
+async def test_nothing_leads_out_of_the_folder_where_it_is_executed(
+    path: str, root: Path, tmp_path: Path, wording: Wording
+) -> None:
+    """Everything is approved here; what the tools of `files` write, `test_labelled_toolset.py` shows."""
+    agent = desk(tmp_path / "project", also=["files_ro", "shell"])
+    assert await answers(agent, Call("read_file", {"path": path}), *running(["cat", path]), root=root) == wording
+
+
+async def test_shell_only_looks(root: Path, tmp_path: Path) -> None:
+    """At the folder that the run works on."""
+    changing = (["touch", "x"], ["find", ".", "-delete"], ["git", "status"], ["sh", "-c", "ls"])
+    agent, session = desk(tmp_path / "project", also=["shell"]), Session()
+    first, *_ = await answers(agent, *running(["cat", "here.txt"], *changing), root=root, session=session)
+    assert first == "here\n"
+    assert [event.success for event in events(session)] == [True, False, False, False, False]
+    assert (root / "here.txt").exists()
+
+
+async def test_shell_runs_what_the_project_allows(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """Programs are searched for in its folders first."""
+    write(tmp_path, {"bin/build": '#!/bin/sh\necho built > here.txt\nexec sleep "$1"\n'})
+    (tmp_path / "bin/build").chmod(0o755)
+    shell = f"[tool.handrail.shell]\nallow = [['build']]\npath = ['{tmp_path}/bin']\ntimeout = 1.5\n"
+    agent = desk(tmp_path / "project", also=["shell"], others={"pyproject.toml": shell})
+    told = await answers(agent, *running(["build", "0"], ["build", "60"], ["ls"]), root=root)
+    assert told[0] == wording
+    assert (root / "here.txt").read_text() == "built\n"
+    assert ["1.5 s" in text for text in told] == [False, True, False]
+
+
+async def test_plan_is_kept_in_the_session_of_the_run(tmp_path: Path) -> None:
+    """So that it rolls back with the calls."""
+    session = Session()
+    plan = Call("planning_setup_plan", {"objective": "Publish", "initial_steps": ["Write"]})
+    await play(desk(tmp_path, also=["planning"]), called(plan), session=session)
+    assert [each.objective for each in session[Plan].all()] == ["Publish"]
+
+
+async def test_two_folders_serve_one_agent_under_prefixes(root: Path, tmp_path: Path) -> None:
+    """The text of each tells the model of the prefix, which the text itself does not use."""
+    whole = files_toolset(os.fspath(root), read_only=True, prefix="work-1")
+    agent = desk(tmp_path / "project", toolsets={"notes": files_toolset("notes", prefix="notes"), "whole": whole})
+    assert await names(agent, root) == {
+        *(f"notes_{name}" for name in LOOKING | CHANGING),
+        *(f"work-1_{name}" for name in LOOKING),
+    }
+    calls = [
+        Call("notes_write_file", {"path": "a.md", "content": "a"}, id="w"),
+        Call("work-1_read_file", {"path": "here.txt"}, id="r"),
+    ]
+    told = Expect(instructions=["`notes_`", "`work-1_`"])
+    (first, last) = called(*calls, w=Outcome.ok(), r=Outcome.ok("here"))
+    await play(agent, [replace(first, expect=told), last], root=root)
+    assert (tmp_path / "project/notes/a.md").read_text() == "a"
+
+
+async def test_shell_with_rules_of_its_own(root: Path, tmp_path: Path, wording: Wording) -> None:
+    """In the folder of the project, or one below it; what a failing program has changed is undone."""
+    allow = [("sh", "-c"), ("pwd",)]
+    own = shell_toolset(allow=allow, environment={"NAME": "value"}, timeout=timedelta(seconds=30))
+    toolsets = {"own": own, "work": shell_toolset(root, allow=allow, prefix="work")}
+    agent = desk(tmp_path / "project", toolsets=toolsets)
+    programs = running(["sh", "-c", "echo $NAME > made; cat made"], ["sh", "-c", "rm made; exit 1"])
+    made, failed, place = await answers(agent, *programs, *running(["pwd"], tool="work_shell_run"))
+    assert (made, failed, place) == ("value\n", wording, f"{root}\n")
+    assert (tmp_path / "project/made").exists()
+
+
+@pytest.mark.parametrize("prefix", ["A", "a b", "é", "_a", "a" * 25, 5, None])
+def test_prefix_that_cannot_begin_a_name_is_refused(prefix: Any, wording: Wording) -> None:
+    """Where it is written."""
+    with refusal(AgentError, wording):
+        files_toolset("notes", prefix=prefix)
+    with refusal(AgentError, wording):
+        shell_toolset(allow=[], prefix=prefix)
+
+
+def test_folder_or_rule_that_is_none_is_refused(wording: Wording) -> None:
+    """Where it is written."""
+    wrong: Any = 5
+    with refusal(AgentError, wording):
+        files_toolset(wrong)
+    with refusal(AgentError, wording):
+        files_toolset("notes", exclude=["../a"])
+    with refusal(AgentError, wording):
+        shell_toolset(wrong, allow=[])
+    with refusal(PromptValidationError, wording):
+        shell_toolset(allow=["ls"])
+
+
+def test_outside_of_a_run_there_is_nothing_to_work_on(wording: Wording) -> None:
+    """A factory is for runs."""
+    for entry in built_ins():
+        if entry.name != "dynamic_agents":
+            with refusal(AgentError, wording):
+                _made(entry)
+
+
+def _made(entry: Entry) -> Any:
+    """What a factory makes where no agent runs."""
+    context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    made = cast("ToolsetFactory", entry.value).function(context)
+    return run_blocking(cast("Coroutine[Any, Any, object]", made)) if isinstance(made, Coroutine) else made
+
+
+def create(name: str, *, tools: Iterable[str] = (), toolsets: Iterable[str] = (), id: str = "") -> Call:
+    """A call that makes an agent."""
+    arguments = {"name": name, "instructions": "Work.", "tools": list(tools), "toolsets": list(toolsets)}
+    return Call("agent_create", arguments, id=id)
+
+
+def task(name: str, id: str = "") -> Call:
+    """A call that gives an agent a task."""
+    return Call("agent_call", {"agent": name, "input": "Go."}, id=id)
+
+
+@pytest.mark.requirement("A-38")
+async def test_an_agent_is_made_and_called_in_one_reply(tmp_path: Path, wording: Wording) -> None:
+    """In the order asked; it has what it was given, and the model of its maker."""
+    session = Session()
+    loaded = desk(tmp_path, tools=[named("ping"), named("pong")], also=["dynamic_agents"])
+    first, last = called(
+        create("helper", tools=["ping", "ping"]), task("helper"), c1=Outcome.ok(), c2=Outcome.ok("found")
+    )
+    inner = Reply(calls=[Call("ping", id="n1"), Call("pong", id="n2")], within="c2")
+    told = {"n1": Outcome.ok("ping"), "n2": Outcome.failed()}
+    answer = called(**told)[1]
+    script = [first, inner, Reply(text="found", within="c2", expect=answer.expect), last]
+    await play(loaded, script, session=session, listener=(log := CallLog()))
+    assert [log.told["c1"], log.told["n2"]] == wording
+    assert session[DynamicAgent].all() == (DynamicAgent("helper", "Work.", "", ("ping",), ()),)
+    assert outcomes(session) == [("c1", True), ("c2", True)]
+    assert list(texts(tmp_path)) == ["desk.agent"]
+
+
+@pytest.mark.requirement("A-38")
+async def test_an_agent_cannot_be_given_what_its_maker_does_not_have(tmp_path: Path, wording: Wording) -> None:
+    """Neither what is registered for others, nor what there is not; all is told at once, and nothing is made."""
+    session = Session()
+    others = {"other.agent": agent("other", toolsets="[shell]")}
+    loaded = desk(tmp_path, tools=[named("ping")], also=["dynamic_agents"], others=others)
+    calls = [create("helper", tools=["nope", "ping", "pong", "nope"], toolsets=["shell", "other"]), task("helper")]
+    script = called(*calls, c1=Outcome.failed(), c2=Outcome.failed())
+    await play(loaded, script, session=session, listener=(log := CallLog()))
+    assert [log.told["c1"], log.told["c2"]] == wording
+    assert session_agents(session) == {}
+
+
+@pytest.mark.requirement("A-38")
+async def test_a_name_that_is_taken_or_none_is_refused(tmp_path: Path, wording: Wording) -> None:
+    """By an agent of the project, also one out of reach, or by one that was made before."""
+    session = Session()
+    loaded = desk(tmp_path, also=["dynamic_agents"], others={"other.agent": agent("other")})
+    calls = [create("desk"), create("other"), create("new"), create("new"), create("a b/../c"), create("")]
+    failed = Outcome.failed()
+    script = called(*calls, c1=failed, c2=failed, c3=Outcome.ok(), c4=failed, c5=failed, c6=failed)
+    await play(loaded, script, session=session, listener=(log := CallLog()))
+    assert [log.told[f"c{number}"] for number in range(1, 7)] == wording
+    assert list(session_agents(session)) == ["new"]
+
+
+@pytest.mark.requirement("A-38")
+async def test_only_agents_within_reach_are_called(tmp_path: Path, wording: Wording) -> None:
+    """Those that were made, and those among the toolsets of the agent; an unknown name is told with all of them."""
+    others = {"child.agent": agent("child"), "other.agent": agent("other")}
+    loaded = desk(tmp_path, also=["dynamic_agents", "child"], others=others)
+    calls = [create("helper"), task("other"), task("helpr"), task("child")]
+    came = {"c2": Outcome.failed(), "c3": Outcome.failed(), "c4": Outcome.ok("found")}
+    first, last = called(*calls, c1=Outcome.ok(), **came)
+    await play(loaded, [first, Reply(text="found", within="c4"), last], listener=(log := CallLog()))
+    assert [log.told["c2"], log.told["c3"]] == wording
+
+
+@pytest.mark.requirement("A-38")
+async def test_an_agent_that_was_made_may_make_agents_if_its_maker_lets_it(tmp_path: Path, wording: Wording) -> None:
+    """Its own are its own, may have no more than it has itself, and are as deep as any."""
+    session = Session()
+    loaded = desk(tmp_path, tools=[named("ping")], also=["dynamic_agents"])
+    first, last = called(
+        create("helper", toolsets=["dynamic_agents"]), task("helper"), c1=Outcome.ok(), c2=Outcome.ok()
+    )
+    calls = [
+        create("inner", tools=["ping"], id="n1"),
+        create("inner", id="n2"),
+        task("inner", "n3"),
+        task("helper", "n4"),
+    ]
+    told = {"n1": Outcome.failed(), "n2": Outcome.ok(), "n3": Outcome.failed(), "n4": Outcome.failed()}
+    inner = inside("c2", called(*calls, **told))
+    await play(loaded, [first, *inner, last], session=session, max_depth=2, listener=(log := CallLog()))
+    assert [log.told[call] for call in ("n1", "n3", "n4")] == wording
+    assert list(session_agents(session)) == ["helper"]
+
+
+@pytest.mark.requirement("A-38")
+async def test_in_deny_all_no_agent_is_made_or_called(tmp_path: Path) -> None:
+    """They are tools like others."""
+    session = Session()
+    loaded = desk(tmp_path, also=["dynamic_agents"])
+    script = called(create("helper"), task("helper"), c1=Outcome.failed("deny-all"), c2=Outcome.failed("deny-all"))
+    await play(loaded, script, session=session, mode="deny-all")
+    assert session_agents(session) == {}
+
+
+async def calculated(agent: Any, *codes: str, tool: str = "evaluate_python", **options: Any) -> list[str]:
+    """What the model reads of each evaluation."""
+    result = await play(agent, called(*(Call(tool, {"code": code}) for code in codes)), **options)
+    return [str(part.content) for part in returns(result.messages)]
+
+
+async def test_agent_evaluates_code_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
+    """What code that fails has changed there is undone."""
+    write(tmp_path / "work", {"a.txt": "one"})
+    agent = desk(tmp_path / "project", also=["python"])
+    said = await calculated(
+        agent,
+        "read_text('a.txt')",
+        "write_text('b.txt', 'two')",
+        "write_text('c.txt', 'lost')\n1 / 0",
+        root=tmp_path / "work",
+    )
+    assert said == wording
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"a.txt", "b.txt"}
+
+
+async def test_toolset_takes_folder_options_and_prefix(tmp_path: Path, wording: Wording) -> None:
+    """Two of them serve one agent."""
+    write(tmp_path / "project", {"data/a.txt": "one"})
+    options = PythonOptions(files=False, timeout=timedelta(milliseconds=200))
+    toolsets = {"data": python_toolset("data", prefix="data"), "sums": python_toolset(options=options)}
+    agent = desk(tmp_path / "project", toolsets=toolsets)
+    assert await calculated(agent, "read_text('a.txt')", tool="data_evaluate_python") == wording
+    said = await calculated(agent, "2 ** 0.5 > 1", "exists('a.txt')", "while True: pass")
+    assert said == wording
+    with pytest.raises(AgentError):
+        python_toolset(prefix="A")
+
+
+RULES = """
+allow: [evaluate_python]
+deny: [{tool: read_file, arguments: {path: "secret/**"}}]
+ask: [{tool: write_file, arguments: {path: "asked/**"}}, {tool: read_file, arguments: {path: "private/**"}}]
+"""
+
+
+async def test_rules_on_paths_hold_for_code(tmp_path: Path, wording: Wording) -> None:
+    """What they ask about is refused, because nothing asks about a file in the middle of a call."""
+    write(tmp_path / "work", {"secret/a.txt": "hunter2", "private/b.txt": "hunter2", "asked/c.txt": "three"})
+    agent = desk(tmp_path / "project", also=["python", "files"])
+    rules = parse_rules(RULES, file="rules.yaml")
+    said = await calculated(
+        agent,
+        "read_text('secret/a.txt')",
+        "read_text('private/b.txt')",
+        "glob_files('**')",
+        "read_text('asked/c.txt')",
+        "text = read_text('asked/c.txt')\nwrite_text('asked/c.txt', 'lost')",
+        root=tmp_path / "work",
+        rules=rules,
+        mode="ask",
+    )
+    assert not any("hunter2" in text for text in said)
+    assert said == wording
+    assert (tmp_path / "work/asked/c.txt").read_text() == "three"
+
+
+async def sandbox_answers(agent: Any, *commands: str, tool: str = "shell_execute", **options: Any) -> list[str]:
+    """What the model reads of each command."""
+    result = await play(agent, called(*(Call(tool, {"command": command}) for command in commands)), **options)
+    return [str(part.content) for part in returns(result.messages)]
+
+
+async def test_agent_runs_commands_over_the_folder_of_its_run(tmp_path: Path, wording: Wording) -> None:
+    """What a command that fails has changed there is undone."""
+    write(tmp_path / "work", {"a.txt": "one"})
+    agent = desk(tmp_path / "project", also=["sandbox"])
+    said = await sandbox_answers(
+        agent, "cat a.txt", "echo two > b.txt", "echo lost > c.txt; exit 1", root=tmp_path / "work"
+    )
+    assert said[0] == "one"
+    assert said[2] == wording
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {".git", "a.txt", "b.txt"}
+
+
+async def test_toolset_takes_engine_and_prefix(tmp_path: Path, wording: Wording) -> None:
+    """Two of them serve one agent, each with a sandbox of its own, which ends with the run."""
+    write(tmp_path / "project", {"data/a.txt": "one", "other/a.txt": "two"})
+    options = SandboxOptions(engine=Podman(image=IMAGE, command=podman_command()), commit_on=(0, 3))
+    toolsets = {"data": sandbox_toolset("data", options=options, prefix="data"), "other": sandbox_toolset("other")}
+    agent = desk(tmp_path / "project", toolsets=toolsets)
+    assert await sandbox_answers(agent, "cat a.txt; exit 3", tool="data_shell_execute") == wording
+    assert not containers(tmp_path / "project" / "data")
+    assert await sandbox_answers(agent, "cat a.txt") == ["two"]
+    with pytest.raises(AgentError):
+        sandbox_toolset(prefix="A")
+
+
+SANDBOX_RULES = """
+allow: [shell_execute]
+deny: [{tool: read_file, arguments: {path: "*.key"}}]
+"""
+
+
+async def test_command_is_refused_where_the_run_keeps_files_from_its_tools(tmp_path: Path, wording: Wording) -> None:
+    """It would read them; the options may allow that."""
+    write(tmp_path / "work", {"a.key": "one"})
+    options: dict[str, Any] = {"root": tmp_path / "work", "rules": parse_rules(SANDBOX_RULES, file="rules.yaml")}
+    agent = desk(tmp_path / "project", also=["sandbox"])
+    assert await sandbox_answers(agent, "cat *.key", **options) == [wording]
+    toolset = sandbox_toolset(tmp_path / "work", options=SandboxOptions(reads_everything=True))
+    agent = desk(tmp_path / "another", toolsets={"work": toolset})
+    assert await sandbox_answers(agent, "cat *.key", **options) == ["one"]
