@@ -11,9 +11,8 @@ from typing import Any
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import StoreError, StoreUnavailableError
-from handrail.store.owners import MemoryOwner, StoreOwner
-from handrail.store.sql.call_places import CallPlaces
-from handrail.store.sql.driver import ColumnTypes, FetchedRows, Statement
+from handrail.store.locks import StoreOwner
+from handrail.store.sql.driver import CallPlaces, ColumnTypes, FetchedRows, Statement
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
 
@@ -109,7 +108,7 @@ class PlainDriver:
         self.url = f"plain:{path}"
         self.busy = busy
         self.now = clock.now
-        self.owner: StoreOwner = MemoryOwner()  # proves life in this process, and no death
+        self.owner: StoreOwner = StoreOwner()  # proves life in this process, and no death
         self.call_places = CallPlaces(1, busy=busy, url=self.url)
         self._path = path
         self._places: dict[int, Any] = {}

@@ -20,8 +20,7 @@ from handrail.runtime import ToolCall
 from handrail.session import Session
 from handrail.store import MemoryStore
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests import kit
 from tests.session.samples import Happened, Note
 from tests.store.calls import call

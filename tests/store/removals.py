@@ -8,8 +8,7 @@ from handrail.clock import Clock
 from handrail.session.persistence.protocol import Checkpoint, SessionLock
 from handrail.store import EffectRow, Store
 from handrail.store.sql import statements
-from handrail.store.sql.database import Database
-from handrail.store.sql.removal import finish_deletion, remove_expired
+from handrail.store.sql.database import Database, finish_deletion, remove_expired
 from handrail.store.urls import open as open_store
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, session_row

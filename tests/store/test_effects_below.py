@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from handrail.store import EffectRow, Store
+from handrail.store.base_store import UnresolvedSlots
 from handrail.store.protocol import ClaimOwner, change_effect
-from handrail.store.watchers import UnresolvedSlots
 from handrail.testing import FakeClock
 from tests.store.postgres_server import server_url
 from tests.store.stores import STORES

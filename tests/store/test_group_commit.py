@@ -15,7 +15,7 @@ from handrail.errors import SessionError, SessionLostError, StoreError, StoreUna
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionHeld, SessionLock
 from handrail.store import EffectRow, Store
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite
-from handrail.store.sql.committer import PendingUnit, UnitAnswer
+from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
@@ -80,7 +80,7 @@ def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: F
         )
     assert reached.count("unit-after-commit") == 1
     assert (answers[0], answers[4]) == (None, None)
-    assert [answer.standing for answer in answers[1:3] if isinstance(answer, RefusedWrite)] == [taken, claims[0]]
+    assert [answer.present for answer in answers[1:3] if isinstance(answer, RefusedWrite)] == [taken, claims[0]]
     assert isinstance(answers[3], SessionLostError)
     assert [database.get("s0", key) for key in ("a", "b")] == claims
     assert database.get("s1", "c") is None
@@ -215,7 +215,7 @@ def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, cl
         )
     assert reached.count("unit-after-commit") >= 1
     assert isinstance(answers[0], RefusedWrite)
-    assert answers[0].standing == taken
+    assert answers[0].present == taken
     assert [type(answer) for answer in answers[1:3]] == [SessionLostError] * 2
     assert answers[3] is None
     assert [database.get(f"s{place}", "a") for place in range(4)] == [None, None, None, claims[3]]

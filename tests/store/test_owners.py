@@ -14,12 +14,11 @@ from handrail.process_identity import own_name, process_in_words
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
 from handrail.session import Session
-from handrail.store.owners import MemoryOwner, StoreOwner, is_of_this_process
+from handrail.store.locks import StoreOwner, is_of_this_process
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import ClaimOwner, proved
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
 from tests.store.process_child import child
@@ -119,6 +118,6 @@ def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_cloc
 
 def test_a_store_in_memory_proves_nothing() -> None:
     """No other process can reach it."""
-    owner = MemoryOwner()
+    owner = StoreOwner()
     assert (owner.own(), owner.own_waits, owner.lives(""), owner.lives("host - 1 0 x")) == ("", False, None, None)
     owner.close()

@@ -13,7 +13,7 @@ from handrail.errors import SessionLostError, SessionNotFoundError
 from handrail.session.persistence.protocol import SessionSize
 from handrail.store import Store
 from handrail.store.protocol import ExpiredEffects
-from handrail.store.sql.removal import finish_deletion, remove_expired
+from handrail.store.sql.database import finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
 from tests.store.removals import ENTRIES, database_of, delete_by_twos, delete_in_steps, ended_row, fill, remove_in_steps

@@ -19,12 +19,10 @@ from handrail.errors import SessionLockedError, SessionLostError, SessionUseErro
 from handrail.session import Session
 from handrail.session.persistence.protocol import SessionLock
 from handrail.store import SqliteStore, Store
-from handrail.store.owners import MemoryOwner
-from handrail.store.session_locks import SessionLockTable
+from handrail.store.locks import SessionLockTable, StoreOwner
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.crash.forks import Fork, start
 from tests.store.resumed_desk import SESSION, in_the_handler
@@ -83,7 +81,7 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
         clock.advance(timedelta(seconds=1))
         return 0.0
 
-    locks = SessionLockTable(MemoryOwner(), clock=clock, store="memory:", jitter=jitter)
+    locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
     with pytest.raises(SessionLockedError) as raised:

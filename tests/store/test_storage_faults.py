@@ -232,7 +232,7 @@ from datetime import timedelta
 import handrail.store
 from handrail.errors import StoreError
 from handrail.session import Session
-from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteFile
 from tests.store.units import record_commit
 
 def kind(act):
@@ -250,7 +250,7 @@ with handrail.store.open(sys.argv[1]) as store:
         kind(lambda: record_commit(store, "j1")),
         kind(lambda: Session.open(store, "desk", wait=timedelta(0))),
         kind(store.process),
-        type(SqliteFile(Path(store.url.removeprefix("sqlite:///"))).translated(failed)).__name__,
+        type(SqliteFile(Path(store.url.removeprefix("sqlite:///"))).translate(failed)).__name__,
     ]))
 """
 

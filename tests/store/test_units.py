@@ -191,7 +191,7 @@ def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, cl
     again = SessionAppend(lock, 2, tuple(entries(3, 3)))
     refused = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
     assert isinstance(refused, RefusedWrite)
-    assert refused.standing == row
+    assert refused.present == row
     for unsound in (again._replace(lock=lock._replace(token="0" * 32)), again._replace(head=9, entries=())):
         with pytest.raises(SessionLostError):
             store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
@@ -214,7 +214,7 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(entries(1, 1)), None)))
     other, runs = waits._replace(effect_id="7" * 32), running_row(clock, "runs")
     for refused in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
-        standing = store.get("s1", refused.seen.key)
+        standing = store.get("s1", refused.before.key)
         assert store.apply(UnitOfWork((refused, *unit.writes[1:]))) == RefusedWrite(refused, standing)
     assert list(store.entries("s1")) == []
     assert store.apply(unit) is None

@@ -10,14 +10,14 @@ from handrail import crash_points
 from handrail.session.persistence.protocol import Checkpoint, SessionAppend, SessionEntry, SessionLock
 from handrail.store import EffectRow, LedgerStore, MemoryStore
 from handrail.store.protocol import EffectChange, EffectInsert, RefusedWrite, change_effect
-from handrail.store.sql.committer import Committer
+from handrail.store.sql.units import Committer
 from handrail.transaction import RecordCommit, UnitOfWork, UnitStore
 
 
 def insert(store: LedgerStore, row: EffectRow) -> EffectRow | None:
     """Add a row; returns the one that stands there already."""
     refused = store.apply(UnitOfWork((EffectInsert(row),)))
-    return None if refused is None else refused.standing
+    return None if refused is None else refused.present
 
 
 def replace(store: LedgerStore, seen: EffectRow, row: EffectRow) -> bool:
@@ -75,7 +75,7 @@ class WriteByWrite(MemoryStore):
 
     def insert(self, row: EffectRow) -> EffectRow | None:
         refused = super().apply(UnitOfWork((EffectInsert(row),)))
-        return None if refused is None else refused.standing
+        return None if refused is None else refused.present
 
     def replace(self, seen: EffectRow, row: EffectRow) -> bool:
         return super().apply(UnitOfWork((EffectChange(seen, row),))) is None

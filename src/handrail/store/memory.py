@@ -30,9 +30,9 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.store import session_locks
+from handrail.store import locks
 from handrail.store.base_store import BaseStore
-from handrail.store.owners import MemoryOwner
+from handrail.store.locks import StoreOwner
 from handrail.store.protocol import (
     EFFECT_WRITES,
     EffectChange,
@@ -41,7 +41,7 @@ from handrail.store.protocol import (
     MarkApplied,
     RefusedWrite,
     has_written,
-    points_of,
+    list_crash_points,
 )
 from handrail.transaction import RecordCommit, UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -92,7 +92,7 @@ class MemoryStore(BaseStore):
     """Never: every change passes through this object, so `watch` sees it."""
 
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(MemoryOwner(), clock=clock, store=self.url)
+        super().__init__(StoreOwner(), clock=clock, store=self.url)
         self._clock = clock
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
@@ -103,9 +103,9 @@ class MemoryStore(BaseStore):
     def close(self) -> None:
         """Release all sessions; what is stored can still be read. Idempotent."""
         with self._lock:
-            tokens = [kept.token for kept in self._sessions.values()]
-            for kept in self._sessions.values():
-                kept.token = ""
+            tokens = [session.token for session in self._sessions.values()]
+            for session in self._sessions.values():
+                session.token = ""
         self._locks.release(*tokens)
 
     def check_wait(self, *, queued: bool) -> None:
@@ -141,15 +141,15 @@ class MemoryStore(BaseStore):
         # Most units of a ledger in memory are one write, so it is found without a search for its kind.
         if len(writes) == 1 and isinstance(write := writes[0], EffectInsert | EffectChange):
             with self._lock:
-                standing = self._rows.get(write.seen[:2])
-                if not write.fits(standing):
-                    return RefusedWrite(write, standing)
-                self._change(write.seen, write.row)
-        elif (refused := self._apply_together(unit)) is not None:
-            return refused
+                present = self._rows.get(write.before[:2])
+                if not write.fits(present):
+                    return RefusedWrite(write, present)
+                self._change(write.before, write.row)
+        elif (refusal := self._apply_together(unit)) is not None:
+            return refusal
         for write in writes:
             if isinstance(write, EFFECT_WRITES):
-                self.watchers.notify(*write.seen[:2], write.row)
+                self.watchers.notify(*write.before[:2], write.row)
         return None
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
@@ -174,15 +174,6 @@ class MemoryStore(BaseStore):
                 self._change(row, None)
         return len(rows)
 
-    def effects_below(self, root: str) -> tuple[EffectRow, ...]:
-        """All rows of a session and those below it."""
-        return tuple(row for row in self.rows() if row.is_below(root))
-
-    def open_effects(self, session_id: str) -> list[EffectRow]:
-        """The effects of a session's calls that are running, unknown, or done without having been applied."""
-        own = (row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None)
-        return [row for row in own if row.status != "failed"]
-
     # ------------------------------------------------------------------------------------------------------- sessions
 
     def create(self, row: SessionRow) -> bool:
@@ -192,13 +183,13 @@ class MemoryStore(BaseStore):
 
     def find(self, session_id: str) -> SessionRow | None:
         """The present row of a session; `None` if there is none."""
-        kept = self._sessions.get(session_id)
-        return None if kept is None else kept.row
+        session = self._sessions.get(session_id)
+        return None if session is None else session.row
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions as they stand at this moment, the newest first."""
         with self._lock:
-            rows = [kept.row for kept in self._sessions.values()]
+            rows = [session.row for session in self._sessions.values()]
         return iter(sorted(rows, key=lambda row: (row.created_at, row.session_id), reverse=True))
 
     def copy(self, source: str, row: SessionRow) -> bool:
@@ -208,16 +199,16 @@ class MemoryStore(BaseStore):
             SessionNotFoundError: the session `source` does not exist, or has fewer entries.
         """
         with self._lock:
-            kept = self._kept(source)
-            if row.head > kept.row.head:  # it has been deleted meanwhile, and made anew
-                raise session_locks.session_not_found(source, self.url)
-            checkpoints = [checkpoint for checkpoint in kept.checkpoints if checkpoint.number <= row.head]
-            return self._add(_Session(row, kept.entries[: row.head], checkpoints))
+            session = self._require_session(source)
+            if row.head > session.row.head:  # it has been deleted meanwhile, and made anew
+                raise locks.session_not_found(source, self.url)
+            checkpoints = [checkpoint for checkpoint in session.checkpoints if checkpoint.number <= row.head]
+            return self._add(_Session(row, session.entries[: row.head], checkpoints))
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that are held at this moment."""
         with self._lock:
-            return frozenset(session_id for session_id, kept in self._sessions.items() if kept.token)
+            return frozenset(session_id for session_id, session in self._sessions.items() if session.token)
 
     def session_size(self, session_id: str) -> SessionSize:
         """What a session takes in the store."""
@@ -237,7 +228,7 @@ class MemoryStore(BaseStore):
         """
         session_id = lock.session_id
         with self._lock:
-            self._valid(lock)
+            self._check_holder(lock)
             del self._sessions[session_id]
             for row in [row for row in self._rows.values() if row.partition == session_id and session_id]:
                 self._change(row, None)
@@ -259,28 +250,28 @@ class MemoryStore(BaseStore):
             SessionLockedError: another `Session` still holds it after `wait`.
         """
 
-        def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
+        def attempt(token: str, token_in_row: str | None) -> SessionLock | tuple[str, str]:
             with self._lock:
-                kept = self._kept(session_id)
-                if kept.token != standing:
-                    return kept.token, ""
-                kept.token = token
-                return SessionLock(session_id, token, kept.row)
+                session = self._require_session(session_id)
+                if session.token != token_in_row:
+                    return session.token, ""
+                session.token = token
+                return SessionLock(session_id, token, session.row)
 
         return self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
 
     def release(self, lock: SessionLock) -> None:
         """Release the session; a lock that is no longer valid is not an error."""
         with self._lock:
-            kept = self._sessions.get(lock.session_id)
-            if kept is not None and kept.token == lock.token:
-                kept.token = ""
+            session = self._sessions.get(lock.session_id)
+            if session is not None and session.token == lock.token:
+                session.token = ""
         self._locks.release(lock.token)
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        kept = self._sessions.get(session_id)
-        return None if kept is None else (kept.token, kept.row.head)
+        session = self._sessions.get(session_id)
+        return None if session is None else (session.token, session.row.head)
 
     def contents(self, row: SessionRow) -> SessionContents:
         """What is read of a session when it is opened, without records."""
@@ -304,8 +295,8 @@ class MemoryStore(BaseStore):
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
         """The entries with `after < number <= until`, in order; of one type, if it is named."""
-        found = self._sessions.get(session_id, _NONE).entries[after:until]
-        return (entry for entry in found if type_name is None or entry.type_name == type_name)
+        entries = self._sessions.get(session_id, _NONE).entries[after:until]
+        return (entry for entry in entries if type_name is None or entry.type_name == type_name)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
@@ -320,7 +311,7 @@ class MemoryStore(BaseStore):
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        return next((number for found, number in self._records(session_id) if found == ref), None)
+        return next((number for call, number in self._records(session_id) if call == ref), None)
 
     # -------------------------------------------------------------------------------------------------------- commits
 
@@ -350,14 +341,14 @@ class MemoryStore(BaseStore):
         writes = unit.writes
         with self._lock:
             try:
-                refused = next(filter(None, map(self._refused, writes)), None)
+                refusal = next(filter(None, map(self._refuse, writes)), None)
             except SessionLostError:
                 if has_written(self, unit):
                     return None
                 raise
-            if refused is not None:
-                return None if len(writes) > 1 and has_written(self, unit) else refused
-            points = points_of(writes)
+            if refusal is not None:
+                return None if len(writes) > 1 and has_written(self, unit) else refusal
+            points = list_crash_points(writes)
             for point in points:  # before anything is written: what a point raises leaves nothing behind
                 reached(point)
             try:
@@ -371,20 +362,20 @@ class MemoryStore(BaseStore):
             reached("unit-after-commit")
         return None
 
-    def _refused(self, write: object) -> RefusedWrite | None:
+    def _refuse(self, write: object) -> RefusedWrite | None:
         """Why a part of a unit cannot be written; `None` if it can. With the lock held."""
         match write:
             case EffectInsert() | EffectChange() | MarkApplied():
-                standing = self._rows.get(write.seen[:2])
-                return None if write.fits(standing) else RefusedWrite(write, standing)
-            case AnswerChange(seen, row):
-                kept = self._sessions.get(row.session_id)
-                return RefusedWrite(write) if kept is None or kept.answers.get(row.call) != seen else None
+                present = self._rows.get(write.before[:2])
+                return None if write.fits(present) else RefusedWrite(write, present)
+            case AnswerChange(before, row):
+                session = self._sessions.get(row.session_id)
+                return RefusedWrite(write) if session is None or session.answers.get(row.call) != before else None
             case SessionAppend(lock, head, entries):
-                session_locks.newest_number(lock.session_id, head, entries)
-                self._valid(lock, head)
+                locks.newest_number(lock.session_id, head, entries)
+                self._check_holder(lock, head)
             case SessionHeld(lock):
-                self._valid(lock)
+                self._check_holder(lock)
             case _:
                 pass
         return None
@@ -392,41 +383,41 @@ class MemoryStore(BaseStore):
     def _write(self, write: object) -> None:
         match write:
             case EffectInsert() | EffectChange() | MarkApplied():
-                self._change(write.seen, write.row)
+                self._change(write.before, write.row)
             case SessionAppend(lock):
                 self._sessions[lock.session_id].append(write)
             case AnswerChange(_, row):
-                self._kept(row.session_id).answers[row.call] = row
+                self._require_session(row.session_id).answers[row.call] = row
             case RecordCommit(journal_id):
                 self._decided.add(journal_id)
             case _:  # a condition, or what belongs to another kind of store
                 pass
 
-    def _change(self, seen: EffectRow, row: EffectRow | None) -> None:
+    def _change(self, before: EffectRow, row: EffectRow | None) -> None:
         if row is None:
-            self._rows.pop(seen[:2], None)
+            self._rows.pop(before[:2], None)
         else:
-            self._rows[seen[:2]] = row
+            self._rows[before[:2]] = row
 
     def _records(self, session_id: str) -> Iterator[tuple[CallRef, int]]:
         for entry in reversed(tuple(self._sessions.get(session_id, _NONE).entries)):
             if entry.role == "log" and entry.call_id:
                 yield CallRef(entry.reply or None, entry.call_id), entry.number
 
-    def _add(self, kept: _Session) -> bool:
-        session_id = kept.row.session_id
+    def _add(self, session: _Session) -> bool:
+        session_id = session.row.session_id
         if session_id in self._sessions:
             return False
-        self._sessions[session_id] = kept
+        self._sessions[session_id] = session
         return True
 
-    def _kept(self, session_id: str) -> _Session:
-        kept = self._sessions.get(session_id)
-        if kept is None:
-            raise session_locks.session_not_found(session_id, self.url)
-        return kept
+    def _require_session(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise locks.session_not_found(session_id, self.url)
+        return session
 
-    def _valid(self, lock: SessionLock, head: int | None = None) -> None:
-        standing = self.holder(lock.session_id)
-        if standing is None or standing[0] != lock.token or head not in {None, standing[1]}:
-            raise session_locks.session_lost(lock, head or 0, standing)
+    def _check_holder(self, lock: SessionLock, head: int | None = None) -> None:
+        holder = self.holder(lock.session_id)
+        if holder is None or holder[0] != lock.token or head not in {None, holder[1]}:
+            raise locks.session_lost(lock, head or 0, holder)

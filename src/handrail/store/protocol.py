@@ -48,7 +48,7 @@ class ClaimOwner(NamedTuple):
         session_id: the session; empty if the claim was made without one.
         reply: the reply whose call it is; `None` if it has none.
         call_id: the id of the call.
-        process: the opened store (`handrail.store.owners`); empty if that is not known. The store fills it in.
+        process: the opened store (`handrail.store.locks`); empty if that is not known. The store fills it in.
     """
 
     session_id: str = ""
@@ -199,13 +199,13 @@ class EffectInsert(NamedTuple):
     row: EffectRow
 
     @property
-    def seen(self) -> EffectRow:
+    def before(self) -> EffectRow:
         """The row itself, by which the write is identified."""
         return self.row
 
-    def fits(self, standing: EffectRow | None) -> bool:
+    def fits(self, present: EffectRow | None) -> bool:
         """Whether the key has no row."""
-        return standing is None
+        return present is None
 
 
 class EffectChange(NamedTuple):
@@ -216,19 +216,19 @@ class EffectChange(NamedTuple):
         row: what comes in its place; `None` removes it.
     """
 
-    seen: EffectRow
+    before: EffectRow
     row: EffectRow | None
 
     @property
     def is_renewal(self) -> bool:
         """Whether nothing changes but the lease."""
-        return self.row is not None and (self.row.status, self.row.fence) == (self.seen.status, self.seen.fence)
+        return self.row is not None and (self.row.status, self.row.fence) == (self.before.status, self.before.fence)
 
-    def fits(self, standing: EffectRow | None) -> bool:
+    def fits(self, present: EffectRow | None) -> bool:
         """Whether a row is still the one seen."""
-        seen = self.seen
-        compared = (seen.effect_id, seen.fence, seen.status, seen.owner[:3])
-        return standing is not None and (standing[2], standing.fence, standing.status, standing.owner[:3]) == compared
+        claim = self.before
+        compared = (claim.effect_id, claim.fence, claim.status, claim.owner[:3])
+        return present is not None and (present[2], present.fence, present.status, present.owner[:3]) == compared
 
 
 class MarkApplied(NamedTuple):
@@ -242,13 +242,13 @@ class MarkApplied(NamedTuple):
         row: what it becomes; its `applied_at` and `expires_at` are written.
     """
 
-    seen: EffectRow
+    before: EffectRow
     row: EffectRow
 
-    def fits(self, standing: EffectRow | None) -> bool:
+    def fits(self, present: EffectRow | None) -> bool:
         """Whether a row is that of the effect, done, and neither applied nor given to a call since."""
-        seen = (self.seen.effect_id, "done", self.seen.applied_at, self.seen.expires_at)
-        return standing is not None and seen == (standing[2], standing.status, standing.applied_at, standing.expires_at)
+        effect = (self.before.effect_id, "done", self.before.applied_at, self.before.expires_at)
+        return present is not None and effect == (present[2], present.status, present.applied_at, present.expires_at)
 
 
 EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
@@ -266,7 +266,7 @@ class RefusedWrite(NamedTuple):
     """
 
     write: EffectInsert | EffectChange | MarkApplied | AnswerChange
-    standing: EffectRow | None = None
+    present: EffectRow | None = None
 
     def error(self) -> LeaseLostError | AppliedMeanwhileError | SessionError:
         """The call has lost its claim, because another owner or a person has changed the row; or its turn to apply.
@@ -274,15 +274,15 @@ class RefusedWrite(NamedTuple):
         For an answer: there is another one.
         """
         if isinstance(self.write, MarkApplied):
-            return AppliedMeanwhileError(self.write.seen.key)
+            return AppliedMeanwhileError(self.write.before.key)
         if isinstance(self.write, AnswerChange):
             return SessionError(
                 f"another answer to call {self.write.row.call} was given meanwhile; nothing was written"
             )
-        return LeaseLostError(self.write.seen.key, self.write.seen.fence)
+        return LeaseLostError(self.write.before.key, self.write.before.fence)
 
 
-def points_of(writes: Sequence[object]) -> list[str]:
+def list_crash_points(writes: Sequence[object]) -> list[str]:
     """The crash points that a store which writes a unit in one step reaches before it: nothing is written yet."""
     if not any(isinstance(write, SessionAppend) for write in writes):
         return []  # a claim has points of its own
@@ -329,7 +329,7 @@ class LedgerStore(UnitStore, Protocol):
         ...
 
     def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether the owner of a running row lives; `None` if neither is proved: `handrail.store.owners`."""
+        """Whether the owner of a running row lives; `None` if neither is proved: `handrail.store.locks`."""
         ...
 
     def get(self, partition: str, key: str) -> EffectRow | None:
@@ -392,13 +392,13 @@ class LedgerStore(UnitStore, Protocol):
         ...
 
 
-def change_effect(store: LedgerStore, seen: EffectRow, row: EffectRow | None, *conditions: SessionHeld) -> bool:
+def change_effect(store: LedgerStore, before: EffectRow, row: EffectRow | None, *conditions: SessionHeld) -> bool:
     """Change a row of the ledger, or remove it, in a unit of its own; returns whether it was still the one seen.
 
     Raises:
         SessionLostError: a lock of the conditions is not valid.
     """
-    return store.apply(UnitOfWork((EffectChange(seen, row), *conditions))) is None
+    return store.apply(UnitOfWork((EffectChange(before, row), *conditions))) is None
 
 
 def with_proof(row: EffectRow, lives: bool | None, now: datetime) -> EffectRow:  # noqa: FBT001 - an answer
@@ -480,9 +480,9 @@ def _is_written(store: Store, write: object) -> bool | None:
     match write:
         case EffectInsert(row):
             return store.get(*row[:2]) == row
-        case EffectChange(seen, row) | MarkApplied(seen, row):
+        case EffectChange(before, row) | MarkApplied(before, row):
             # Who has removed a row is not known, so a removal counts once.
-            return row is not None and store.get(*seen[:2]) == row
+            return row is not None and store.get(*before[:2]) == row
         case SessionAppend(lock, head, entries):
             return store.holder(lock.session_id) == (lock.token, head + len(entries))
         case AnswerChange(_, row):

@@ -68,15 +68,15 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
     check_argument("store.open", "read_only", read_only, bool, "True or False")
     check_argument("store.open", "pipelines", pipelines, bool, "True or False")
     check_argument("store.open", "connections", connections, int, "2 or more")
-    refused = partial(InvalidArgumentError, function="store.open")
+    refuse = partial(InvalidArgumentError, function="store.open")
     if busy < timedelta(0):
-        raise refused(argument="busy", given=busy, expected="0 or more")
+        raise refuse(argument="busy", given=busy, expected="0 or more")
     if clock is not None and not hasattr(clock, "monotonic"):
-        raise refused(argument="clock", given=clock, expected="a Clock, or None for that of the system")
+        raise refuse(argument="clock", given=clock, expected="a Clock, or None for that of the system")
     if connections < _FEWEST_CONNECTIONS:
-        raise refused(argument="connections", given=connections, expected="2 or more")
+        raise refuse(argument="connections", given=connections, expected="2 or more")
     if durability not in get_args(Durability):
-        raise refused(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
+        raise refuse(argument="durability", given=durability, expected=" or ".join(map(repr, get_args(Durability))))
     scheme, colon, rest = url.partition(":")
     if colon and scheme == "memory" and not rest:
         return MemoryStore(clock=clock or SYSTEM_CLOCK)
@@ -88,14 +88,14 @@ def open(  # noqa: A001, PLR0913 - each is an option of the store; it is called 
 
         server = Server(url, harmless_address(url), durability, busy, read_only, pipelines, connections)
         return PostgresStore(server, clock=clock)
-    shown = harmless_text(url)
-    raise StoreError(f"{shown!r} is not a store URL; write {_FORMS}", store=shown)
+    text = harmless_text(url)
+    raise StoreError(f"{text!r} is not a store URL; write {_FORMS}", store=text)
 
 
-def _expected(given: object) -> str:
+def _expected(url: object) -> str:
     """What a URL is, in words; of a path, its own."""
-    if isinstance(given, PurePath):
-        return f'the URL of a store: "sqlite:///{quote(str(given))}"'
+    if isinstance(url, PurePath):
+        return f'the URL of a store: "sqlite:///{quote(str(url))}"'
     return f"the URL of a store: {_FORMS}"
 
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from handrail.errors import SessionUseError, StoreUnavailableError
-from handrail.store.sql.call_places import CallPlaces
+from handrail.store.sql.driver import CallPlaces
 
 PATIENCE = timedelta(seconds=20)
 """A thread that waits for longer has been forgotten."""

@@ -16,8 +16,8 @@ import pytest
 from handrail import threads
 from handrail.errors import StoreUnavailableError
 from handrail.store.protocol import EffectInsert, RefusedWrite
-from handrail.store.sql import committer
-from handrail.store.sql.committer import Committer, PendingUnit, UnitAnswer
+from handrail.store.sql import units as committer
+from handrail.store.sql.units import Committer, PendingUnit, UnitAnswer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import running_row

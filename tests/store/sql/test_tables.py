@@ -15,8 +15,7 @@ from handrail.store import SqliteStore, Store
 from handrail.store.sql.database import Database, make_tables
 from handrail.store.sql.statements import TABLES_VERSION
 from handrail.store.sql.tables import TABLES
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests.kit import Note, call, executor, tool
 from tests.wording import Wording
 

@@ -30,7 +30,7 @@ from handrail.clock import Clock
 from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
-from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disowned, proved
 from handrail.transaction import UnitOfWork
 

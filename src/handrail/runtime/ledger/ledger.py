@@ -29,7 +29,7 @@ from handrail.runtime.ledger.lease_renewal import LeaseRenewer
 from handrail.runtime.ledger.records import recorded_arguments
 from handrail.serde import digest, dump, masking_of
 from handrail.session.calls import ToolCall
-from handrail.store.owners import LIVE_CLAIMS, NEW_CLAIMS
+from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
 from handrail.store.protocol import EffectChange, EffectInsert, EffectRow, LedgerStore, RefusedWrite, proved
 from handrail.transaction import UnitOfWork, UnitStore
 from handrail.transaction.commit import Apply, InThread
@@ -123,7 +123,7 @@ class EffectLedger:
             refused = await self._written(apply, None, fresh, request)
             if refused is None:
                 return Claimed(fresh, request.lease, request.beat_until)
-            standing = refused.standing
+            standing = refused.present
             if standing is None:  # removed meanwhile
                 continue
             if standing.status == "running":

@@ -21,7 +21,7 @@ import psycopg
 
 from handrail.errors import StoreClosedError
 from handrail.process_identity import ProcessName, is_running, own_name
-from handrail.store.owners import new_owner
+from handrail.store.locks import StoreOwner, new_owner
 from handrail.store.postgres.server import PsycopgConnection, Server, is_alive, is_quiet
 from handrail.store.sql.driver import check_process
 
@@ -40,8 +40,8 @@ _START_SECONDS = 60
 """So long after a start of the server owners are given to take their locks again."""
 
 
-class ServerOwner:
-    """One opened store of a database; a `handrail.store.owners.StoreOwner`.
+class ServerOwner(StoreOwner):
+    """One opened store of a database; a `handrail.store.locks.StoreOwner`.
 
     Args:
         server: where it is.
@@ -50,13 +50,13 @@ class ServerOwner:
         name: the name of the store; empty until its lock is taken.
     """
 
-    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server", "name")
+    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server")
 
     def __init__(self, server: Server) -> None:
+        super().__init__()
         self._server = server
         self._lock = threading.RLock()
         self._connection: PsycopgConnection = server.connect()
-        self.name: str = ""
         self._is_locked: object = False
         self._is_closed = False
 
@@ -120,5 +120,5 @@ class ServerOwner:
                     return self._connection.execute(sql, values).fetchall()
                 except psycopg.Error as error:
                     if is_last or not self._connection.closed:
-                        raise self._server.translated(error) from error
+                        raise self._server.translate(error) from error
         raise AssertionError  # pragma: no cover - the last attempt returns or raises

@@ -114,7 +114,7 @@ class Server:
             msg = f"{self.url} is not an address of PostgreSQL; write postgresql://user@host:5432/database"
             failure = StoreError(msg, store=self.url)
         except psycopg.Error as error:
-            failure = self.translated(error)
+            failure = self.translate(error)
         raise failure  # without its cause, which keeps the conninfo, password and all
 
     def set_up(self, connection: PsycopgConnection) -> None:
@@ -135,20 +135,20 @@ class Server:
             (list(settings), list(settings.values())),
         )
 
-    def translated(self, error: Exception, *, in_doubt: bool = False, lost: bool = False) -> StoreError:
+    def translate(self, error: Exception, *, in_doubt: bool = False, is_lost: bool = False) -> StoreError:
         """What an error of psycopg means.
 
         Args:
             error: the error.
             in_doubt: whether it came in answer to a commit.
-            lost: whether its connection has come to its end.
+            is_lost: whether its connection has come to its end.
         """
         state = getattr(error, "sqlstate", None) or ("08" if isinstance(error, psycopg.OperationalError) else "")
         kind, text = next((kind, text) for states, kind, text in _MEANINGS if state.startswith(states))
-        said = str(error).strip().partition("\n")[0]
-        meaning = kind(f"{self.url} {text.format(said)}", store=self.url)
+        detail = str(error).strip().partition("\n")[0]
+        meaning = kind(f"{self.url} {text.format(detail)}", store=self.url)
         if isinstance(meaning, StoreUnavailableError):
-            meaning.in_doubt, meaning.connection_lost = in_doubt, lost
+            meaning.in_doubt, meaning.connection_lost = in_doubt, is_lost
             meaning.waited = isinstance(error, PoolTimeout | psycopg.errors.LockNotAvailable)
         return meaning
 

@@ -26,13 +26,13 @@ from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
 from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
-from handrail.store.owners import StoreOwner
+from handrail.store.locks import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
 from handrail.store.postgres.owner import ServerOwner
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
-from handrail.store.protocol import points_of
-from handrail.store.sql.call_places import CallPlaces
+from handrail.store.protocol import list_crash_points
 from handrail.store.sql.driver import (
+    CallPlaces,
     ColumnTypes,
     DriverConnection,
     FetchedRows,
@@ -83,7 +83,7 @@ class PostgresDriver:
         # Not `to_regclass`: within a transaction it may not see a table that another one has made meanwhile.
         find_table="SELECT 1 FROM pg_tables WHERE schemaname = ANY(current_schemas(false)) AND tablename = ?",
         lock_tables="SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('handrail_schema', 0))",
-        ordered=' COLLATE "C"',
+        collation=' COLLATE "C"',
         # A message may have what a text of PostgreSQL cannot: a view that fails for one row shows none.
         function=(
             "CREATE FUNCTION handrail_text(data bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN "
@@ -156,7 +156,7 @@ class PostgresDriver:
             statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
         if len(statements) < len(units):
             return None
-        for point in chain.from_iterable(map(points_of, units)):
+        for point in chain.from_iterable(map(list_crash_points, units)):
             reached(point)
         link = self.acquire()
         try:
@@ -184,7 +184,7 @@ class PostgresDriver:
         except PoolClosed:
             raise StoreClosedError(f"{self.url} has been closed; open it again", store=self.url) from None
         except psycopg.Error as error:
-            raise self._server.translated(error) from error
+            raise self._server.translate(error) from error
 
     def release(self, link: DriverConnection) -> None:
         """Take a connection back, from a call as new; a transaction that is still open is undone."""
@@ -201,8 +201,8 @@ class PostgresDriver:
             self.owner.close()
 
     def _server_time(self) -> datetime:
-        found: datetime = self.query("SELECT clock_timestamp()")[0][0]
-        return found.astimezone(UTC)
+        moment: datetime = self.query("SELECT clock_timestamp()")[0][0]
+        return moment.astimezone(UTC)
 
 
 class PostgresConnection:
@@ -218,13 +218,13 @@ class PostgresConnection:
         for_call: whether a call executes statements on it.
     """
 
-    __slots__ = ("_begun", "_server", "connection", "for_call")
+    __slots__ = ("_in_unit", "_server", "connection", "for_call")
 
     def __init__(self, server: Server, connection: PsycopgConnection, *, for_call: bool) -> None:
         self.connection: PsycopgConnection = connection
         self.for_call: bool = for_call
         self._server = server
-        self._begun = False
+        self._in_unit = False
 
     @property
     def in_transaction(self) -> bool:
@@ -233,63 +233,63 @@ class PostgresConnection:
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
         """All rows that a statement finds."""
-        with self._translated():
-            return self._executed(sql, parameters).fetchall()
+        with self._translate_errors():
+            return self._execute_raw(sql, parameters).fetchall()
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
-        with self._translated(in_doubt=not self._begun):
-            return self._executed(sql, parameters).rowcount
+        with self._translate_errors(in_doubt=not self._in_unit):
+            return self._execute_raw(sql, parameters).rowcount
 
-    def _executed(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
+    def _execute_raw(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
         """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
         check_process(self.connection.process, self._server.url)
         return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
 
     @contextmanager
-    def _translated(self, *, in_doubt: bool = False) -> Generator[None]:
+    def _translate_errors(self, *, in_doubt: bool = False) -> Generator[None]:
         """A block in which psycopg is used; `in_doubt` says whether what it does may be committed."""
         try:
             yield
         except (psycopg.Error, ValueError) as error:
-            lost = self.connection.closed
-            raise self._server.translated(error, in_doubt=in_doubt and lost, lost=lost) from error
+            is_lost = self.connection.closed
+            raise self._server.translate(error, in_doubt=in_doubt and is_lost, is_lost=is_lost) from error
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
         """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
         cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
-        with self._translated(in_doubt=True):
+        with self._translate_errors(in_doubt=True):
             with self.connection.pipeline():
                 for sql, parameters in statements:
-                    cursors.append(self._executed(sql, parameters))
+                    cursors.append(self._execute_raw(sql, parameters))
                     reached("unit-group-written")
             return [cursor.rowcount > 0 for cursor in cursors]
 
     def begin(self, *, reading: bool = False) -> None:
         """Begin a transaction that may write; or one that may only read, and sees one state of the database."""
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN")
-        self._begun = True
+        self._in_unit = True
 
     def commit(self) -> None:
         """Commit the transaction."""
         if not self.in_transaction and not self.connection.closed:
             msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
             raise StoreError(msg, store=self._server.url)
-        self._begun = False  # whatever comes now, comes in answer to the commit
+        self._in_unit = False  # whatever comes now, comes in answer to the commit
         self.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo the transaction, if there is one; raises no error of the store."""
-        self._begun = False
+        self._in_unit = False
         if self.connection.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Execute a statement that writes with each of some rows, in one round trip if there is a pipeline for them."""
-        with self._translated(), self.connection.pipeline() if self._server.pipelines else nullcontext():
+        with self._translate_errors(), self.connection.pipeline() if self._server.pipelines else nullcontext():
             for row in rows:
-                self._executed(sql, row)
+                self._execute_raw(sql, row)
 
     def execute_native(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, reading: bool = False

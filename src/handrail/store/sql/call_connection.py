@@ -13,7 +13,7 @@ and the row of the ledger are committed atomically.
 | lost | one that is in none any more: nothing is executed, and the call cannot be committed | the call is settled |
 | settled | none, and the outermost transaction is closed, so no statement begins another one | |
 
-Before its first statement a call waits for a place (`handrail.store.sql.call_places`), which it keeps to its end. A
+Before its first statement a call waits for a place (`handrail.store.sql.driver`), which it keeps to its end. A
 task waits without holding its event loop, and its statements are executed in another thread (`execute_async`).
 
 A call that has timed out may be in the middle of a statement, in a thread that cannot be stopped: to roll the call back
@@ -35,8 +35,7 @@ from typing import Any
 
 from handrail.errors import SessionError, StoreError, TransactionClosedError
 from handrail.loop_guard import check_blocking
-from handrail.store.sql.call_places import Place
-from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows
+from handrail.store.sql.driver import Driver, DriverConnection, FetchedRows, Place
 from handrail.transaction import Transaction, UnitStore, check_write, current
 from handrail.turns import Turn
 from handrail.waiting import outlast, run_in_thread
@@ -104,9 +103,9 @@ class CallConnection:
         """
         check_statement(sql)
         check_blocking("a statement of", self.driver.url)
-        if (place := self._ask()) is not None:
+        if (place := self._request_place()) is not None:
             self.driver.call_places.wait(place)
-        return self._executed(place, sql, parameters)
+        return self._execute_in_call(place, sql, parameters)
 
     async def execute_async(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> FetchedRows:
         """As `execute`, without holding the event loop while the call waits for its place, or for the statement.
@@ -116,11 +115,11 @@ class CallConnection:
             Exception: as of `execute`.
         """
         check_statement(sql)
-        if (place := self._ask()) is not None:
+        if (place := self._request_place()) is not None:
             await self.driver.call_places.wait_async(place)
-        return await outlast(run_in_thread(partial(self._executed, place, sql, parameters)))
+        return await outlast(run_in_thread(partial(self._execute_in_call, place, sql, parameters)))
 
-    def _ask(self) -> Place | None:
+    def _request_place(self) -> Place | None:
         """The place that the call has to wait for; `None` if it needs none. All threads and tasks of it share one."""
         with self._releasing:  # what settles the call has closed it before, so it finds the place that is asked for
             self._check_call()
@@ -130,14 +129,16 @@ class CallConnection:
                 self._place = self.driver.call_places.ask(for_call=True)
             return self._place
 
-    def _executed(self, place: Place | None, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> FetchedRows:
+    def _execute_in_call(
+        self, place: Place | None, sql: str, parameters: Sequence[Any] | Mapping[str, Any]
+    ) -> FetchedRows:
         with self._statement:
             transaction = self._check_call()
             if place is not None:
                 self.driver.call_places.check(place)
             if transaction.writes:
                 check_write(self, "write to the database")
-            link = self._begun()
+            link = self._begin()
             try:
                 reading = self._root.writes and not transaction.writes
                 rows = link.execute_native(sql, parameters, reading=reading)
@@ -145,7 +146,7 @@ class CallConnection:
                 if not transaction.writes and link.is_refused_write(error):
                     raise transaction.read_only_violation("write to the database") from error
                 raise
-            self._begun()  # the statement may have ended the transaction all the same
+            self._begin()  # the statement may have ended the transaction all the same
             return rows
 
     def _check_call(self) -> Transaction:
@@ -173,12 +174,12 @@ class CallConnection:
         with self._statement:
             self._savepoints += 1
             name = f"handrail_call_{self._savepoints}"
-            self._begun().execute(f"SAVEPOINT {name}")
+            self._begin().execute(f"SAVEPOINT {name}")
             return name
 
     def restore(self, snapshot: str, /) -> None:
         """Go back to a savepoint; if the transaction was lost, all of it is undone, and it will not be committed."""
-        with self._cancelled():
+        with self._hold_statement():
             self._undo(snapshot)
 
     # -------------------------------------------------------------------------------------------------------- enlisted
@@ -198,7 +199,7 @@ class CallConnection:
 
     def after_rollback(self) -> None:
         """Undo what was written, if anything was, and give the connection back."""
-        with self._cancelled():
+        with self._hold_statement():
             self._release()
 
     after_commit = after_rollback
@@ -249,7 +250,7 @@ class CallConnection:
 
     # ------------------------------------------------------------------------------------------------------- its link
 
-    def _begun(self) -> DriverConnection:
+    def _begin(self) -> DriverConnection:
         """The connection in the transaction of the call, which is begun if there is none."""
         if self._link is None:
             self._link = self.driver.acquire(for_call=True)
@@ -280,7 +281,7 @@ class CallConnection:
                 self.driver.call_places.release(place)
 
     @contextmanager
-    def _cancelled(self) -> Generator[None]:
+    def _hold_statement(self) -> Generator[None]:
         """Take the lock; if a late handler has it, cancel its statement, and the next one if it was between two."""
         while not self._statement.acquire(timeout=0.02):
             with self._releasing:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import datetime
 
 from handrail.crash_points import reached
 from handrail.errors import (
@@ -22,10 +24,11 @@ from handrail.errors import (
     StoreVersionError,
 )
 from handrail.process_identity import current_pid
+from handrail.store.sql import statements
 from handrail.store.sql.call_connection import CallConnection, connection_in
-from handrail.store.sql.driver import Driver, DriverConnection, QueryExecutor, Rows, StatementParameters, check_process
+from handrail.store.sql.driver import Driver, DriverConnection, Query, Rows, StatementParameters, check_process
 from handrail.store.sql.statements import GET_SCHEMA, TABLES_VERSION
-from handrail.store.sql.tables import TABLES, VIEWS
+from handrail.store.sql.tables import TABLES, VIEWS, to_micros
 from handrail.transaction import UnitStore, current
 
 
@@ -103,7 +106,7 @@ class Database:
             if call is None:
                 link.begin()
                 if not any_version:
-                    check_version(link, self.url)
+                    check_version(link.query, self.url)
             reached("unit-begun")
             yield link
             reached("unit-before-commit")
@@ -153,7 +156,7 @@ class Database:
             self.driver.release(link)
 
 
-def check_version(executor: QueryExecutor, store: str) -> bytes:
+def check_version(query: Query, store: str) -> bytes:
     """Refuses tables of another version: a Handrail of another version has made or changed them.
 
     Args:
@@ -168,7 +171,7 @@ def check_version(executor: QueryExecutor, store: str) -> bytes:
         StoreCorruptError: they have none, or no key.
         StoreError: the store does not answer.
     """
-    rows = executor.query(GET_SCHEMA)
+    rows = query(GET_SCHEMA, ())
     if len(rows) != 1 or [*map(type, rows[0])] != [int, bytes] or not rows[0][1]:
         msg = f"{store} does not say which version its tables have, or has no key for hashes; restore it from a copy"
         raise StoreCorruptError(msg, store=store)
@@ -202,12 +205,93 @@ def make_tables(database: Database, *, new_key: Callable[[], bytes] = lambda: os
             with database.transaction(any_version=True) as link:
                 link.query(types.lock_tables)
                 if not link.query(types.find_table, ("handrail_schema",)):  # no other process has made them meanwhile
-                    made = (each.format_map(types._asdict()) for table in TABLES for each in table.definition)
-                    for statement in filter(None, (*made, types.function, *(view.definition(types) for view in VIEWS))):
+                    definitions = (
+                        definition.format_map(types._asdict()) for table in TABLES for definition in table.definition
+                    )
+                    for statement in filter(
+                        None, (*definitions, types.function, *(view.definition(types) for view in VIEWS))
+                    ):
                         link.execute(statement)
                     row = (TABLES_VERSION, new_key())
                     link.execute("INSERT INTO handrail_schema (version, hash_key) VALUES (?, ?)", row)
         except StoreReadOnlyError as error:
             msg = f"{database.url} has no tables of Handrail; open it once for writing"
             raise StoreReadOnlyError(msg, store=database.url) from error
-    return check_version(database, database.url)
+    return check_version(database.query, database.url)
+
+
+ROWS_AT_ONCE = 1000
+"""The most rows of a session that one transaction removes."""
+
+EFFECTS_AT_ONCE = 5000
+"""So many effects are looked at by one transaction that removes expired ones."""
+
+_PAUSE, _LONGEST_PAUSE = 0.5, 0.05
+
+
+def finish_deletion(
+    database: Database, session_id: str, *, most: int = ROWS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> bool:
+    """Remove what a deletion has left; returns whether there was anything.
+
+    Args:
+        database: where it is.
+        session_id: the session.
+        most: the most rows that one transaction removes.
+        pause: waits for some seconds.
+
+    Raises:
+        StoreError: the database cannot be written.
+    """
+    was_there = False
+    while True:
+        before = time.perf_counter()
+        with database.transaction() as link:
+            if not link.execute(statements.LOCK_DELETED, (session_id,)):
+                return was_there
+            was_there = True
+            if _remove_some(link, session_id, most):
+                return True
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _remove_some(link: DriverConnection, session_id: str, limit: int) -> bool:
+    """Remove as many rows as one transaction may; returns whether these were the last, and the session is gone."""
+    for sql in statements.REMOVE_FROM_SESSION:
+        limit -= link.execute(sql, (session_id, session_id, limit))
+        if not limit:
+            return False
+    link.execute(statements.DELETE_SESSION, (session_id,))
+    return True
+
+
+def remove_expired(
+    database: Database, now: datetime, *, page: int = EFFECTS_AT_ONCE, pause: Callable[[float], object] = time.sleep
+) -> int:
+    """Remove the effects that have expired; returns how many they were.
+
+    Args:
+        database: where they are.
+        now: they have expired by then.
+        page: how many effects, expired or not, one transaction looks at.
+        pause: waits for some seconds.
+
+    Raises:
+        StoreError: the database cannot be written; what was removed before stays removed.
+    """
+    moment, count, after = to_micros(now), 0, ("", "")
+    while True:
+        page_end = database.query(statements.LAST_OF_PAGE, (*after, page - 1))
+        before = time.perf_counter()
+        with database.transaction() as link:
+            if not page_end:
+                return count + link.execute(statements.REMOVE_LAST_EXPIRED, (*after, moment))
+            last = (str(page_end[0][0]), str(page_end[0][1]))
+            count += link.execute(statements.REMOVE_EXPIRED, (*after, moment, *last))
+        after = last
+        _let_others_write(database, time.perf_counter() - before, pause)
+
+
+def _let_others_write(database: Database, lasted: float, pause: Callable[[float], object]) -> None:
+    if database.driver.one_writer:
+        pause(min(_PAUSE * lasted, _LONGEST_PAUSE))

@@ -7,14 +7,19 @@ with `?` for parameters.
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from handrail.errors import StoreError
+from handrail.errors import SessionUseError, StoreError, StoreUnavailableError
+from handrail.loop_guard import may_wait_for_calls
 from handrail.process_identity import current_pid
-from handrail.store.owners import StoreOwner
-from handrail.store.sql.call_places import CallPlaces
+from handrail.store.locks import StoreOwner
 
 Durability: TypeAlias = Literal["full", "normal"]
 """What a commit survives: `"full"` a loss of power, `"normal"` the death of the process."""
@@ -46,7 +51,7 @@ class ColumnTypes(NamedTuple):
         clustered: what makes a table be kept in the order of its key; may be empty.
         moment: what shows a time to people; `{}` stands for microseconds since 1970.
         text: what shows text to people; `{}` stands for bytes in UTF-8.
-        ordered: what makes texts be compared character by character; may be empty.
+        collation: what makes texts be compared character by character; may be empty.
         function: the statement that makes a function of these; may be empty.
         find_table: the question whether there is a table; takes its name.
         lock_tables: the question that keeps other processes from making the tables until the transaction ends.
@@ -59,7 +64,7 @@ class ColumnTypes(NamedTuple):
     find_table: str
     lock_tables: str = "SELECT 1"
     clustered: str = ""
-    ordered: str = ""
+    collation: str = ""
     function: str = ""
 
 
@@ -70,35 +75,35 @@ class FetchedRows:
         rowcount: how many rows the statement changed or found; -1 where the database does not report it.
     """
 
-    __slots__ = ("_left", "rowcount")
+    __slots__ = ("_rows", "rowcount")
 
     def __init__(self, rows: Rows, rowcount: int) -> None:
-        self._left = iter(rows)
+        self._rows = iter(rows)
         self.rowcount: int = rowcount
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The next row; `None` if there is none left."""
-        return next(self._left, None)
+        return next(self._rows, None)
 
     def fetchall(self) -> Rows:
         """All rows that are left."""
-        return list(self._left)
+        return list(self._rows)
 
 
-class QueryExecutor(Protocol):
-    """What answers questions: a link, inside its transaction; a database, each as a transaction of its own."""
+Query: TypeAlias = Callable[[str, StatementParameters], Rows]
+"""The `query` of a connection, inside its transaction; or of a database, where each is a transaction of its own."""
+
+
+class DriverConnection(Protocol):
+    """A connection that one thread uses at a time, with at most one transaction."""
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds.
+        """Returns the rows of a statement.
 
         Raises:
             StoreError: what went wrong.
         """
         ...
-
-
-class DriverConnection(QueryExecutor, Protocol):
-    """A connection that one thread uses at a time, with at most one transaction."""
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed.
@@ -163,7 +168,7 @@ class DriverConnection(QueryExecutor, Protocol):
         ...
 
 
-class Driver(QueryExecutor, Protocol):
+class Driver(Protocol):
     """One database, reached through as many connections as its kind has use for.
 
     Attributes:
@@ -187,6 +192,14 @@ class Driver(QueryExecutor, Protocol):
     call_places: CallPlaces
     owner: StoreOwner
     now: Callable[[], datetime]
+
+    def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
+        """Returns the rows of a statement, which is a transaction of its own.
+
+        Raises:
+            StoreError: what went wrong.
+        """
+        ...
 
     @property
     def now_waits(self) -> bool:
@@ -250,3 +263,132 @@ def check_process(process: int, url: str) -> None:
         raise StoreError(
             f"{url} was opened by process {process}, which this one was forked off; open it anew here", store=url
         )
+
+
+class Place:
+    """A place that was asked for.
+
+    Attributes:
+        for_call: whether a call has asked for it, not a unit of work.
+        behind_call: whether it may have to wait for a call.
+        turn: done when the place is given, cancelled when it is withdrawn before that; `None` if it was free.
+    """
+
+    __slots__ = ("behind_call", "for_call", "turn")
+
+    def __init__(self, *, for_call: bool, behind_call: bool = False, turn: Future[None] | None = None) -> None:
+        self.for_call: bool = for_call
+        self.behind_call: bool = behind_call
+        self.turn: Future[None] | None = turn
+
+    def done(self) -> bool:
+        """Whether it is given or withdrawn."""
+        return self.turn is None or self.turn.done()
+
+    def cancel(self) -> bool:
+        """Withdraw it if it was not given yet; returns whether it is withdrawn."""
+        return self.turn is not None and self.turn.cancel()
+
+    def cancelled(self) -> bool:
+        """Whether it was withdrawn."""
+        return self.turn is not None and self.turn.cancelled()
+
+
+class CallPlaces:
+    """The places of one database; one may be released by another thread than the one that has asked for it.
+
+    Args:
+        number: how many there are, from 1.
+        busy: how long to wait for one.
+        url: names the database to people.
+    """
+
+    __slots__ = ("_busy", "_calls", "_holders", "_lock", "_number", "_units", "_url")
+
+    def __init__(self, number: int, *, busy: timedelta, url: str) -> None:
+        """Begin with all places free."""
+        self._number = number
+        self._busy = busy.total_seconds()
+        self._url = url
+        self._lock = threading.Lock()
+        self._holders: set[Place] = set()
+        self._units: deque[Place] = deque()
+        self._calls: deque[Place] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many places are waited for."""
+        return sum(not place.done() for queue in (self._units, self._calls) for place in tuple(queue))
+
+    def is_used_by_calls(self) -> bool:
+        """Whether a call holds a place, or waits for one."""
+        holds = any(place.for_call for place in tuple(self._holders))
+        return holds or any(not place.done() for place in tuple(self._calls))
+
+    def ask(self, *, for_call: bool = False) -> Place:
+        """A place, which is given as soon as there is one; to be released in any case."""
+        with self._lock:
+            if len(self._holders) < self._number and not (self._units or self._calls):
+                place = Place(for_call=for_call)
+                self._holders.add(place)
+                return place
+            place = Place(for_call=for_call, behind_call=self.is_used_by_calls(), turn=Future())
+            (self._calls if for_call else self._units).append(place)
+            self._give()
+        return place
+
+    def wait(self, place: Place) -> None:
+        """Block this thread until a place is given or withdrawn, or `busy` has passed; `check` says which."""
+        if place.turn is not None:
+            is_refused = place.behind_call and not may_wait_for_calls()
+            with suppress(TimeoutError, CancelledError):
+                place.turn.result(0.0 if is_refused else self._busy)
+
+    async def wait_async(self, place: Place) -> None:
+        """As `wait`; the task is suspended meanwhile."""
+        if place.turn is not None and not place.turn.done():
+            await asyncio.wait((asyncio.wrap_future(place.turn),), timeout=self._busy)
+
+    def check(self, place: Place) -> None:
+        """Withdraw a place that was not given.
+
+        Raises:
+            SessionUseError: it was not, and this thread runs an event loop.
+            StoreUnavailableError: it was not.
+        """
+        if not place.cancel():
+            return
+        if place.behind_call and not may_wait_for_calls():
+            raise loop_would_wait(self._url)
+        msg = (
+            f"{self._url} cannot be used now: calls that write through context.connection, or units of work in other "
+            "threads, do not come to their end; make fewer calls at a time, or keep their handlers short"
+        )
+        raise StoreUnavailableError(msg, store=self._url, waited=True)
+
+    def release(self, place: Place) -> None:
+        """Give a place to the next one that waits; if it was not given yet, it is withdrawn."""
+        if not place.cancel():
+            with self._lock:
+                self._holders.discard(place)
+                if self._units or self._calls:
+                    self._give()
+
+    def _give(self) -> None:
+        """Give the free places to those who wait, under the lock; one that is given cannot be withdrawn any more."""
+        for queue in (self._units, self._calls):
+            while queue and len(self._holders) < self._number:
+                place = queue.popleft()
+                if place.turn is not None and place.turn.set_running_or_notify_cancel():
+                    self._holders.add(place)
+                    place.turn.set_result(None)
+
+
+def loop_would_wait(url: str) -> SessionUseError:
+    """What is refused on the thread of an event loop: to wait for another call or write."""
+    return SessionUseError(
+        f"another call writes to {url}, and waiting for it here would stop the event loop of this thread, which it may "
+        "need to end. Nothing was written: await the asynchronous form of the method, whose name ends in `_async`, as "
+        "`context.connection.execute_async`, `conversation.append_async` and `Session.open_async`, or call the method "
+        "with `asyncio.to_thread`"
+    )

@@ -121,14 +121,14 @@ SET_HEAD = f"UPDATE handrail_sessions SET head = ? WHERE session_id = ? AND head
 
 _BETWEEN = " AND number > ? AND number <= ?"
 _IN_ORDER = f" ORDER BY number LIMIT {ROWS_PER_PAGE}"
-ENTRIES = tables.ENTRY_TABLE.of_session(f"{_BETWEEN}{_IN_ORDER}")
+ENTRIES = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN}{_IN_ORDER}")
 """Entries of a session, in order."""
 
-ENTRIES_OF_TYPE = tables.ENTRY_TABLE.of_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
+ENTRIES_OF_TYPE = tables.ENTRY_TABLE.select_from_session(f"{_BETWEEN} AND type_name = ?{_IN_ORDER}")
 """Entries of a session that hold one type, in order."""
 
 _CHANGES = f"{_BETWEEN} AND type_name = ? AND role <> 'event' ORDER BY number DESC LIMIT ?"
-NEWEST_CHANGES = tables.ENTRY_TABLE.of_session(_CHANGES)
+NEWEST_CHANGES = tables.ENTRY_TABLE.select_from_session(_CHANGES)
 """The newest entries of a session that change the slice of a type, the newest first."""
 
 # Not the items, which may be large: their length is read without them.
@@ -164,7 +164,7 @@ INSERT_ENTRY = f"{tables.ENTRY_TABLE.insertion} VALUES ({tables.ENTRY_TABLE.mark
 INSERT_CHECKPOINT = tables.CHECKPOINT_TABLE.insert("VALUES (?, ?, ?)")
 """A checkpoint, unless there is one."""
 
-NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.of_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
+NEWEST_CHECKPOINT = tables.CHECKPOINT_TABLE.select_from_session(" AND number <= ? ORDER BY number DESC LIMIT 1")
 """The newest checkpoint up to an entry."""
 
 _COPY = "{0.insertion} SELECT ?, {0.rest.names} FROM {0.name} WHERE session_id = ? AND number <= ?"
@@ -188,7 +188,7 @@ REPLACE_ANSWER = (
 )
 """Another answer to a call, if the one that was seen stands."""
 
-GET_ANSWERS = tables.ANSWER_TABLE.of_session(" ORDER BY given_at, reply, call_id")
+GET_ANSWERS = tables.ANSWER_TABLE.select_from_session(" ORDER BY given_at, reply, call_id")
 """The answers to calls of a session, the oldest first."""
 
 _VALUES = "coalesce(length(message), 0) + coalesce(length(value), 0) + coalesce(length(arguments), 0)"

@@ -22,7 +22,7 @@ from handrail.session.persistence.protocol import (
     SessionRow,
     SessionSize,
 )
-from handrail.store import session_locks
+from handrail.store import locks
 from handrail.store.base_store import BaseStore
 from handrail.store.protocol import (
     EffectChange,
@@ -33,10 +33,9 @@ from handrail.store.protocol import (
     change_effect,
     disowned,
 )
-from handrail.store.sql import removal, statements, tables
-from handrail.store.sql.call_places import loop_would_wait
-from handrail.store.sql.database import Database, check_version, make_tables
-from handrail.store.sql.driver import Driver, Rows
+from handrail.store.sql import statements, tables
+from handrail.store.sql.database import Database, check_version, finish_deletion, make_tables, remove_expired
+from handrail.store.sql.driver import Driver, Rows, loop_would_wait
 from handrail.store.sql.units import UnitApplier, holder
 from handrail.transaction import UnitOfWork
 from handrail.transaction.unit_of_work import Refusal
@@ -70,8 +69,8 @@ class SqlStore(BaseStore):
         except BaseException:
             driver.close()
             raise
-        self._units = UnitApplier(self._database, self, self._written)
-        self._claimed: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
+        self._units = UnitApplier(self._database, self, self._record_change)
+        self._claims: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
 
     waits = True
     """Writing waits for the disk or the server."""
@@ -112,7 +111,7 @@ class SqlStore(BaseStore):
         Claims of handlers that still run are left to their leases, which this process no longer renews.
         """
         with suppress(HandrailError):  # where this fails, nothing is proved of this store once its lock is released
-            for row in tuple(self._claimed.values()):
+            for row in tuple(self._claims.values()):
                 if row.owner.process == self._owner.name:
                     change_effect(self, row, disowned(row))
             self._clear_released()
@@ -153,7 +152,7 @@ class SqlStore(BaseStore):
 
     def remove_expired(self, now: datetime) -> int:
         """Remove these rows in many transactions; returns how many."""
-        return removal.remove_expired(self._database, now)
+        return remove_expired(self._database, now)
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
         """All rows of a session and those below it."""
@@ -164,8 +163,8 @@ class SqlStore(BaseStore):
         return tuple(self._effects(statements.UNRESOLVED_SLOTS, *_range_below(root)))
 
     def _effects(self, sql: str, *parameters: object) -> Iterator[EffectRow]:
-        found = self._database.query(sql, parameters)
-        return (tables.read_effect(columns, self.url) for columns in found)
+        rows = self._database.query(sql, parameters)
+        return (tables.read_effect(columns, self.url) for columns in rows)
 
     # ------------------------------------------------------------------------------------------- sessions and commits
 
@@ -174,8 +173,8 @@ class SqlStore(BaseStore):
         columns = tables.session_columns(row._replace(head=0))
         while self._database.execute(statements.INSERT_SESSION, columns) == 0:
             # Its process has died while it deleted a session of that id, of which rows are left.
-            if not removal.finish_deletion(self._database, row.session_id):
-                check_version(self._database, self.url)
+            if not finish_deletion(self._database, row.session_id):
+                check_version(self._database.query, self.url)
                 return False
         return True
 
@@ -185,8 +184,8 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.query(statements.GET_SESSION, (session_id,))
-        return tables.read_session(found[0], self.url) if found else None
+        rows = self._database.query(statements.GET_SESSION, (session_id,))
+        return tables.read_session(rows[0], self.url) if rows else None
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions, the newest first; each as it stood when the iteration came near it.
@@ -206,12 +205,12 @@ class SqlStore(BaseStore):
         """
         with self._database.transaction() as link:
             if not link.query(statements.GET_SESSION, (source,)):
-                raise session_locks.session_not_found(source, self.url)
+                raise locks.session_not_found(source, self.url)
             if link.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
                 return False
             # With fewer entries than it had, the other session has been deleted meanwhile, and perhaps made anew.
             if link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head)) < row.head:
-                raise session_locks.session_not_found(source, self.url)
+                raise locks.session_not_found(source, self.url)
             link.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
             return True
 
@@ -221,8 +220,8 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: one cannot be read.
         """
-        found = self._database.query(statements.GET_ANSWERS, (session_id,))
-        return tuple(tables.read_answer(columns, session_id, self.url) for columns in found)
+        rows = self._database.query(statements.GET_ANSWERS, (session_id,))
+        return tuple(tables.read_answer(columns, session_id, self.url) for columns in rows)
 
     def held_sessions(self) -> frozenset[str]:
         """The sessions that a process holds at this moment, this process or another one."""
@@ -243,8 +242,8 @@ class SqlStore(BaseStore):
             StoreError: the store cannot be written; `finish_deletion` completes what has begun.
         """
         if not self._database.execute(statements.MARK_DELETED, lock[:2]):
-            check_version(self._database, self.url)
-            raise session_locks.session_lost(lock, 0, self.holder(lock.session_id))
+            check_version(self._database.query, self.url)
+            raise locks.session_lost(lock, 0, self.holder(lock.session_id))
         self.watchers.unresolved.forget(lock.session_id)
         self.finish_deletion(lock.session_id)
 
@@ -254,7 +253,7 @@ class SqlStore(BaseStore):
 
     def finish_deletion(self, session_id: str) -> bool:
         """Remove what a deletion has left; returns whether there was anything."""
-        return removal.finish_deletion(self._database, session_id)
+        return finish_deletion(self._database, session_id)
 
     # ---------------------------------------------------------------------------------------------------------- locks
 
@@ -269,17 +268,17 @@ class SqlStore(BaseStore):
         self._clear_released()
         owner = self._owner.own()
 
-        def attempt(token: str, standing: str | None) -> SessionLock | tuple[str, str]:
-            if standing is not None:
-                changed = self._database.change(statements.SET_HOLDER, (token, owner, session_id, standing, token))
-                if changed:
-                    row = tables.read_session(changed[0], self.url)
-                    return SessionLock(session_id, token, row, was_released=not standing)
-                check_version(self._database, self.url)
-            stands = self._database.query(statements.GET_HOLDER, (session_id,))
-            if not stands:
-                raise session_locks.session_not_found(session_id, self.url)
-            return stands[0][0], str(stands[0][2])
+        def attempt(token: str, token_in_row: str | None) -> SessionLock | tuple[str, str]:
+            if token_in_row is not None:
+                rows = self._database.change(statements.SET_HOLDER, (token, owner, session_id, token_in_row, token))
+                if rows:
+                    row = tables.read_session(rows[0], self.url)
+                    return SessionLock(session_id, token, row, was_released=not token_in_row)
+                check_version(self._database.query, self.url)
+            holder = self._database.query(statements.GET_HOLDER, (session_id,))
+            if not holder:
+                raise locks.session_not_found(session_id, self.url)
+            return holder[0][0], str(holder[0][2])
 
         try:
             lock = self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
@@ -312,7 +311,7 @@ class SqlStore(BaseStore):
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
         """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
-        return holder(self._database, session_id)
+        return holder(self._database.query, session_id)
 
     # -------------------------------------------------------------------------------------------------------- entries
 
@@ -324,13 +323,13 @@ class SqlStore(BaseStore):
         """
         session_id, head = row.session_id, row.head
         parameters = (session_id, session_id, head, session_id, session_id, head, head)
-        found = self._database.query(statements.CONTENTS, parameters)
+        rows = self._database.query(statements.CONTENTS, parameters)
         checkpoint: Checkpoint | None = None
-        if found and found[0][0] == 0:
-            (_, number, *_, data), *found = found
+        if rows and rows[0][0] == 0:
+            (_, number, *_, data), *rows = rows
             checkpoint = tables.read_checkpoint((number, data), session_id, self.url)
-        first = [columns[1:-1] for columns in found]
-        pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), found=first)
+        first = [columns[1:-1] for columns in rows]
+        pages = self._pages(statements.POSITIONS, lambda last: (session_id, last[0], head), rows=first)
         positions = (tables.read_position(columns, session_id, self.url) for columns in pages)
         return checkpoint, positions
 
@@ -340,8 +339,8 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: it cannot be read.
         """
-        found = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
-        return tables.read_checkpoint(found[0], session_id, self.url) if found else None
+        rows = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
+        return tables.read_checkpoint(rows[0], session_id, self.url) if rows else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
@@ -365,7 +364,7 @@ class SqlStore(BaseStore):
             yield entry
         if type_name is None and after < until:
             if self.find(session_id) is None:  # deleted since its row was read
-                raise session_locks.session_not_found(session_id, self.url)
+                raise locks.session_not_found(session_id, self.url)
             raise tables.corrupt_row(f"entry {after + 1} of session {session_id!r}", ["it is missing"], self.url)
 
     def newest_changes(
@@ -376,18 +375,18 @@ class SqlStore(BaseStore):
         Raises:
             StoreCorruptError: one of them cannot be read.
         """
-        found = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
-        return [tables.read_entry(columns, session_id, self.url) for columns in reversed(found)]
+        rows = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
+        return [tables.read_entry(columns, session_id, self.url) for columns in reversed(rows)]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
         """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
-        found = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
-        return [(CallRef(reply or None, call_id), number) for reply, call_id, number in found]
+        rows = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
+        return [(CallRef(reply or None, call_id), number) for reply, call_id, number in rows]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
         """The number of the newest entry that records a call; `None` if there is none."""
-        found = self._database.query(statements.NEWEST_RECORD, (session_id, ref.reply or "", ref.call_id))
-        return int(found[0][2]) if found else None
+        rows = self._database.query(statements.NEWEST_RECORD, (session_id, ref.reply or "", ref.call_id))
+        return int(rows[0][2]) if rows else None
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
@@ -407,7 +406,7 @@ class SqlStore(BaseStore):
         place_behind: Callable[[tables.Columns], Sequence[object]],
         place: Sequence[object] = (),
         *,
-        found: Rows | None = None,
+        rows: Rows | None = None,
     ) -> Iterator[tables.Columns]:
         """The rows of a question that finds a page of them behind a place.
 
@@ -417,18 +416,18 @@ class SqlStore(BaseStore):
             place: those for the first page.
             found: the first page, if it has been read.
         """
-        found = self._database.query(sql, place) if found is None else found
-        while found:
-            yield from found
-            is_last = len(found) < statements.ROWS_PER_PAGE
-            found = [] if is_last else self._database.query(sql, place_behind(found[-1]))
+        rows = self._database.query(sql, place) if rows is None else rows
+        while rows:
+            yield from rows
+            is_last = len(rows) < statements.ROWS_PER_PAGE
+            rows = [] if is_last else self._database.query(sql, place_behind(rows[-1]))
 
-    def _written(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
-        partition, key = write.seen[:2]
+    def _record_change(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
+        partition, key = write.before[:2]
         if write.row is not None and write.row.status == "running":
-            self._claimed[partition, key] = write.row
+            self._claims[partition, key] = write.row
         else:
-            self._claimed.pop((partition, key), None)
+            self._claims.pop((partition, key), None)
         self.watchers.notify(partition, key, write.row)
 
 

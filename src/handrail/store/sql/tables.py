@@ -165,10 +165,10 @@ class Table(RowForm):
             for one in sorted(columns, key=lambda column: column.kind.type is bytes)
         ]
         parts += [f"PRIMARY KEY ({key})"] if key else []
-        made = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key else ''}"
-        self.definition: tuple[str, ...] = (made, *(f"CREATE INDEX {name}_{index}" for index in indexes))
+        table = f"CREATE TABLE {name} ({', '.join(parts)}){'{clustered}' if key else ''}"
+        self.definition: tuple[str, ...] = (table, *(f"CREATE INDEX {name}_{index}" for index in indexes))
 
-    def of_session(self, where: str = "") -> str:
+    def select_from_session(self, where: str = "") -> str:
         """The question for the rows of a session, without its id."""
         return f"SELECT {self.rest.names} FROM {self.name} WHERE {self.columns[0].name} = ?{where}"
 
@@ -205,10 +205,10 @@ class TableView(NamedTuple):
         is_json = f"{types.text.format('substr(items, 1, 1)')} = '['"  # else they are compressed
         items = f"CASE WHEN {is_json} THEN {types.text} END"
         forms = {_MOMENT: types.moment, _ITEMS: items, **dict.fromkeys((_BYTES, _MESSAGE), types.text)}
-        chosen = [one for one in self.table.columns if not self.columns or one.name in self.columns]
-        shown = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in chosen)
+        columns = [one for one in self.table.columns if not self.columns or one.name in self.columns]
+        expressions = ", ".join(f"{forms.get(one.kind, '{}').format(one.name)} AS {one.name}" for one in columns)
         where = f" WHERE {self.where}" if self.where else ""
-        return f"CREATE VIEW {self.name} AS SELECT {shown} FROM {self.table.name}{where}"
+        return f"CREATE VIEW {self.name} AS SELECT {expressions} FROM {self.table.name}{where}"
 
 
 def corrupt_row(where: str, faults: Sequence[str], store: str) -> StoreCorruptError:
@@ -267,7 +267,7 @@ _TEXT = ColumnKind("TEXT", str)
 _TAGS = ColumnKind("TEXT", str, json.dumps, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
 _ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed)
-_ORDERED = ColumnKind("TEXT{ordered}", str)
+_ORDERED = ColumnKind("TEXT{collation}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
 _NUMBER = ColumnKind("{number}", int)
 _MOMENT = ColumnKind("{number}", int, to_micros, from_micros)

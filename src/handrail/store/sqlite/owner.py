@@ -28,7 +28,7 @@ from handrail.errors import PosixRequiredError, StoreClosedError, StoreError, St
 from handrail.open_databases import device_and_inode
 from handrail.posix import HAS_FILE_LOCKS, fcntl
 from handrail.process_state import FORKING, in_forked_process
-from handrail.store.owners import new_owner
+from handrail.store.locks import StoreOwner, new_owner
 
 _PREFIX = "owner-"
 _DIGITS = 32
@@ -37,8 +37,8 @@ _DIGITS = 32
 _OPEN: weakref.WeakSet[FileOwner] = weakref.WeakSet()
 
 
-class FileOwner:
-    """One opened store of a file; a `handrail.store.owners.StoreOwner`.
+class FileOwner(StoreOwner):
+    """One opened store of a file; a `handrail.store.locks.StoreOwner`.
 
     Args:
         folder: where the locked files are; made when the first lock is taken.
@@ -58,12 +58,12 @@ class FileOwner:
     ) -> None:
         if not HAS_FILE_LOCKS and not read_only:
             raise PosixRequiredError(f"writing to {store}", needed="locks of open files")
+        super().__init__()
         self._folder = folder
         self._store = store
         self._in_use = in_use
         self._read_only = read_only
         self._is_closed = False
-        self.name: str = ""
         self._path = ""
         self._file: int | None = None
         self._identity: tuple[int, int] | None = None

@@ -16,27 +16,30 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 from handrail.clock import SYSTEM_CLOCK, Clock
 from handrail.crash_points import reached
-from handrail.errors import StoreClosedError, StoreError, StoreReadOnlyError
+from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
 from handrail.loop_guard import check_blocking
-from handrail.open_databases import track_connections
+from handrail.open_databases import device_and_inode, track_connections
 from handrail.process_identity import current_pid
-from handrail.store.owners import StoreOwner
+from handrail.store.locks import StoreOwner
 from handrail.store.sql import statements
-from handrail.store.sql.call_places import CallPlaces, Place
 from handrail.store.sql.driver import (
+    CallPlaces,
     ColumnTypes,
     DriverConnection,
     Durability,
     FetchedRows,
+    Place,
     Rows,
     Statement,
     StatementParameters,
@@ -44,7 +47,6 @@ from handrail.store.sql.driver import (
 )
 from handrail.store.sql.store import SqlStore
 from handrail.store.sql.units import row_statement, write_group
-from handrail.store.sqlite.file import OpenedFiles, SqliteFile
 from handrail.store.sqlite.owner import FileOwner
 
 _REFUSALS = (sqlite3.Error, ValueError, OverflowError)
@@ -155,10 +157,10 @@ class SqliteDriver:
         try:
             link.begin()
             with suppress(StoreError):
-                if (written := write_group(link, units)) is not None:
+                if (answers := write_group(link, units)) is not None:
                     reached("unit-before-commit")
                     link.commit()
-                return written
+                return answers
             return None
         finally:
             self.release(link)
@@ -255,21 +257,21 @@ class SqliteConnection:
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except _REFUSALS as error:
-            raise self._file.translated(error) from error
+            raise self._file.translate(error) from error
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
         """Execute a statement that writes; returns how many rows it has changed."""
         try:
             return self._connection.execute(sql, parameters).rowcount
         except _REFUSALS as error:
-            raise self._file.translated(error) from error
+            raise self._file.translate(error) from error
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
         """Execute a statement that writes with each of some rows."""
         try:
             self._connection.executemany(sql, rows)
         except _REFUSALS as error:
-            raise self._file.translated(error) from error
+            raise self._file.translate(error) from error
 
     def begin(self, *, reading: bool = False) -> None:
         """Begin a transaction that may write, as soon as no other one may; or one of a connection that only reads."""
@@ -300,7 +302,7 @@ class SqliteConnection:
 
     def is_refused_write(self, error: Exception) -> bool:
         """Whether SQLite has refused a statement because it writes."""
-        return isinstance(error, sqlite3.Error) and isinstance(self._file.translated(error), StoreReadOnlyError)
+        return isinstance(error, sqlite3.Error) and isinstance(self._file.translate(error), StoreReadOnlyError)
 
     def cancel(self) -> None:
         """Have the statement fail that another thread executes; one that writes takes the transaction along."""
@@ -310,3 +312,190 @@ class SqliteConnection:
         """Close the connection."""
         self._connection.close()
         self._release()
+
+
+_STATEMENTS = 128
+_RETRY_SECONDS = 0.01
+_FIRST_LOOK = "SELECT count(*) FROM sqlite_master"
+_PRIMARY = 0xFF
+_OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_READONLY: (
+        StoreReadOnlyError,
+        "can be read, but not written to: {}. Look at the rights of the file and its folder, and at its disk",
+    ),
+    # A page that another file says is there.
+    sqlite3.SQLITE_IOERR_SHORT_READ: (
+        StoreCorruptError,
+        "cannot be read: the file, or its log, was cut short; restore it from a copy",
+    ),
+    **dict.fromkeys(
+        (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
+        (StoreCorruptError, "cannot be read: {}. It is not a database, or is damaged; restore it from a copy"),
+    ),
+    **dict.fromkeys(
+        (
+            *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+            *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
+        ),
+        (
+            StoreUnavailableError,
+            "cannot be used now: {}. Look who else writes to it, and whether its disk is full",
+        ),
+    ),
+}
+"""What the errors of SQLite mean, by their codes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """One file, and how it is opened.
+
+    Attributes:
+        path: where it is; made absolute and free of links, so that one file has one name, whatever the current folder.
+        durability: what a commit survives.
+        busy: how long to wait while another process writes.
+        read_only: whether all writes are refused.
+
+    Raises:
+        StoreError: the path leads nowhere.
+    """
+
+    path: Path
+    durability: Durability = "full"
+    busy: timedelta = timedelta(seconds=5)
+    read_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Follow the path once and for all."""
+        try:
+            object.__setattr__(self, "path", self.path.resolve())
+            self.path.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            # Links in a circle, no current folder, a zero, its length.
+            msg = f"{self.url!r} cannot be opened: its path leads nowhere ({error}); give another one"
+            raise StoreError(msg, store=self.url) from error
+
+    @property
+    def url(self) -> str:
+        """What names it to people."""
+        return f"sqlite:///{self.path}"
+
+    @property
+    def log(self) -> str:
+        """The path of its write-ahead log."""
+        return f"{self.path}-wal"
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the file, and make it if it is missing.
+
+        Raises:
+            StoreError: it cannot be opened, or is not a database; it is unchanged.
+        """
+        self._look()
+        try:
+            return self._open()
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    def translate(self, error: Exception) -> StoreError:
+        """What an error of `sqlite3` means."""
+        code = getattr(error, "sqlite_errorcode", 0)
+        primary = code & _PRIMARY
+        if primary in _OF_THE_DISK and self.path.exists() and not _may_write(self.path.parent):
+            primary = sqlite3.SQLITE_READONLY  # SQLite does not distinguish it
+        kind, text = _MEANINGS.get(code) or _MEANINGS.get(primary, (StoreError, "refuses: {}"))
+        meaning = kind(f"{self.url} {text.format(error)}", store=self.url)
+        if isinstance(meaning, StoreUnavailableError):
+            meaning.waited = code == sqlite3.SQLITE_BUSY
+        return meaning
+
+    def _look(self) -> None:
+        """Say in plain words what SQLite would call being unable to open the file."""
+        folder = self.path.parent
+        if self.path.is_dir():
+            raise StoreError(f"{self.url} names a folder; name a file in it", store=self.url)
+        if not folder.is_dir():
+            msg = f"{self.url} cannot be opened: the folder {folder} does not exist; create it"
+            raise StoreError(msg, store=self.url)
+        if not self.path.exists() and self.read_only:
+            raise StoreError(f"{self.url} cannot be opened for reading: the file does not exist", store=self.url)
+        log, index = Path(self.log), Path(f"{self.path}-shm")
+        # SQLite makes the log before its index, and removes the index first; twice, because another process may do so.
+        if not (self.read_only or log.exists()) and index.exists() and not log.exists():
+            msg = (
+                f"{self.url} cannot be opened: its log {log} was removed, perhaps with what was committed last. Put it "
+                f"back; or close the store in all processes; or, if none has it open, remove {index} to do without that"
+            )
+            raise StoreUnavailableError(msg, store=self.url)
+
+    def _open(self) -> sqlite3.Connection:
+        # A reader makes files beside the database, too; SQLite does without them if nothing there can change.
+        sealed = not _may_write(self.path.parent) and not Path(self.log).exists()
+        mode = "ro&immutable=1" if sealed else "ro" if self.read_only else "rwc"
+        connection = sqlite3.connect(
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=self.busy.total_seconds(),
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_STATEMENTS,
+        )
+        try:
+            connection.execute(_FIRST_LOOK).fetchall()
+            if mode == "rwc" and _may_write(self.path):
+                self._write_ahead(connection)
+            connection.execute(f"PRAGMA synchronous = {self.durability}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _write_ahead(self, connection: sqlite3.Connection) -> None:
+        """Turn the write-ahead log on; while another process does the same, SQLite does not wait by itself."""
+        until = time.monotonic() + self.busy.total_seconds()
+        while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute(_FIRST_LOOK).fetchall()  # makes the log
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & _PRIMARY not in _OTHERS or time.monotonic() >= until:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+
+def _may_write(path: Path) -> bool:
+    """Whether this process has the right to write there."""
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+class OpenedFiles:
+    """The files that a store uses as long as it is open; made after its first connection.
+
+    Args:
+        file: the database.
+    """
+
+    __slots__ = ("_files", "_url")
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._url = file.url
+        paths = (str(file.path),) if file.read_only else (str(file.path), file.log, f"{file.path}-shm")
+        self._files = [(path, identity) for path in paths if (identity := device_and_inode(path)) is not None]
+
+    def check(self, *, reading: bool = False) -> None:
+        """Refuse to write where another process would not find it, or to read a database that is gone.
+
+        Raises:
+            StoreUnavailableError: the database was removed or replaced; or, for writing, its log or the index of that.
+        """
+        for path, identity in self._files[:1] if reading else self._files:
+            if device_and_inode(path) != identity:
+                msg = (
+                    f"{self._url} cannot be used: {path} was removed or replaced while the store was open. Put it "
+                    "back; or close the store in all processes, which copies what they have committed into the "
+                    "database, and open it again. Nothing was written, and a killed process loses what is in the log "
+                    "alone"
+                )
+                raise StoreUnavailableError(msg, store=self._url)

@@ -23,8 +23,7 @@ from handrail.store import open as open_store
 from handrail.store.postgres import Server
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests.kit import executor
 from tests.store.calls import call
 from tests.store.orders import add, items, with_orders

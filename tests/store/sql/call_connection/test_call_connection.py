@@ -25,8 +25,7 @@ from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.sql.call_connection import check_statement
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing

@@ -18,8 +18,7 @@ from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store import SqliteStore, Store
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteConnection, SqliteDriver
+from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing

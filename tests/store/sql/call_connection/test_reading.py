@@ -11,8 +11,7 @@ from handrail.errors import ReadOnlyViolation, TransactionClosedError
 from handrail.store import Store
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.calls import Record, call
 from tests.store.failing import failing

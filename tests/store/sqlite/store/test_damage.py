@@ -22,8 +22,7 @@ from handrail.session.persistence.protocol import SessionRow
 from handrail.store import SqliteStore
 from handrail.store.protocol import ClaimOwner, EffectInsert
 from handrail.store.sql.store import SqlStore
-from handrail.store.sqlite.file import SqliteFile
-from handrail.store.sqlite.store import SqliteDriver
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.transaction import UnitOfWork
 from tests.store.ledger_stores import running_row
 from tests.store.session_rows import NOW, entries, held, session_row

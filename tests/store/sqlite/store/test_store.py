@@ -18,7 +18,7 @@ import pytest
 from handrail.errors import SessionLockedError, SessionLostError, StoreError, StoreUnavailableError
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
-from handrail.store.sqlite.file import SqliteFile
+from handrail.store.sqlite.store import SqliteFile
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
 from tests.store.calls import call
@@ -127,7 +127,7 @@ def test_error_of_a_folder_that_is_gone_is_that_of_the_disk(tmp_path: Path) -> N
     """Whether the disk is read-only cannot be looked up there."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translated(error)) is StoreUnavailableError
+    assert type(SqliteFile(tmp_path / "gone" / "desk.db").translate(error)) is StoreUnavailableError
 
 
 def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> None:

@@ -1,6 +1,6 @@
 """Who holds a session: one holder at a time, across threads, stores and processes.
 
-The row of a session has the token of the lock that is valid, and the owner that holds it (`handrail.store.owners`). One
+The row of a session has the token of the lock that is valid, and the owner that holds it (`handrail.store.locks`). One
 statement takes a session whose token is empty, or the one that was seen. The token is compared at each write: should a
 session be taken over from a holder that lives, the old holder's next write is refused.
 
@@ -25,8 +25,74 @@ from handrail.clock import Clock, random_fraction
 from handrail.errors import SessionError, SessionLockedError, SessionLostError, SessionNotFoundError, SessionUseError
 from handrail.interrupts import raise_held_interrupt
 from handrail.loop_guard import check_blocking, may_wait_for_calls
+from handrail.process_identity import own_name
+from handrail.process_state import in_forked_process
 from handrail.session.persistence.protocol import SessionEntry, SessionLock
-from handrail.store.owners import StoreOwner, is_of_this_process
+
+
+class StoreOwner:
+    """One opened store among all that use the same database; this class is that of a store in one process.
+
+    Attributes:
+        name: its name; empty until its lock is taken.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self) -> None:
+        self.name: str = ""
+
+    @property
+    def own_waits(self) -> bool:
+        """Whether `own` waits for a disk or a server at this moment."""
+        return False
+
+    def own(self) -> str:
+        """Takes the lock, unless it is held, and returns the name; empty where no other process can reach the store.
+
+        Raises:
+            StoreError: nothing could prove the death of this owner later.
+        """
+        return self.name
+
+    def lives(self, owner: str) -> bool | None:  # noqa: ARG002 - nothing is proved here
+        """Whether the owner of that name lives; `None` where neither is proved.
+
+        Raises:
+            StoreError: the server does not answer.
+        """
+        return None
+
+    def close(self) -> None:
+        """Releases the lock; idempotent. In a forked process the parent keeps it."""
+
+
+LIVE_CLAIMS: dict[tuple[str, int], float] = {}
+"""Of the process: two stores of one database have to know that the owner of a claim lives here. Until when its ledger
+renews it, by effect and fence, on the monotonic clock of the ledger.
+"""
+
+NEW_CLAIMS: dict[tuple[str, int], float] = {}
+"""Of the process, as `LIVE_CLAIMS`: claims that are being written and not renewed yet; until when that may take, by
+`time.monotonic`.
+"""
+
+RUNNING_HANDLERS: set[tuple[str, int]] = set()
+"""Of the process: an effect is not settled by another ledger while its `def` handler runs here, also after its call has
+ended. By effect and fence.
+"""
+
+in_forked_process(LIVE_CLAIMS.clear, NEW_CLAIMS.clear, RUNNING_HANDLERS.clear)
+
+
+def new_owner() -> str:
+    """A name for a store of this process: that of the process, and a random word."""
+    return f"{own_name()} {uuid4().hex}"
+
+
+def is_of_this_process(owner: str) -> bool:
+    """Whether an owner is a store of this process."""
+    return owner.rpartition(" ")[0] == str(own_name())
 
 
 class SessionLockTable:
@@ -115,8 +181,8 @@ class SessionLockTable:
             self._freed.notify_all()
 
     def _await_change(self, session_id: str, until: float, *, is_here: bool) -> None:
-        left = until - self._clock.monotonic()
-        if left <= 0:
+        remaining = until - self._clock.monotonic()
+        if remaining <= 0:
             who = "this process has it open already" if is_here else "another process has it open"
             cure = "Close it there, wait longer with wait=, take it over with evict=True, or fork it"
             msg = f"session {session_id!r} in {self._store} has a writer: {who}. {cure}"
@@ -129,7 +195,7 @@ class SessionLockTable:
             )
         raise_held_interrupt()
         with self._freed:
-            self._freed.wait(min(left, 0.01 * (0.5 + self._jitter())))
+            self._freed.wait(min(remaining, 0.01 * (0.5 + self._jitter())))
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
@@ -138,14 +204,14 @@ def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
     return SessionNotFoundError(msg, session_id=session_id)
 
 
-def session_lost(lock: SessionLock, head: int, found: tuple[str, int] | None) -> SessionLostError:
+def session_lost(lock: SessionLock, head: int, holder: tuple[str, int] | None) -> SessionLostError:
     """A lock is not valid, or another process has written; `found` has the present token and head, if any."""
-    if found is None:
+    if holder is None:
         why = "it has been deleted"
-    elif found[0] != lock.token:
+    elif holder[0] != lock.token:
         why = "it is no longer held: another process has taken it over, or it has been closed here"
     else:
-        why = f"its newest entry is number {found[1]}, not {head}: another process has written to it"
+        why = f"its newest entry is number {holder[1]}, not {head}: another process has written to it"
     msg = f"session {lock.session_id!r} cannot be written to: {why}. Open it again to continue from its present state"
     return SessionLostError(msg, session_id=lock.session_id)
 
