@@ -115,24 +115,24 @@ class PlainDriver:
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, in a transaction of its own."""
-        link = PlainConnection(self._path, self.url, self.busy)
-        with closing(link.database):
-            return link.query(sql, parameters)
+        connection = PlainConnection(self._path, self.url, self.busy)
+        with closing(connection.database):
+            return connection.query(sql, parameters)
 
     def acquire(self, *, for_call: bool = False) -> PlainConnection:
         """Return a connection for a unit, or for a call."""
-        link = PlainConnection(self._path, self.url, self.busy)
+        connection = PlainConnection(self._path, self.url, self.busy)
         if not for_call:  # a call has waited for its place already
-            place = self._places[id(link)] = self.call_places.ask()
+            place = self._places[id(connection)] = self.call_places.ask()
             self.call_places.wait(place)
             self.call_places.check(place)
-        return link
+        return connection
 
-    def release(self, link: Any) -> None:  # noqa: ANN401 - a connection of this driver
+    def release(self, connection: Any) -> None:  # noqa: ANN401 - a connection of this driver
         """Close a connection; an open transaction is rolled back."""
-        link.rollback()
-        link.database.close()
-        place = self._places.pop(id(link), None)
+        connection.rollback()
+        connection.database.close()
+        place = self._places.pop(id(connection), None)
         if place is not None:
             self.call_places.release(place)
 
@@ -142,18 +142,18 @@ class PlainDriver:
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
         """Write units in one transaction; `None` if they have to be written one by one."""
-        link = self.acquire()
+        connection = self.acquire()
         try:
-            link.begin()
-            written = write_group(link, units)
+            connection.begin()
+            written = write_group(connection, units)
             if written is not None:
                 reached("unit-before-commit")
-                link.commit()
+                connection.commit()
             return written
         except StoreError:
             return None
         finally:
-            self.release(link)
+            self.release(connection)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
         """Return a unit as one statement, if it is one."""

@@ -61,7 +61,7 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
         return entry
 
     @functools.wraps(entry)
-    async def entered(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as those of the entry
         token = _ENTERED_ASYNC.set(True)
         try:
             return await entry(*args, **kwargs)
@@ -70,7 +70,7 @@ def asynchronous_entry(entry: AsyncEntry) -> AsyncEntry:
             with suppress(ValueError):
                 _ENTERED_ASYNC.reset(token)
 
-    return cast("AsyncEntry", entered)  # it has the signature of what it wraps
+    return cast("AsyncEntry", wrapper)  # it has the signature of what it wraps
 
 
 def synchronous_entry(entry: SyncEntry) -> SyncEntry:
@@ -79,14 +79,14 @@ def synchronous_entry(entry: SyncEntry) -> SyncEntry:
         return entry
 
     @functools.wraps(entry)
-    def entered(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    def wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
         token = _ENTERED_ASYNC.set(False)
         try:
             return entry(*args, **kwargs)
         finally:
             _ENTERED_ASYNC.reset(token)
 
-    return cast("SyncEntry", entered)
+    return cast("SyncEntry", wrapper)
 
 
 def may_wait_for_calls() -> bool:

@@ -49,7 +49,7 @@ def track_connections(path: Path, change: int) -> None:
         files = before.files.union(device_and_inode(f"{path}{suffix}") for suffix in _LOCKED)
         names = frozenset(os.fsencode(f"{path.name}{suffix}") for suffix in _SUFFIXES)
         database = _Database(connections, device_and_inode(path.parent), files, names)
-        others = {each: known for each, known in _open.items() if each != path}
+        others = {database: database for database, database in _open.items() if database != path}
         _open = {**others, path: database} if connections else others
 
 
@@ -64,8 +64,9 @@ def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = 
         return False
     identity = None if status is None else (status.st_dev, status.st_ino)
     return any(
-        (identity and identity in each.files) or (name in each.names and device_and_inode(at) == each.folder)
-        for each in _open.values()
+        (identity and identity in database.files)
+        or (name in database.names and device_and_inode(at) == database.folder)
+        for database in _open.values()
     )
 
 

@@ -17,7 +17,7 @@ from handrail.session import Session
 from handrail.store.locks import StoreOwner, is_of_this_process
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver
-from handrail.store.protocol import ClaimOwner, proved
+from handrail.store.protocol import ClaimOwner, with_owner_proof
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.ledger_stores import running_row
@@ -100,7 +100,7 @@ def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_cloc
                 (row,) = store.rows()
                 assert row.lease_until is not None
                 assert (row.lease_until < store.now()) == (jump > NOW)
-                until = proved(store, row, store.now()).lease_until
+                until = with_owner_proof(store, row, store.now()).lease_until
                 assert until is not None
                 assert until > store.now()
                 request = ClaimRequest(*row[:2], row.tool, row.params_hash, ClaimOwner("day"), on_orphan="retry")

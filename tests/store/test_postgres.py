@@ -109,12 +109,12 @@ def test_connections_that_were_ended_are_replaced(url: str) -> None:
 def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> None:
     """Nobody waits once for each connection that a restart has closed, nor until the store counts as unavailable."""
     with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
-        for link in [driver.acquire() for _ in range(12)]:
-            driver.release(link)
+        for connection in [driver.acquire() for _ in range(12)]:
+            driver.release(connection)
         end_connections(url)
-        link = driver.acquire()
-        assert link.query("SELECT 1") == [(1,)]
-        driver.release(link)
+        connection = driver.acquire()
+        assert connection.query("SELECT 1") == [(1,)]
+        driver.release(connection)
 
 
 def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
@@ -160,17 +160,17 @@ def test_unit_whose_statement_failed_is_not_taken_for_committed(url: str, wordin
     """PostgreSQL would answer such a commit with a rollback, and no error."""
     with handrail.store.open(url) as store:
         driver = PostgresDriver(Server(url, url))
-        link = driver.acquire()
-        link.begin()
-        assert write_unit(link, [EffectInsert(running_row(CLOCK))]) is None
+        connection = driver.acquire()
+        connection.begin()
+        assert write_unit(connection, [EffectInsert(running_row(CLOCK))]) is None
         with pytest.raises(StoreError, match="NUL"):
-            link.query("SELECT ?", ("\0",))
+            connection.query("SELECT ?", ("\0",))
         with pytest.raises(StoreError, match="out of range"):
-            write_unit(link, [EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70))])
+            write_unit(connection, [EffectInsert(running_row(CLOCK, "far")._replace(fence=2**70))])
         with pytest.raises(StoreError) as raised:
-            link.commit()
+            connection.commit()
         assert str(raised.value).replace(url, "<store>") == wording
-        driver.release(link)
+        driver.release(connection)
         driver.close()
         assert list(store.rows()) == []
 

@@ -48,8 +48,8 @@ class Interrupted(SqliteDriver):
 
     is_interrupted = False
 
-    def release(self, link: DriverConnection) -> None:
-        super().release(link)
+    def release(self, connection: DriverConnection) -> None:
+        super().release(connection)
         if self.is_interrupted:
             raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""What all stores do alike: they are opened and closed, watched, and asked for what the calls of a session left open.
+"""What all stores share: closing, watching, and the calls that a session left open.
 
 A store that derives from `BaseStore` has these methods of `handrail.store.Store`, and defines the others.
 """
@@ -39,71 +39,57 @@ else:
 
 
 class BaseStore(_Rest):
-    """The part of a store that does not depend on where its rows are; its `watchers` are to be notified of changes."""
+    """The part of a store that does not depend on where its rows are; `watchers` are notified of changes.
+
+    `clock` measures how long a caller waits for a session, and `store` is the URL of the store.
+    """
 
     def __init__(self, owner: StoreOwner, *, clock: Clock, store: str) -> None:
-        """Watch for nothing yet.
-
-        Args:
-            owner: the store among all that use the same rows.
-            clock: measures how long a caller waits for a session.
-            store: the URL of the store.
-        """
         self.watchers: Watchers = Watchers()
         self._owner = owner
         self._locks = SessionLockTable(owner, clock=clock, store=store)
 
     def slots_below(self, root: str) -> Iterable[EffectRow]:
-        """Rows of a session and those below it, among which are all slots that are running, unknown or unread."""
+        """Returns rows of a session and those below it, among them all slots that are running, unknown or unread."""
         return self.effects_below(root)
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
-        """All rows of a session and those below it."""
+        """Returns all rows of a session and those below it."""
         return tuple(row for row in self.rows() if row.is_below(root))
 
     def open_effects(self, session_id: str) -> Iterable[EffectRow]:
-        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        """Returns the effects of a session's calls that are running, unknown, or done and not applied."""
         own = (row for row in self.rows() if row.owner.session_id == session_id and row.applied_at is None)
         return [row for row in own if row.status != "failed"]
 
     def process(self) -> str:
-        """Names this store in the claims that it makes, with its lock held; empty if no other process can reach it.
-
-        Raises:
-            StoreError: the lock cannot be taken, so that its death could not be proved.
-        """
+        """Names this store in the claims that it makes, with its lock held; empty if no other process can reach it."""
         return self._owner.own()
 
     def owner_lives(self, row: EffectRow) -> bool | None:
-        """Whether a ledger here renews the claim, or its owner lives; `None` if neither life nor death is proved."""
+        """Tests whether a ledger here renews the claim, or its owner lives; `None` if neither is proved."""
         owner = row.owner.process
         if row.claim in LIVE_CLAIMS:
             return True
         return None if not owner or is_of_this_process(owner) else self._owner.lives(owner)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """Make sure that the store answers, that the lock is valid and that no other process has written.
-
-        Raises:
-            SessionLostError: another process has taken the session over, or has written to it.
-            StoreUnavailableError: the store does not answer.
-        """
+        """Checks that the store answers, that the lock is valid, and that no other process has written."""
         holder = self.holder(lock.session_id)
         if holder != (lock.token, head):
             raise session_lost(lock, head, holder)
         self.process()
 
     def __enter__(self) -> Self:
-        """Return the store."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object, /) -> None:
-        """Close it; if an exception leaves the block, what closing raises is logged, and a note of that."""
+        """Closes the store; if an exception leaves the block, an error of closing is logged and noted on it."""
         with closing_after(error, self):
             self.close()
 
     async def close_async(self) -> None:
-        """As `close`, on a thread."""
+        """Closes the store on a thread."""
         await outlast(run_in_thread_or_here(self.close))
 
     def session(self, session_id: str, **options: Unpack[OpenOptions]) -> Session:
@@ -111,33 +97,30 @@ class BaseStore(_Rest):
         return Session.open(self, session_id, **options)
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
-        """Call `wake` after each change of the key's row that this store makes; returns how to stop that."""
+        """Calls `wake` after each change of the key's row that this store makes; returns how to stop that."""
         return self.watchers.watch(partition, key, wake)
 
     def unresolved_slots(self, root: str, tool: str = "") -> tuple[EffectRow, ...]:
-        """The running, unknown and unread slots of a tool, or all, of a session and those below it.
-
-        They are looked for once, and then one row is read for each.
-        """
+        """Returns the unresolved slots of a tool, or all, of a session and those below it; they are searched once."""
         slots = self.watchers.unresolved.find(root, tool, lambda: self.slots_below(root))
         return tuple(row for slot in slots if (row := self.get(*slot)) is not None and row.is_unresolved_slot)
 
     def has_no_slots(self, root: str, tool: str) -> bool:
-        """Whether they have been looked for, and there are none."""
+        """Tests whether the slots have been searched, and there are none."""
         return self.watchers.unresolved.has_none(root, tool)
 
     def expired(self, now: datetime) -> ExpiredEffects:
-        """How many rows are done or failed and expired by `now`, and how much they hold."""
+        """Counts the rows that are done or failed and expired by `now`, and their bytes."""
         sizes = [row.size for row in self.rows() if row.has_expired(now)]
         return ExpiredEffects(len(sizes), sum(sizes))
 
     def open_claims(self, session_id: str) -> tuple[OpenCall, ...]:
-        """The calls of the effects that are running, unknown, or done without having been applied."""
+        """Returns the calls of the effects that are running, unknown, or done and not applied."""
         rows = [*self.open_effects(session_id)]
         return tuple(map(partial(_open_call, self, now=self.now()), rows)) if rows else ()
 
     def end_leases_of_dead(self, session_id: str) -> tuple[OpenCall, ...]:
-        """End the leases of the session's running effects whose owner is proved dead; returns the others."""
+        """Ends the leases of the session's running effects whose owner is proved dead; returns the others."""
         now = self.now()
         for row in self.open_effects(session_id):
             is_awaited = row.status == "running" and row.lease_until is not None and row.lease_until > now
@@ -166,11 +149,7 @@ _Identity = tuple[str, str]
 
 
 class Watchers:
-    """Those who watch rows, by the identity of the row.
-
-    Attributes:
-        unresolved: the slots that are not settled, as far as they have been asked for.
-    """
+    """Callbacks that watch rows, and the `unresolved` slots of the sessions that were asked about."""
 
     __slots__ = ("_lock", "_watching", "unresolved")
 
@@ -180,7 +159,7 @@ class Watchers:
         self._watching: dict[_Identity, dict[object, WatchCallback]] = {}
 
     def watch(self, partition: str, key: str, wake: WatchCallback) -> Callable[[], None]:
-        """Call `wake` after each change of the key's row; returns how to stop that."""
+        """Calls `wake` after each change of the key's row; returns how to stop that."""
         identity = (partition, key)
         watcher = object()
         with self._lock:
@@ -195,7 +174,7 @@ class Watchers:
         return stop
 
     def notify(self, partition: str, key: str, row: EffectRow | None) -> None:
-        """Notify those who watch a row of its change; no lock is held meanwhile."""
+        """Notifies the watchers of a row of its change; no lock is held meanwhile."""
         self.unresolved.note(partition, key, row)
         if not self._watching:
             return
@@ -206,9 +185,12 @@ class Watchers:
 
 
 class UnresolvedSlots:
-    """The slots that were left running, are unknown or unread, below sessions that were asked for.
+    """The slots that are running, unknown or unread, below sessions that were asked about.
 
-    It has no lock: each access is one operation of a dictionary, which is atomic.
+    They are cached, so that a call costs no query. One process at a time writes to a session, so the first read and the
+    writes of this store since are complete. They are forgotten when the session, or one below it, is acquired anew. A
+    slot that this process has claimed is recorded when it becomes unknown: while it is running, its call is too. A slot
+    that is done stays until a call has succeeded with it. Each access is one operation of a dictionary, so atomic.
     """
 
     __slots__ = ("_counter", "_newest", "_tools")
@@ -219,7 +201,7 @@ class UnresolvedSlots:
         self._newest = 0
 
     def note(self, partition: str, key: str, row: EffectRow | None) -> None:
-        """Take note of a row as a committed change has left it; `None` if it was removed."""
+        """Records a row as a committed change has left it; `None` if it was removed."""
         if row is not None and row.status == "running":
             return
         is_left = row is not None and row.is_unresolved_slot
@@ -235,13 +217,7 @@ class UnresolvedSlots:
                 tools.pop((partition, key), None)
 
     def find(self, root: str, tool: str, load: Callable[[], Iterable[EffectRow]]) -> list[_Identity]:
-        """The slots of a tool in a session and those below it, as they were last noted.
-
-        Args:
-            root: the id of the session.
-            tool: the tool; empty for all.
-            load: reads the rows that have to be found out about, for the first question.
-        """
+        """Returns the slots of a tool, or all if it is empty, in a session and those below it; `load` reads them."""
         tools = self._tools.get(root)
         while tools is None:
             newest = self._newest
@@ -252,16 +228,15 @@ class UnresolvedSlots:
         return [identity for identity, name in tuple(tools.items()) if name == tool or not tool]
 
     def has_none(self, root: str, tool: str) -> bool:
-        """Whether `find` would read nothing, and give nothing."""
+        """Tests whether `find` would return nothing, without reading."""
         tools = self._tools.get(root)
         return tools is not None and tool not in tools.values()
 
     def forget(self, partition: str) -> None:
-        """Load a session, and those above it, anew when they are asked for next: another process may have written."""
+        """Forgets a session and those above it, because another process may have written to it."""
         for root in _roots(partition):
             self._tools.pop(root, None)
 
 
 def _roots(partition: str) -> Iterator[str]:
-    """The sessions that a partition may be below, by their ids, and itself."""
     return accumulate(partition.split("/"), "{}/{}".format)

@@ -1,17 +1,23 @@
-"""Who holds a session: one holder at a time, across threads, stores and processes.
+"""The locks of stores and sessions: how an opened store names itself, and what proves that another one lives.
 
-The row of a session has the token of the lock that is valid, and the owner that holds it (`handrail.store.locks`). One
-statement takes a session whose token is empty, or the one that was seen. The token is compared at each write: should a
-session be taken over from a holder that lives, the old holder's next write is refused.
+An owner is a store that is open in one process. It has a name that no other one ever has, and one lock, which it
+acquires before its first claim or session and holds until it is closed or its process ends. A living owner keeps its
+claims and sessions, whatever the clock says; a dead one has lost them.
 
-| the row names | the session |
-|---|---|
-| no token | is free |
-| this store as its owner | is held until it is released, which wakes those who wait for it |
-| an owner that lives | is held; it is looked at again and again until `wait` is over |
-| an owner that is dead, or of which nothing is proved | is taken over |
+| store | lock | lives | dead |
+|---|---|---|---|
+| memory | none: the store lives in one process | never | never |
+| SQLite | a file beside the database (`sqlite.owner`) | it is locked | the file is there, and not locked |
+| PostgreSQL | on the server (`postgres.owner`) | it is locked | it is free, and its process does not run here |
 
-The errors about a session that is not held are made here, in the same words over every store.
+Where nothing is proved, the lease of a claim decides, and a session may be taken over. Of the stores of this process
+nothing is proved to claims: in this process a claim lives while a ledger renews it (`LIVE_CLAIMS`). So a running row
+names its owner only as long as a ledger there renews it.
+
+The row of a session has the token of the valid lock, and its owner. One statement acquires a session whose token is
+empty, or the one that was read. Each write compares the token: after a session was taken over, the old holder's next
+write is refused. A session that this store holds wakes the waiters when it is released; one that another owner holds is
+polled until `wait` is over; one of an owner that is dead, or of which nothing is proved, is taken over.
 """
 
 from __future__ import annotations
@@ -31,10 +37,10 @@ from handrail.session.persistence.protocol import SessionEntry, SessionLock
 
 
 class StoreOwner:
-    """One opened store among all that use the same database; this class is that of a store in one process.
+    """One opened store among all that use the same database; as it is, of a store that no other process can reach.
 
     Attributes:
-        name: its name; empty until its lock is taken.
+        name: its name; empty until its lock is acquired.
     """
 
     __slots__ = ("name",)
@@ -44,11 +50,11 @@ class StoreOwner:
 
     @property
     def own_waits(self) -> bool:
-        """Whether `own` waits for a disk or a server at this moment."""
+        """True if `own` waits for a disk or a server at this moment."""
         return False
 
     def own(self) -> str:
-        """Takes the lock, unless it is held, and returns the name; empty where no other process can reach the store.
+        """Acquires the lock, unless it is held, and returns the name; empty where no other process can reach the store.
 
         Raises:
             StoreError: nothing could prove the death of this owner later.
@@ -56,11 +62,7 @@ class StoreOwner:
         return self.name
 
     def lives(self, owner: str) -> bool | None:  # noqa: ARG002 - nothing is proved here
-        """Whether the owner of that name lives; `None` where neither is proved.
-
-        Raises:
-            StoreError: the server does not answer.
-        """
+        """Tests whether the owner of that name lives; `None` where neither is proved. May raise a `StoreError`."""
         return None
 
     def close(self) -> None:
@@ -86,26 +88,20 @@ in_forked_process(LIVE_CLAIMS.clear, NEW_CLAIMS.clear, RUNNING_HANDLERS.clear)
 
 
 def new_owner() -> str:
-    """A name for a store of this process: that of the process, and a random word."""
+    """Makes a name for a store of this process: that of the process, and a random word."""
     return f"{own_name()} {uuid4().hex}"
 
 
 def is_of_this_process(owner: str) -> bool:
-    """Whether an owner is a store of this process."""
+    """Tests whether an owner is a store of this process."""
     return owner.rpartition(" ")[0] == str(own_name())
 
 
 class SessionLockTable:
-    """The sessions that one store holds, by their tokens, and those who wait for a session.
+    """The sessions that one store holds, by their tokens, and the threads that wait for a session.
 
-    Args:
-        owner: the store, and what is known of others.
-        clock: measures waiting times.
-        store: the URL of the store, for messages.
-        jitter: a number from 0 to 1, drawn anew each time; it spreads those who poll.
-
-    Attributes:
-        unreleased: sessions with tokens that are not valid any more, and that their rows may have yet.
+    `jitter` draws a number from 0 to 1 that spreads those who poll. `unreleased` has sessions with tokens that are not
+    valid any more, and that their rows may still have.
     """
 
     __slots__ = ("_clock", "_freed", "_jitter", "_owner", "_store", "_tokens", "unreleased")
@@ -129,14 +125,10 @@ class SessionLockTable:
         wait: timedelta,
         evict: bool = False,
     ) -> SessionLock:
-        """Take a session as soon as it is free; with `evict`, at once.
+        """Acquires a session as soon as it is free; with `evict`, at once.
 
-        Args:
-            session_id: the session.
-            attempt: takes it with a new token, if its row has the one given second, `None` for none; else the token
-                and the owner that the row has.
-            wait: how long to wait for a holder that lives.
-            evict: whether to take it from one.
+        `attempt` writes a new token, if the row has the second one; with `None` it writes nothing. If it has not
+        written, it returns the token and the owner of the row. `wait` is how long to wait for a holder that lives.
 
         Raises:
             SessionLockedError: it is still held after `wait`.
@@ -163,19 +155,15 @@ class SessionLockTable:
         return lock
 
     def holds(self, token: str) -> bool:
-        """Whether this store has the lock with a token, and has not released it."""
+        """Tests whether this store has the lock with a token, and has not released it."""
         return token in self._tokens
 
     def is_held_elsewhere(self, owner: str) -> bool:
-        """Whether an owner that a row names is another store, and lives.
-
-        Raises:
-            StoreError: the store cannot say.
-        """
+        """Tests whether an owner that a row names is another store, and lives."""
         return owner not in {"", self._owner.name} and self._owner.lives(owner) is True
 
     def release(self, *tokens: str) -> None:
-        """Wake those who wait for a session, of which a token is not valid any more."""
+        """Wakes the waiters for a session, of which a token is not valid any more."""
         with self._freed:
             self._tokens.difference_update(tokens)
             self._freed.notify_all()
@@ -199,13 +187,13 @@ class SessionLockTable:
 
 
 def session_not_found(session_id: str, store: str) -> SessionNotFoundError:
-    """The session does not exist."""
+    """Describes a session that does not exist."""
     msg = f"{store} has no session {session_id!r}; Session.open(store, session_id, create=True) makes it"
     return SessionNotFoundError(msg, session_id=session_id)
 
 
 def session_lost(lock: SessionLock, head: int, holder: tuple[str, int] | None) -> SessionLostError:
-    """A lock is not valid, or another process has written; `found` has the present token and head, if any."""
+    """Describes a lock that is not valid, or a session that another process has written to."""
     if holder is None:
         why = "it has been deleted"
     elif holder[0] != lock.token:
@@ -217,11 +205,7 @@ def session_lost(lock: SessionLock, head: int, holder: tuple[str, int] | None) -
 
 
 def newest_number(session_id: str, head: int, entries: Sequence[SessionEntry]) -> int:
-    """The number of the last of `entries`, which follow `head`; `head` if there are none.
-
-    Raises:
-        SessionError: they are not numbered so.
-    """
+    """Returns the number of the last of `entries`; raises `SessionError` if they do not follow `head`."""
     newest = head + len(entries)
     if entries and (entries[0].number != head + 1 or entries[-1].number != newest):
         msg = (

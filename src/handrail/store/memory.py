@@ -1,4 +1,4 @@
-"""The store that lives and dies with the process: its ledger, its sessions, and which calls have been committed.
+"""The store that lives and dies with the process.
 
 A unit of work is compared as a whole before any of it is written, with the lock held, so nothing has to be undone.
 """
@@ -49,11 +49,6 @@ from handrail.transaction.unit_of_work import Refusal
 
 @dataclass(slots=True)
 class _Session:
-    """A session, guarded by the lock of the store; entry `n` stands at index `n - 1`.
-
-    Checkpoints have the oldest first. The token is that of the lock that is valid; empty while there is none.
-    """
-
     row: SessionRow
     entries: list[SessionEntry] = field(default_factory=list[SessionEntry])
     checkpoints: list[Checkpoint] = field(default_factory=list[Checkpoint])
@@ -61,7 +56,6 @@ class _Session:
     answers: dict[CallRef, AnswerRow] = field(default_factory=dict[CallRef, AnswerRow])
 
     def append(self, append: SessionAppend) -> None:
-        """Add entries; doing it twice has the same effect."""
         _, head, entries, checkpoint = append
         self.entries[head:] = entries
         if checkpoint is not None and (not self.checkpoints or self.checkpoints[-1].number < checkpoint.number):
@@ -78,8 +72,7 @@ _Identity = tuple[str, str]
 class MemoryStore(BaseStore):
     """A `handrail.store.Store` in memory; any number of threads, sessions and ledgers may share it.
 
-    Args:
-        clock: the time by which leases and expiries are measured.
+    `clock` is the time by which leases and expiries are measured.
     """
 
     url = "memory:"
@@ -101,7 +94,7 @@ class MemoryStore(BaseStore):
         self._decided: set[str] = set()
 
     def close(self) -> None:
-        """Release all sessions; what is stored can still be read. Idempotent."""
+        """Releases all sessions; what is stored can still be read. Idempotent."""
         with self._lock:
             tokens = [session.token for session in self._sessions.values()]
             for session in self._sessions.values():
@@ -109,34 +102,27 @@ class MemoryStore(BaseStore):
         self._locks.release(*tokens)
 
     def check_wait(self, *, queued: bool) -> None:
-        """A write waits for no call."""
+        """Returns at once: a write waits for no call."""
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets."""
+        """Returns the random key of this store, for hashes of secrets."""
         return self._hash_key
 
     claim_waits = False
     """A claim waits for nothing."""
 
     def now(self) -> datetime:
-        """The time of the clock."""
+        """Returns the time of the clock."""
         return self._clock.now()
 
     # -------------------------------------------------------------------------------------------------------- effects
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The present row; `None` if there is none."""
+        """Returns the present row; `None` if there is none."""
         return self._rows.get((partition, key))
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
-
-        A unit of several writes that has been written already changes nothing and is answered with `None`.
-
-        Raises:
-            SessionLostError: the lock of a session is not valid, or it has been written to. Nothing was written.
-            SessionError: the entries do not follow the newest one. Nothing was written.
-        """
+        """Writes all of a unit, or nothing of it and returns the first write that was refused; as of `LedgerStore`."""
         writes = unit.writes
         # Most units of a ledger in memory are one write, so it is found without a search for its kind.
         if len(writes) == 1 and isinstance(write := writes[0], EffectInsert | EffectChange):
@@ -153,7 +139,7 @@ class MemoryStore(BaseStore):
         return None
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Write a unit at once, and return what is done; see `UnitStore.submit`."""
+        """Writes a unit at once, and returns its answer; see `UnitStore.submit`."""
         answer: Future[Refusal | None] = Future()
         try:
             answer.set_result(self.apply(unit))
@@ -162,12 +148,12 @@ class MemoryStore(BaseStore):
         return answer
 
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
-        """All rows, or those of a key, as they stand at this moment, in the order in which they were first claimed."""
+        """Returns all rows, or those of a key, of this moment, in the order in which they were first claimed."""
         with self._lock:
             return iter([row for row in self._rows.values() if key is None or row.key == key])
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows; returns how many."""
+        """Removes the expired rows; returns how many."""
         with self._lock:
             rows = [row for row in self.rows() if row.has_expired(now)]
             for row in rows:
@@ -177,27 +163,23 @@ class MemoryStore(BaseStore):
     # ------------------------------------------------------------------------------------------------------- sessions
 
     def create(self, row: SessionRow) -> bool:
-        """Add a session without entries; returns whether there was none of that id."""
+        """Adds a session without entries; returns whether there was none of that id."""
         with self._lock:
             return self._add(_Session(row._replace(head=0)))
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The present row of a session; `None` if there is none."""
+        """Returns the present row of a session; `None` if there is none."""
         session = self._sessions.get(session_id)
         return None if session is None else session.row
 
     def sessions(self) -> Iterator[SessionRow]:
-        """All sessions as they stand at this moment, the newest first."""
+        """Returns all sessions of this moment, the newest first."""
         with self._lock:
             rows = [session.row for session in self._sessions.values()]
         return iter(sorted(rows, key=lambda row: (row.created_at, row.session_id), reverse=True))
 
     def copy(self, source: str, row: SessionRow) -> bool:
-        """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
-
-        Raises:
-            SessionNotFoundError: the session `source` does not exist, or has fewer entries.
-        """
+        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""
         with self._lock:
             session = self._require_session(source)
             if row.head > session.row.head:  # it has been deleted meanwhile, and made anew
@@ -206,12 +188,12 @@ class MemoryStore(BaseStore):
             return self._add(_Session(row, session.entries[: row.head], checkpoints))
 
     def held_sessions(self) -> frozenset[str]:
-        """The sessions that are held at this moment."""
+        """Returns the sessions that are held at this moment."""
         with self._lock:
             return frozenset(session_id for session_id, session in self._sessions.items() if session.token)
 
     def session_size(self, session_id: str) -> SessionSize:
-        """What a session takes in the store."""
+        """Measures what a session takes in the store."""
         with self._lock:
             entries = self._sessions.get(session_id, _NONE).entries
             effects = [row for row in self._rows.values() if row.partition == session_id]
@@ -221,11 +203,7 @@ class MemoryStore(BaseStore):
             )
 
     def delete_session(self, lock: SessionLock) -> None:
-        """Delete a session, with the effects that belong to it alone; the lock remains to be released.
-
-        Raises:
-            SessionLostError: the lock is not valid. Nothing was deleted.
-        """
+        """Deletes a session, with the effects that belong to it alone; the lock remains to be released."""
         session_id = lock.session_id
         with self._lock:
             self._check_holder(lock)
@@ -235,20 +213,15 @@ class MemoryStore(BaseStore):
         self.watchers.unresolved.forget(session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
-        """None: a deletion is one step."""
+        """Returns none: a deletion is one step."""
         return ()
 
     def finish_deletion(self, session_id: str) -> bool:  # noqa: ARG002 - the interface's
-        """There is nothing that a deletion has left."""
+        """Returns `False`: a deletion is one step."""
         return False
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Become the only one that writes to a session; waits for another holder to let go, or evicts it.
-
-        Raises:
-            SessionNotFoundError: the session does not exist.
-            SessionLockedError: another `Session` still holds it after `wait`.
-        """
+        """Acquires a session; waits for another holder to release it, or evicts it."""
 
         def attempt(token: str, token_in_row: str | None) -> SessionLock | tuple[str, str]:
             with self._lock:
@@ -261,7 +234,7 @@ class MemoryStore(BaseStore):
         return self._locks.acquire(session_id, attempt, wait=wait, evict=evict)
 
     def release(self, lock: SessionLock) -> None:
-        """Release the session; a lock that is no longer valid is not an error."""
+        """Releases the session; a lock that is no longer valid is not an error."""
         with self._lock:
             session = self._sessions.get(lock.session_id)
             if session is not None and session.token == lock.token:
@@ -269,12 +242,12 @@ class MemoryStore(BaseStore):
         self._locks.release(lock.token)
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
-        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        """Returns the valid token of a session, and the number of its newest entry; `None` if it does not exist."""
         session = self._sessions.get(session_id)
         return None if session is None else (session.token, session.row.head)
 
     def contents(self, row: SessionRow) -> SessionContents:
-        """What is read of a session when it is opened, without records."""
+        """Returns what is read of a session when it is opened, without records."""
         with self._lock:
             checkpoint = self.checkpoint(row.session_id, until=row.head)
             covered = 0 if checkpoint is None else checkpoint.number
@@ -282,45 +255,41 @@ class MemoryStore(BaseStore):
             return checkpoint, [entry.position for entry in entries]
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
-        """The answers that people have given to calls of a session, the oldest first."""
+        """Returns the answers that people have given to calls of a session, the oldest first."""
         with self._lock:
             return tuple(sorted(self._sessions.get(session_id, _NONE).answers.values(), key=lambda row: row.given_at))
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint that covers no entry after `until`."""
+        """Returns the newest checkpoint that covers no entry after `until`."""
         newest = reversed(self._sessions.get(session_id, _NONE).checkpoints)
         return next((one for one in newest if until is None or one.number <= until), None)
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
-        """The entries with `after < number <= until`, in order; of one type, if it is named."""
+        """Returns the entries with `after < number <= until`, in order; of one type, if it is named."""
         entries = self._sessions.get(session_id, _NONE).entries[after:until]
         return (entry for entry in entries if type_name is None or entry.type_name == type_name)
 
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change the slice of a type, in order."""
+        """Returns the newest entries with `after < number <= until` that change the slice of a type, in order."""
         entries = self.entries(session_id, after=after, until=until, type_name=type_name)
         return [entry for entry in entries if entry.role != "event"][-limit:]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
-        """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        """Returns the identities of the newest recorded calls with the numbers of their entries, the newest first."""
         return list(islice(self._records(session_id), limit))
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
-        """The number of the newest entry that records a call; `None` if there is none."""
+        """Returns the number of the newest entry that records a call; `None` if there is none."""
         return next((number for call, number in self._records(session_id) if call == ref), None)
 
     # -------------------------------------------------------------------------------------------------------- commits
 
     def connection(self) -> DatabaseConnection:
-        """There is none.
-
-        Raises:
-            SessionUseError: always.
-        """
+        """Raises `SessionUseError`: there is no database."""
         msg = (
             "a store in memory has no database, so context.connection has nothing to write to; open the session on "
             '"sqlite:///desk.db" or "postgresql://..."'
@@ -328,11 +297,11 @@ class MemoryStore(BaseStore):
         raise SessionUseError(msg)
 
     def is_committed(self, journal_id: str) -> bool:
-        """Whether the call that a journal belongs to has been committed."""
+        """Tests whether the call that a journal belongs to has been committed."""
         return journal_id in self._decided
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Delete the commit record of a journal; one that does not exist is not an error."""
+        """Deletes the commit record of a journal; one that does not exist is not an error."""
         self._decided.discard(journal_id)
 
     # -------------------------------------------------------------------------------------------------------- private
@@ -363,7 +332,6 @@ class MemoryStore(BaseStore):
         return None
 
     def _refuse(self, write: object) -> RefusedWrite | None:
-        """Why a part of a unit cannot be written; `None` if it can. With the lock held."""
         match write:
             case EffectInsert() | EffectChange() | MarkApplied():
                 present = self._rows.get(write.before[:2])

@@ -1,6 +1,6 @@
 """A unit of work as one statement: a statement is a transaction, and one round trip.
 
-Each row that is compared is locked first, and everything is written only if all of them are the ones seen, by common
+Each row that is compared is locked first, and everything is written only if all of them are the ones read, by common
 table expressions that depend on each other::
 
     WITH seen_0 AS (SELECT 1 FROM handrail_effects WHERE ... FOR UPDATE),
@@ -51,7 +51,7 @@ _COMMIT = f"INSERT INTO handrail_decisions (journal_id) SELECT ? WHERE {_IN_UNIT
 
 
 def may_group(writes: Sequence[object]) -> bool:
-    """Whether a unit may be written in a pipeline with others: it is one statement, and writes no key that is shared.
+    """Tests whether a unit may be written in a pipeline with others: it is one statement, and writes no shared key.
 
     On such a key it may wait for another session. The other units would wait with it, and two groups for each other.
     """
@@ -60,7 +60,6 @@ def may_group(writes: Sequence[object]) -> bool:
 
 
 def _has_one_append(writes: Sequence[object]) -> bool:
-    """Whether a unit appends to a session, with a claim before it or with changes of effects and commits."""
     kinds, sizes = (
         tuple(map(type, writes)),
         [len(write.entries) for write in writes if isinstance(write, SessionAppend)],
@@ -71,11 +70,7 @@ def _has_one_append(writes: Sequence[object]) -> bool:
 
 
 def one_statement(writes: Sequence[object]) -> Statement | None:
-    """A statement with its parameters, which finds one row if it has written the unit; `None` for units of other kinds.
-
-    Raises:
-        SessionError: the entries do not follow the newest one.
-    """
+    """Makes a statement that returns one row if it has written the unit; `None` for units of other kinds."""
     if not _has_one_append(writes):
         return row_statement(writes)
     (lock, head, entries, checkpoint) = next(write for write in writes if isinstance(write, SessionAppend))
@@ -97,7 +92,6 @@ def one_statement(writes: Sequence[object]) -> Statement | None:
 
 @lru_cache(maxsize=256)
 def _sql(kinds: Sequence[type[object]], entries: int, has_checkpoint: bool) -> str:  # noqa: FBT001 - of a cache
-    """The text of a statement; making it takes as long as the server needs for it."""
     claims, changes = kinds.count(EffectInsert), kinds.count(EffectChange)
     parts = [f"held AS ({_HELD})", f"seen_0 AS ({_CLAIM} RETURNING 1)"][: 2 * claims]
     parts += [f"seen_{number} AS ({_SEEN})" for number in range(changes)]

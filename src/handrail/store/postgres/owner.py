@@ -41,14 +41,7 @@ _START_SECONDS = 60
 
 
 class ServerOwner(StoreOwner):
-    """One opened store of a database; a `handrail.store.locks.StoreOwner`.
-
-    Args:
-        server: where it is.
-
-    Attributes:
-        name: the name of the store; empty until its lock is taken.
-    """
+    """One opened store of a database; a `handrail.store.locks.StoreOwner`."""
 
     __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server")
 
@@ -62,15 +55,11 @@ class ServerOwner(StoreOwner):
 
     @property
     def own_waits(self) -> bool:
-        """Whether the lock is still to be taken, or the connection has something to say."""
+        """True if the lock is still to be acquired, or the connection has something to say."""
         return not self._is_locked or not is_quiet(self._connection)
 
     def own(self) -> str:
-        """The name of this store, whose lock is held from now on.
-
-        Raises:
-            StoreError: the server does not answer, or this process was forked off.
-        """
+        """Acquires the lock, unless it is held, and returns the name; no answer of the server is a `StoreError`."""
         if self.own_waits:
             # Before a lock that another thread may have had at the fork.
             check_process(self._connection.process, self._server.url)
@@ -82,11 +71,7 @@ class ServerOwner(StoreOwner):
         return self.name
 
     def lives(self, owner: str) -> bool | None:
-        """Whether the owner of that name lives; `None` if the kernel and the lock do not prove it.
-
-        Raises:
-            StoreError: the server does not answer, or this process was forked off.
-        """
+        """Tests whether the owner of that name lives; `None` if the kernel and the lock do not prove it."""
         name, own = ProcessName.parse(owner.rpartition(" ")[0]), own_name()
         if name is None:
             return None
@@ -97,12 +82,11 @@ class ServerOwner(StoreOwner):
         return True if is_locked else None if is_here or is_young else False
 
     def close(self) -> None:
-        """Release the lock, with its connection."""
+        """Releases the lock, with its connection."""
         self._is_closed = True
         self._connection.close()
 
     def _connect(self) -> None:
-        """Connect again if the connection was lost, and the lock with it."""
         if self._is_closed:
             raise StoreClosedError(f"{self._server.url} has been closed; open it again", store=self._server.url)
         if not is_alive(self._connection):
@@ -111,7 +95,6 @@ class ServerOwner(StoreOwner):
             self._connection = self._server.connect()
 
     def _ask(self, sql: LiteralString, *values: object) -> list[tuple[object, ...]]:
-        """The answer to a query; asked once more if the connection is lost."""
         check_process(self._connection.process, self._server.url)
         with self._lock:
             for is_last in (False, True):

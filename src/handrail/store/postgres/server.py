@@ -1,7 +1,5 @@
 """A server of PostgreSQL: how it is reached, also after a fork, what its clock says, and what its errors mean.
 
-The time of the server is known without asking it each time.
-
 A forked child has copies of the sockets of its parent. The server takes a connection for open while one copy is, so a
 child that lives longer than its parent would keep the locks and the transactions of that one. In the child each
 descriptor leads to `/dev/null` from the start. It is not closed there: libpq would close it once more, when its number
@@ -74,14 +72,9 @@ _OPEN: WeakSet[psycopg.Connection[Any]] = WeakSet()
 class Server:
     """One database on a server, and how it is used.
 
-    Attributes:
-        conninfo: where it is; may hold a password.
-        url: what names it to people, without the password.
-        durability: whether a commit waits until the server's disk has it.
-        busy: how long to wait for it.
-        read_only: whether all writes are refused.
-        pipelines: whether statements are sent before the ones before them are answered; some poolers do not allow it.
-        connections: the most that are open for statements at one time, from 2.
+    `conninfo` may hold a password, `url` has none. `durability` says whether a commit waits for the server's disk.
+    `pipelines` sends statements before the ones before them are answered; some poolers do not allow it. `connections`
+    is the most that are open for statements at one time, from 2.
     """
 
     conninfo: str = field(repr=False)
@@ -94,18 +87,14 @@ class Server:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """How psycopg connects: each statement is a transaction of its own, and keepalives of the URL count."""
+        """The options of psycopg: each statement is a transaction of its own, and keepalives of the URL count."""
         # libpq knows no shorter one.
         timeout = max(2, math.ceil(self.busy.total_seconds()))
         own = {"autocommit": True, "connect_timeout": timeout, "client_encoding": "utf8"}
         return {**_KEEPALIVES, **conninfo_to_dict(self.conninfo), **own}
 
     def connect(self) -> PsycopgConnection:
-        """Open a connection.
-
-        Raises:
-            StoreError: no connection is available; the message has the cause.
-        """
+        """Opens a connection, or raises a `StoreError` with the cause."""
         try:
             connection = PsycopgConnection.connect(**self.options)
             self.set_up(connection)
@@ -118,7 +107,7 @@ class Server:
         raise failure  # without its cause, which keeps the conninfo, password and all
 
     def set_up(self, connection: PsycopgConnection) -> None:
-        """Settle what a transaction on this connection means, whatever the server's defaults are."""
+        """Fixes what a transaction on this connection means, whatever the server's defaults are."""
         settings = {
             "default_transaction_isolation": "read committed",
             "lock_timeout": str(math.ceil(self.busy.total_seconds() * 1000)),
@@ -136,13 +125,7 @@ class Server:
         )
 
     def translate(self, error: Exception, *, in_doubt: bool = False, is_lost: bool = False) -> StoreError:
-        """What an error of psycopg means.
-
-        Args:
-            error: the error.
-            in_doubt: whether it came in answer to a commit.
-            is_lost: whether its connection has come to its end.
-        """
+        """Translates an error of psycopg; `in_doubt`: it answers a commit, `is_lost`: its connection has ended."""
         state = getattr(error, "sqlstate", None) or ("08" if isinstance(error, psycopg.OperationalError) else "")
         kind, text = next((kind, text) for states, kind, text in _MEANINGS if state.startswith(states))
         detail = str(error).strip().partition("\n")[0]
@@ -154,7 +137,7 @@ class Server:
 
 
 def is_alive(connection: PsycopgConnection) -> bool:
-    """Whether an idle connection can still be used; the server is not asked unless it has said something."""
+    """Tests whether an idle connection can still be used; the server is not asked unless it has said something."""
     if not is_quiet(connection):
         try:
             connection.execute("SELECT 1")
@@ -164,7 +147,7 @@ def is_alive(connection: PsycopgConnection) -> bool:
 
 
 def is_quiet(connection: PsycopgConnection) -> bool:
-    """Whether an idle connection is open, and the server has said nothing on it, as it does before it closes one."""
+    """Tests whether an idle connection is open, and the server has sent nothing, as it does before it closes one."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
@@ -177,10 +160,6 @@ class ServerClock:
     """The time of a server, as it was when last asked, and what has passed here since; asked again after a second.
 
     Clocks of two machines may disagree by hours about the time, but in one second by microseconds about its length.
-
-    Args:
-        ask: asks the server.
-        clock: measures what has passed here.
     """
 
     __slots__ = ("_ask", "_asked_at", "_clock", "_lock", "_reported")
@@ -194,15 +173,11 @@ class ServerClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether the server is asked by the next `now`, or nearly so: between this and that, time passes."""
+        """True if the next `now` asks the server, or nearly so: between this and that, time passes."""
         return self._reported is None or self._clock.monotonic() - self._asked_at > _DUE_SECONDS
 
     def now(self) -> datetime:
-        """The server's time, aware and in UTC.
-
-        Raises:
-            StoreUnavailableError: the server had to be asked, and does not answer.
-        """
+        """Returns the server's time, aware and in UTC; a server that does not answer is a `StoreUnavailableError`."""
         with self._lock:
             here = self._clock.monotonic()
             if self._reported is None or here - self._asked_at > _TRUSTED_SECONDS:
@@ -213,24 +188,15 @@ class ServerClock:
 
 
 class PsycopgConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose rows are tuples, and of which a process that is forked off has no copy.
-
-    Attributes:
-        process: the id of the process that opened it.
-    """
+    """A connection of the process with the id `process`, of which a process that is forked off has no copy."""
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[tuple[Any, ...]] = tuple_row) -> None:
-        """Made by `connect`."""
         super().__init__(pgconn, row_factory)
         self.process: int = current_pid()
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:  # noqa: ANN401 - as of psycopg
-        """Connect to a server, and once more if this process has forked meanwhile; the arguments are those of psycopg.
-
-        Raises:
-            psycopg.Error: it cannot be reached.
-        """
+        """Connects to a server, and once more if this process has forked meanwhile; as `psycopg.Connection.connect`."""
         while True:
             with FORKING:
                 before = forks()
@@ -256,7 +222,7 @@ in_forked_process(_leave_to_parent)
 
 
 def harmless_address(conninfo: str) -> str:
-    """The URL of a database as people and journals may see it: user, host, port and name.
+    """Returns the URL of a database for people and journals: user, host, port and name.
 
     It is read as libpq reads it, so that no sign in a password hides where that ends.
 

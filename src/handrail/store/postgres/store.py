@@ -45,13 +45,7 @@ from handrail.store.sql.store import SqlStore
 
 
 class PostgresStore(SqlStore):
-    """A `handrail.store.Store` on a server of PostgreSQL.
-
-    `now` is the server's clock (`handrail.store.postgres.server`), unless another one is given.
-
-    Args:
-        server: the database, and how it is used.
-        clock: measures leases and expiries in place of the server; only tests have use for one.
+    """A `handrail.store.Store` on a server of PostgreSQL, with the server's clock unless another one is given.
 
     Raises:
         StoreError: the server cannot be reached, or its tables are those of a newer Handrail.
@@ -64,15 +58,7 @@ class PostgresStore(SqlStore):
 class PostgresDriver:
     """A `handrail.store.sql.driver.Driver` over one database of a server.
 
-    A process that is forked off may not use it, and inherits none of its connections
-    (`handrail.store.postgres.server`).
-
-    Args:
-        server: the database, and how it is used.
-        clock: the time, in place of the server's.
-
-    Raises:
-        StoreError: the server cannot be reached.
+    A process that is forked off may not use it, and inherits none of its connections.
     """
 
     types: ColumnTypes = ColumnTypes(
@@ -129,28 +115,28 @@ class PostgresDriver:
 
     @property
     def now_waits(self) -> bool:
-        """Whether `now` asks the server at this moment, or in the next one."""
+        """True if `now` asks the server at this moment, or in the next one."""
         return self._asks_time and self._server_clock.is_due
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds; executed once more if its connection is lost."""
+        """Returns the rows of a statement; executed once more if its connection is lost."""
         for is_last in (False, True):
-            link = self.acquire()
+            connection = self.acquire()
             try:
-                return link.query(sql, parameters)
+                return connection.query(sql, parameters)
             except StoreUnavailableError as error:
                 if is_last or not error.connection_lost:
                     raise
             finally:
-                self.release(link)
+                self.release(connection)
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     def may_group(self, writes: Sequence[object]) -> bool:
-        """A unit may that is one statement, and waits for none of another session: all would wait with it."""
+        """Tests whether a unit is one statement that waits for none of another session: all would wait with it."""
         return self._server.pipelines and may_group(writes)
 
     def write_group(self, units: Sequence[Sequence[object]]) -> Sequence[bool] | None:
-        """Write units in one pipeline, which is one transaction and one round trip."""
+        """Writes units in one pipeline, which is one transaction and one round trip."""
         statements: list[Statement] = []
         with suppress(SessionError):  # the entries of a unit do not follow each other: it fails alone
             statements = [statement for writes in units if (statement := one_statement(writes)) is not None]
@@ -158,20 +144,20 @@ class PostgresDriver:
             return None
         for point in chain.from_iterable(map(list_crash_points, units)):
             reached(point)
-        link = self.acquire()
+        connection = self.acquire()
         try:
-            return link.execute_all(statements)
+            return connection.execute_all(statements)
         except StoreError:
             return None
         finally:
-            self.release(link)
+            self.release(connection)
 
     def one_statement(self, writes: Sequence[object]) -> Statement | None:
-        """A unit of work as one statement, if it appends to a session: see `handrail.store.postgres.one_statement`."""
+        """Makes one statement of a unit, if it appends to a session: see `handrail.store.postgres.one_statement`."""
         return one_statement(writes)
 
     def acquire(self, *, for_call: bool = False) -> PostgresConnection:
-        """A connection; those that were closed while idle are replaced."""
+        """Lends a connection; those that were closed while idle are replaced."""
         check_process(self._process, self.url)
         check_blocking("a statement of", self.url)
         try:
@@ -186,16 +172,16 @@ class PostgresDriver:
         except psycopg.Error as error:
             raise self._server.translate(error) from error
 
-    def release(self, link: DriverConnection) -> None:
-        """Take a connection back, from a call as new; a transaction that is still open is undone."""
-        own = cast("PostgresConnection", link)  # what `acquire` has given
+    def release(self, connection: DriverConnection) -> None:
+        """Takes a connection back, from a call as new; a transaction that is still open is rolled back."""
+        own = cast("PostgresConnection", connection)  # what `acquire` has given
         own.rollback()
         if own.for_call:
             own.clean()
         self._pool.putconn(own.connection)
 
     def close(self) -> None:
-        """Close all connections; idempotent. In a forked process nothing is closed."""
+        """Closes all connections; idempotent. In a forked process nothing is closed."""
         if os.getpid() == self._process:
             self._pool.close()
             self.owner.close()
@@ -206,17 +192,7 @@ class PostgresDriver:
 
 
 class PostgresConnection:
-    """One connection to a server; a `handrail.store.sql.driver.DriverConnection`.
-
-    Args:
-        server: what it is connected to.
-        connection: the connection.
-        for_call: whether a call executes statements on it.
-
-    Attributes:
-        connection: the connection.
-        for_call: whether a call executes statements on it.
-    """
+    """One connection to a server, a `handrail.store.sql.driver.DriverConnection`; of a call or of a unit."""
 
     __slots__ = ("_in_unit", "_server", "connection", "for_call")
 
@@ -228,27 +204,26 @@ class PostgresConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open that can still be committed."""
+        """True while a transaction is open that can still be committed."""
         return self.connection.info.transaction_status == TransactionStatus.INTRANS
 
     def query(self, sql: str, parameters: StatementParameters = ()) -> Rows:
-        """All rows that a statement finds."""
+        """Returns the rows of a statement."""
         with self._translate_errors():
             return self._execute_raw(sql, parameters).fetchall()
 
     def execute(self, sql: str, parameters: StatementParameters = ()) -> int:
-        """Execute a statement that writes; returns how many rows it has changed."""
+        """Executes a statement that writes; returns how many rows it has changed."""
         with self._translate_errors(in_doubt=not self._in_unit):
             return self._execute_raw(sql, parameters).rowcount
 
     def _execute_raw(self, sql: str, parameters: StatementParameters) -> psycopg.RawCursor[tuple[Any, ...]]:
-        """Execute one of our statements. Raw, because psycopg would parse each long one anew, every time."""
+        """Executes one of our statements. Raw, because psycopg would parse each long one anew, every time."""
         check_process(self.connection.process, self._server.url)
         return psycopg.RawCursor(self.connection).execute(_numbered(sql), parameters, binary=True)
 
     @contextmanager
     def _translate_errors(self, *, in_doubt: bool = False) -> Generator[None]:
-        """A block in which psycopg is used; `in_doubt` says whether what it does may be committed."""
         try:
             yield
         except (psycopg.Error, ValueError) as error:
@@ -256,7 +231,7 @@ class PostgresConnection:
             raise self._server.translate(error, in_doubt=in_doubt and is_lost, is_lost=is_lost) from error
 
     def execute_all(self, statements: Sequence[Statement]) -> list[bool]:
-        """Execute statements in one pipeline, as one transaction; returns which of them found or changed a row."""
+        """Executes statements in one pipeline, as one transaction; returns which of them found or changed a row."""
         cursors: list[psycopg.RawCursor[tuple[Any, ...]]] = []
         with self._translate_errors(in_doubt=True):
             with self.connection.pipeline():
@@ -266,12 +241,12 @@ class PostgresConnection:
             return [cursor.rowcount > 0 for cursor in cursors]
 
     def begin(self, *, reading: bool = False) -> None:
-        """Begin a transaction that may write; or one that may only read, and sees one state of the database."""
+        """Begins a transaction that may write; or one that may only read, and sees one state of the database."""
         self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN")
         self._in_unit = True
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commits the transaction."""
         if not self.in_transaction and not self.connection.closed:
             msg = f"{self._server.url} refuses to commit: a statement of the transaction has failed"
             raise StoreError(msg, store=self._server.url)
@@ -279,14 +254,14 @@ class PostgresConnection:
         self.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one; raises no error of the store."""
+        """Rolls the transaction back, if there is one; raises no error of the store."""
         self._in_unit = False
         if self.connection.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 self.connection.execute("ROLLBACK")
 
     def execute_many(self, sql: str, rows: Sequence[StatementParameters]) -> None:
-        """Execute a statement that writes with each of some rows, in one round trip if there is a pipeline for them."""
+        """Executes a statement that writes with each of some rows, in one round trip if there is a pipeline."""
         with self._translate_errors(), self.connection.pipeline() if self._server.pipelines else nullcontext():
             for row in rows:
                 self._execute_raw(sql, row)
@@ -294,11 +269,7 @@ class PostgresConnection:
     def execute_native(
         self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], *, reading: bool = False
     ) -> FetchedRows:
-        """Execute one statement of a handler, as a savepoint of its own; raises what psycopg raises.
-
-        Raises:
-            StoreError: this process was forked off the one that has the connection.
-        """
+        """Executes one statement of a handler, as a savepoint of its own; raises what psycopg raises."""
         check_process(self.connection.process, self._server.url)
         with self.connection.transaction():
             if reading:
@@ -308,18 +279,18 @@ class PostgresConnection:
             return FetchedRows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     def is_refused_write(self, error: Exception) -> bool:
-        """Whether the server has refused a statement because it writes."""
+        """Tests whether the server has refused a statement because it writes."""
         return isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
 
     def cancel(self) -> None:
-        """Have the statement fail that another thread executes, if one does."""
+        """Cancels the statement that another thread executes, if there is one."""
         if self.connection.info.transaction_status != TransactionStatus.ACTIVE:
             return
         with suppress(psycopg.Error):  # it has been closed, or the server does not answer
             self.connection.cancel_safe(timeout=2.0)
 
     def clean(self) -> None:
-        """Forget what statements have set or made on the connection, or else close it."""
+        """Resets what statements have set or made on the connection, or else closes it."""
         try:
             # In words that it has not seen: psycopg looks only then whether its own prepared statements are gone too.
             self.connection.execute(f"DISCARD ALL -- {time.monotonic_ns()}".encode())
@@ -330,6 +301,5 @@ class PostgresConnection:
 
 @lru_cache(maxsize=256)
 def _numbered(sql: str) -> bytes:
-    """Our SQL with the placeholders of PostgreSQL."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql).encode()

@@ -1,7 +1,4 @@
-"""The statements that a store sends to its database: effects, sessions and their entries, commits.
-
-`?` stands for a value; a driver whose database writes something else puts that in its place.
-"""
+"""The statements that a store sends to its database; `?` stands for a value."""
 
 # ruff: noqa: S608 - what is put into statements here are names of our own columns
 

@@ -31,7 +31,7 @@ from handrail.store.protocol import (
     MarkApplied,
     RefusedWrite,
     change_effect,
-    disowned,
+    disown,
 )
 from handrail.store.sql import statements, tables
 from handrail.store.sql.database import Database, check_version, finish_deletion, make_tables, remove_expired
@@ -46,13 +46,7 @@ _LAST = 2**62
 class SqlStore(BaseStore):
     """A `handrail.store.Store` in a database; any number of threads, sessions and ledgers may share it.
 
-    Args:
-        driver: the database.
-        clock: measures how long a caller waits for a session.
-
-    Attributes:
-        url: names the store to people, without any password; a file by its absolute path.
-        poll_every: how often to look for what other processes have changed.
+    `clock` measures how long a caller waits for a session. `url` names the store to people, without any password.
 
     Raises:
         StoreError: the tables cannot be created.
@@ -79,87 +73,72 @@ class SqlStore(BaseStore):
         return f"<{type(self).__name__} {self.url}>"
 
     def hash_key(self) -> bytes:
-        """The random key of this store, for hashes of secrets; read when the store is opened."""
+        """Returns the random key of this store, for hashes of secrets; read when the store is opened."""
         return self._hash_key
 
     @property
     def claim_waits(self) -> bool:
-        """Whether `now` asks the server, or `process` takes the lock of this store."""
+        """True if `now` asks the server, or `process` acquires the lock of this store."""
         return self._driver.now_waits or self._owner.own_waits
 
     def now(self) -> datetime:
-        """The store's time, aware and in UTC."""
+        """Returns the store's time, aware and in UTC."""
         return self._driver.now()
 
     def connection(self) -> DatabaseConnection:
-        """The database, inside the transaction of the call that runs in this context.
-
-        Raises:
-            SessionError: no call runs here.
-        """
+        """Returns the database inside the transaction of the call that runs here, or raises `SessionError`."""
         return self._database.connection(self)
 
     def check_wait(self, *, queued: bool) -> None:
-        """Refuse to wait for a call, or for a write that may, on the thread of an event loop; see `SessionStore`."""
+        """Refuses to wait for a call, or for a write that may, on the thread of an event loop; see `SessionStore`."""
         waits = self._driver.one_writer and (queued or self._driver.call_places.is_used_by_calls())
         if waits and not may_wait_for_calls():
             raise loop_would_wait(self.url)
 
     def close(self) -> None:
-        """Release all sessions, and close all connections. Calling it twice has the same effect.
-
-        Claims of handlers that still run are left to their leases, which this process no longer renews.
-        """
+        """Releases all sessions, and closes all connections; running claims are left to their leases."""
         with suppress(HandrailError):  # where this fails, nothing is proved of this store once its lock is released
             for row in tuple(self._claims.values()):
                 if row.owner.process == self._owner.name:
-                    change_effect(self, row, disowned(row))
+                    change_effect(self, row, disown(row))
             self._clear_released()
         self._driver.close()
 
     # -------------------------------------------------------------------------------------------------------- effects
 
     def open_effects(self, session_id: str) -> list[EffectRow]:
-        """The effects of a session's calls that are running, unknown, or done without having been applied."""
+        """Returns the effects of a session's calls that are running, unknown, or done and not applied."""
         return [*self._effects(statements.OPEN_EFFECTS_OF_SESSION, session_id, session_id)]
 
     def get(self, partition: str, key: str) -> EffectRow | None:
-        """The present row; `None` if there is none."""
+        """Returns the present row; `None` if there is none."""
         return next(self._effects(statements.GET_EFFECT, partition, key), None)
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write all of a unit, and return `None`; or nothing of it, and return the first write that was refused.
-
-        A unit of several writes that has been written already changes nothing and is answered with `None`.
-
-        Raises:
-            SessionLostError: another process has taken the session over, or has written to it. Nothing was written.
-            SessionError: the entries do not follow the newest one. Nothing was written.
-            StoreUnavailableError: the store does not answer; nothing has been written, unless `in_doubt` is true.
-        """
+        """Writes all of a unit, or nothing of it and returns the first write that was refused; as of `LedgerStore`."""
         return self._units.apply(unit)
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Have a unit written by another thread; see `UnitStore.submit`."""
+        """Writes a unit on another thread; see `UnitStore.submit`."""
         return self._units.submit(unit)
 
     def rows(self, key: str | None = None) -> Iterator[EffectRow]:
-        """All rows in the order of their keys, or those of a key; each as it stood when the iteration came near it."""
+        """Returns all rows by their keys, or those of a key; each as it stood when the iteration came near it."""
         if key is not None:
             return self._effects(statements.EFFECTS_OF_KEY, key)
         pages = self._pages(statements.NEXT_EFFECTS, lambda last: last[:2], ("", ""))
         return (tables.read_effect(columns, self.url) for columns in pages)
 
     def remove_expired(self, now: datetime) -> int:
-        """Remove these rows in many transactions; returns how many."""
+        """Removes these rows in many transactions; returns how many."""
         return remove_expired(self._database, now)
 
     def effects_below(self, root: str) -> tuple[EffectRow, ...]:
-        """All rows of a session and those below it."""
+        """Returns all rows of a session and those below it."""
         return tuple(self._effects(statements.EFFECTS_BELOW, *_range_below(root)))
 
     def slots_below(self, root: str) -> tuple[EffectRow, ...]:
-        """The slots of a session and those below it that are running, unknown or unread."""
+        """Returns the slots of a session and those below it that are running, unknown or unread."""
         return tuple(self._effects(statements.UNRESOLVED_SLOTS, *_range_below(root)))
 
     def _effects(self, sql: str, *parameters: object) -> Iterator[EffectRow]:
@@ -169,7 +148,7 @@ class SqlStore(BaseStore):
     # ------------------------------------------------------------------------------------------- sessions and commits
 
     def create(self, row: SessionRow) -> bool:
-        """Add a session without entries; returns whether there was none of that id."""
+        """Adds a session without entries; returns whether there was none of that id."""
         columns = tables.session_columns(row._replace(head=0))
         while self._database.execute(statements.INSERT_SESSION, columns) == 0:
             # Its process has died while it deleted a session of that id, of which rows are left.
@@ -179,68 +158,47 @@ class SqlStore(BaseStore):
         return True
 
     def find(self, session_id: str) -> SessionRow | None:
-        """The present row of a session; `None` if there is none.
-
-        Raises:
-            StoreCorruptError: it cannot be read.
-        """
+        """Returns the present row of a session; `None` if there is none."""
         rows = self._database.query(statements.GET_SESSION, (session_id,))
         return tables.read_session(rows[0], self.url) if rows else None
 
     def sessions(self) -> Iterator[SessionRow]:
-        """All sessions, the newest first; each as it stood when the iteration came near it.
-
-        Raises:
-            StoreCorruptError: one cannot be read.
-        """
+        """Returns all sessions, the newest first; each as it stood when the iteration came near it."""
         # The place of a page is the age and the id of the last session before it.
         pages = self._pages(statements.OLDER_SESSIONS, lambda last: (last[3], last[0]), (_LAST, ""))
         return (tables.read_session(columns, self.url) for columns in pages)
 
     def copy(self, source: str, row: SessionRow) -> bool:
-        """Add the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints.
-
-        Raises:
-            SessionNotFoundError: the session `source` does not exist, or has fewer entries.
-        """
-        with self._database.transaction() as link:
-            if not link.query(statements.GET_SESSION, (source,)):
+        """Adds the session `row` with a copy of the first `row.head` entries of another, and of their checkpoints."""
+        with self._database.transaction() as connection:
+            if not connection.query(statements.GET_SESSION, (source,)):
                 raise locks.session_not_found(source, self.url)
-            if link.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
+            if connection.execute(statements.INSERT_SESSION, tables.session_columns(row)) == 0:
                 return False
             # With fewer entries than it had, the other session has been deleted meanwhile, and perhaps made anew.
-            if link.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head)) < row.head:
+            if connection.execute(statements.COPY_ENTRIES, (row.session_id, source, row.head)) < row.head:
                 raise locks.session_not_found(source, self.url)
-            link.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
+            connection.execute(statements.COPY_CHECKPOINTS, (row.session_id, source, row.head))
             return True
 
     def answers(self, session_id: str) -> tuple[AnswerRow, ...]:
-        """The answers that people have given to calls of a session, the oldest first.
-
-        Raises:
-            StoreCorruptError: one cannot be read.
-        """
+        """Returns the answers that people have given to calls of a session, the oldest first."""
         rows = self._database.query(statements.GET_ANSWERS, (session_id,))
         return tuple(tables.read_answer(columns, session_id, self.url) for columns in rows)
 
     def held_sessions(self) -> frozenset[str]:
-        """The sessions that a process holds at this moment, this process or another one."""
+        """Returns the sessions that a process holds at this moment, this process or another one."""
         rows = self._database.query(statements.UNRELEASED_SESSIONS)
         own = {session_id for session_id, token, _ in rows if self._locks.holds(token)}
         living = {*filter(self._locks.is_held_elsewhere, {str(owner) for _, _, owner in rows})}
         return frozenset(own.union(session_id for session_id, _, owner in rows if owner in living))
 
     def session_size(self, session_id: str) -> SessionSize:
-        """What a session takes in the store."""
+        """Measures what a session takes in the store."""
         return SessionSize(*map(int, self._database.query(statements.SESSION_SIZE, (session_id,) * 5)[0]))
 
     def delete_session(self, lock: SessionLock) -> None:
-        """Delete a session, with the effects that belong to it alone; the lock remains to be released.
-
-        Raises:
-            SessionLostError: the lock is not valid. Nothing was deleted.
-            StoreError: the store cannot be written; `finish_deletion` completes what has begun.
-        """
+        """Deletes a session and its effects; the lock remains. If it fails half-way, `finish_deletion` completes it."""
         if not self._database.execute(statements.MARK_DELETED, lock[:2]):
             check_version(self._database.query, self.url)
             raise locks.session_lost(lock, 0, self.holder(lock.session_id))
@@ -248,22 +206,17 @@ class SqlStore(BaseStore):
         self.finish_deletion(lock.session_id)
 
     def unfinished_deletions(self) -> tuple[str, ...]:
-        """The sessions whose deletion has begun and not ended."""
+        """Returns the sessions whose deletion has begun and not ended."""
         return tuple(str(session_id) for (session_id,) in self._database.query(statements.DELETED_SESSIONS))
 
     def finish_deletion(self, session_id: str) -> bool:
-        """Remove what a deletion has left; returns whether there was anything."""
+        """Removes the rest of a deleted session; returns whether there was anything."""
         return finish_deletion(self._database, session_id)
 
     # ---------------------------------------------------------------------------------------------------------- locks
 
     def acquire(self, session_id: str, *, wait: timedelta, evict: bool = False) -> SessionLock:
-        """Become the only one that writes to a session; waits for another holder to let go, or evicts it.
-
-        Raises:
-            SessionNotFoundError: the session does not exist.
-            SessionLockedError: another process, or another `Session` of this one, still holds it after `wait`.
-        """
+        """Acquires a session; waits for another holder to release it, or evicts it."""
         check_blocking("opening a session of", self.url)
         self._clear_released()
         owner = self._owner.own()
@@ -288,7 +241,7 @@ class SqlStore(BaseStore):
         return lock
 
     def release(self, lock: SessionLock) -> None:
-        """Release the session; a lock that is no longer valid, or a store that is down, is not an error.
+        """Releases the session; a lock that is no longer valid, or a store that is down, is not an error.
 
         What cannot be written now is written when the store is next used; until then other processes find it held.
         """
@@ -305,22 +258,18 @@ class SqlStore(BaseStore):
                 self._locks.unreleased.discard(session)
 
     def check_lock(self, lock: SessionLock, head: int) -> None:
-        """As of `BaseStore`; also writes that sessions are released, where that could not be written."""
+        """Checks the lock; also writes the releases of sessions that could not be written before."""
         super().check_lock(lock, head)
         self._clear_released()
 
     def holder(self, session_id: str) -> tuple[str, int] | None:
-        """The token of the lock of a session that is valid, and the number of its newest entry; `None` for none."""
+        """Returns the valid token of a session, and the number of its newest entry; `None` if it does not exist."""
         return holder(self._database.query, session_id)
 
     # -------------------------------------------------------------------------------------------------------- entries
 
     def contents(self, row: SessionRow) -> SessionContents:
-        """What is read of a session when it is opened: one query, and one more for each further page of entries.
-
-        Raises:
-            StoreCorruptError: it cannot be read, or an entry is missing.
-        """
+        """Returns what is read of a session when it is opened: one query, and one more for each further page."""
         session_id, head = row.session_id, row.head
         parameters = (session_id, session_id, head, session_id, session_id, head, head)
         rows = self._database.query(statements.CONTENTS, parameters)
@@ -334,22 +283,14 @@ class SqlStore(BaseStore):
         return checkpoint, positions
 
     def checkpoint(self, session_id: str, *, until: int | None = None) -> Checkpoint | None:
-        """The newest checkpoint that covers no entry after `until`.
-
-        Raises:
-            StoreCorruptError: it cannot be read.
-        """
+        """Returns the newest checkpoint that covers no entry after `until`."""
         rows = self._database.query(statements.NEWEST_CHECKPOINT, (session_id, _LAST if until is None else until))
         return tables.read_checkpoint(rows[0], session_id, self.url) if rows else None
 
     def entries(
         self, session_id: str, *, after: int = 0, until: int | None = None, type_name: str | None = None
     ) -> Iterator[SessionEntry]:
-        """The entries with `after < number <= until`, in order; of one type, if it is named.
-
-        Raises:
-            StoreCorruptError: one of them cannot be read, or is missing.
-        """
+        """Returns the entries with `after < number <= until`, in order; a missing one is a `StoreCorruptError`."""
         if until is None:
             row = self.find(session_id)
             until = 0 if row is None else row.head
@@ -370,32 +311,28 @@ class SqlStore(BaseStore):
     def newest_changes(
         self, session_id: str, type_name: str, *, after: int, until: int, limit: int
     ) -> list[SessionEntry]:
-        """The newest entries with `after < number <= until` that change the slice of a type, at most `limit`, in order.
-
-        Raises:
-            StoreCorruptError: one of them cannot be read.
-        """
+        """Returns the newest entries with `after < number <= until` that change the slice of a type, in order."""
         rows = self._database.query(statements.NEWEST_CHANGES, (session_id, after, until, type_name, limit))
         return [tables.read_entry(columns, session_id, self.url) for columns in reversed(rows)]
 
     def recorded_calls(self, session_id: str, *, limit: int) -> list[tuple[CallRef, int]]:
-        """The identities of the newest recorded calls with the numbers of their entries, the newest first."""
+        """Returns the identities of the newest recorded calls with the numbers of their entries, the newest first."""
         rows = self._database.query(statements.NEWEST_RECORDS, (session_id, limit))
         return [(CallRef(reply or None, call_id), number) for reply, call_id, number in rows]
 
     def record_of_call(self, session_id: str, ref: CallRef) -> int | None:
-        """The number of the newest entry that records a call; `None` if there is none."""
+        """Returns the number of the newest entry that records a call; `None` if there is none."""
         rows = self._database.query(statements.NEWEST_RECORD, (session_id, ref.reply or "", ref.call_id))
         return int(rows[0][2]) if rows else None
 
     # ------------------------------------------------------------------------------------------------------ decisions
 
     def is_committed(self, journal_id: str) -> bool:
-        """Whether the call that a journal belongs to has been committed."""
+        """Tests whether the call that a journal belongs to has been committed."""
         return bool(self._database.query(statements.GET_DECISION, (journal_id,)))
 
     def delete_commit_record(self, journal_id: str) -> None:
-        """Delete the commit record of a journal; one that does not exist is not an error."""
+        """Deletes the commit record of a journal; one that does not exist is not an error."""
         self._database.execute(statements.DELETE_DECISION, (journal_id,))
 
     # -------------------------------------------------------------------------------------------------------- private
@@ -408,14 +345,6 @@ class SqlStore(BaseStore):
         *,
         rows: Rows | None = None,
     ) -> Iterator[tables.Columns]:
-        """The rows of a question that finds a page of them behind a place.
-
-        Args:
-            sql: the question.
-            place_behind: its parameters for the page behind a row.
-            place: those for the first page.
-            found: the first page, if it has been read.
-        """
         rows = self._database.query(sql, place) if rows is None else rows
         while rows:
             yield from rows
@@ -432,5 +361,4 @@ class SqlStore(BaseStore):
 
 
 def _range_below(root: str) -> tuple[str, str, str]:
-    """A session, and the range of the ids below it: "0" is the character after "/"."""
     return root, f"{root}/", f"{root}0"

@@ -1,16 +1,26 @@
-"""How units of work are written to a database: each row is compared by the statement that changes it.
+"""How units of work are written: the statements, alone or in groups, and what a failure means.
 
-A unit is a list of statements. One that compares a row changes it, or else the unit is refused, and nothing of it
-remains. A claim, and a change of one row, is one statement, which is a transaction of its own; a database may have one
-statement for other units too, which saves round trips (`handrail.store.sql.driver.Driver.one_statement`).
+| the unit | is written |
+|---|---|
+| claims an effect, or changes one row of the ledger | by one statement, which is a transaction |
+| appends to a session on PostgreSQL | so too, where it can (`handrail.store.postgres.one_statement`) |
+| any other | in a transaction of its own |
+| waits with others | with them, in one transaction: group commit |
+| holds what a handler wrote through `context.connection` | in the transaction of its call |
 
-A unit is written alone, by its caller, if it is a part of the transaction that a handler has open, or of a kind that
-its database does not write in groups. All others go to the `Committer`. Where a unit of a group is refused after a
-statement of it has changed something, the transaction is undone and each unit is written alone. That is seldom: the
-lease of a call has been lost, or its session.
+A unit of one statement that changes nothing is compared row by row before it is answered. If the connection is lost, it
+is not known whether the unit was committed: before it is written again, or refused, the rows that it writes are
+compared with the rows of the store.
 
-A unit whose answer was lost, with the connection or with the transaction of its group, is looked up on the next
-connection: what it writes is there, under ids, numbers and tokens that no other unit writes.
+Group commit: a commit costs mostly a flush of the disk or a round trip. So while one transaction is being committed,
+the next units wait in a queue, and all of them are written in the next one. There is no timer.
+
+The thread that writes is the *leader*. A thread that calls `apply` leads if no other does: it dequeues the units that
+wait, writes them with its own, appoints the first that still waits, and answers those whose units it has written. If no
+thread waits for the first one (`submit`), an idle thread leads. `lanes` leaders may be at work at the same time: one
+where a database has one writer, several where it is a server. An interrupted leader, as by Ctrl-C, returns the units of
+the others to the head of the queue, and the next leader checks whether they were written. So no unit is lost, and none
+is answered before the commit that holds it. A unit that fails fails alone.
 """
 
 from __future__ import annotations
@@ -58,7 +68,7 @@ ROW_UNITS = ((EffectInsert,), (EffectInsert, SessionHeld), (EffectChange,))
 
 
 def row_statement(writes: Sequence[object]) -> Statement | None:
-    """The statement of a unit that claims an effect or changes a row of one; `None` for other units."""
+    """Makes the statement of a unit that claims an effect or changes a row of one; `None` for other units."""
     match writes:
         case (EffectInsert(row),):
             return Statement(statements.INSERT_EFFECT, tables.effect_columns(row))
@@ -71,7 +81,7 @@ def row_statement(writes: Sequence[object]) -> Statement | None:
 
 
 def change_statement(change: EffectChange) -> Statement:
-    """The statement of a change, which changes nothing if the row is not the one seen."""
+    """Makes the statement of a change, which changes nothing if the row is not the one read."""
     before, row = change
     compared = tables.seen_columns(before)
     if row is None:
@@ -109,20 +119,15 @@ def _steps(write: object) -> Iterator[_Step]:
             pass
 
 
-def write_unit(link: DriverConnection, writes: Sequence[object]) -> object | None:
-    """Write a unit in the transaction that is open on a connection; returns the write that is refused, if one is.
-
-    Raises:
-        SessionError: entries do not follow the newest one.
-        StoreError: a statement has failed.
-    """
+def write_unit(connection: DriverConnection, writes: Sequence[object]) -> object | None:
+    """Writes a unit in the transaction that is open on a connection; returns the write that is refused, if one is."""
     for write in writes:
         for sql, rows, is_compared in _steps(write):
             if is_compared:
-                if not link.execute(sql, rows[0]):
+                if not connection.execute(sql, rows[0]):
                     return write
             elif rows:
-                link.execute_many(sql, rows)
+                connection.execute_many(sql, rows)
         if isinstance(write, EFFECT_WRITES):
             reached("unit-ledger-written")
         elif isinstance(write, SessionAppend):
@@ -131,17 +136,7 @@ def write_unit(link: DriverConnection, writes: Sequence[object]) -> object | Non
 
 
 def why_refused(query: Query, write: object, store: str) -> RefusedWrite:
-    """Why a write was refused, which is undone.
-
-    Args:
-        executor: answers what stands there.
-        write: what was refused.
-        store: the URL of the store.
-
-    Raises:
-        SessionLostError: its session has passed to another process.
-        StoreCorruptError: the row of its key cannot be read.
-    """
+    """Finds out why a write was refused, which is undone; raises `SessionLostError` if its session has passed on."""
     match write:
         case SessionAppend(lock, head):
             raise session_lost(lock, head, holder(query, lock.session_id))
@@ -155,27 +150,29 @@ def why_refused(query: Query, write: object, store: str) -> RefusedWrite:
 
 
 def holder(query: Query, session_id: str) -> tuple[str, int] | None:
-    """The token of the lock of a session that is valid, and the number of its newest entry."""
+    """Reads the valid token of a session, and the number of its newest entry."""
     rows = query(statements.GET_HOLDER, (session_id,))
     return (rows[0][0], rows[0][1]) if rows else None
 
 
-def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
-    """Write units in the transaction that is open on a connection.
+def write_group(connection: DriverConnection, units: Sequence[Sequence[object]]) -> list[bool] | None:
+    """Writes units in the transaction that is open on a connection; returns which of them were written.
 
-    Returns:
-        Which of them were written: one that is refused by its first statement has changed nothing. `None` if another
-        statement has refused one, or its entries do not follow: the transaction is to be undone.
-
-    Raises:
-        StoreError: a statement has failed.
+    One that is refused by its first statement has changed nothing. The answer is `None` if another statement has
+    refused one, or its entries do not follow: the transaction is to be undone.
     """
     answers: list[bool] = []
     reached("unit-begun")
     for writes in units:
         statement = row_statement(writes)
         try:
-            refusal = write_unit(link, writes) if statement is None else None if link.execute(*statement) else writes[0]
+            refusal = (
+                write_unit(connection, writes)
+                if statement is None
+                else None
+                if connection.execute(*statement)
+                else writes[0]
+            )
         except SessionError:
             return None
         if refusal is not None and refusal is not writes[0]:
@@ -188,23 +185,15 @@ def write_group(link: DriverConnection, units: Sequence[Sequence[object]]) -> li
 # ------------------------------------------------------------------------------------------------------------- applying
 
 
-class _RefusedError(Exception):
-    """A write of a unit was refused, so its transaction is undone. Never leaves this module."""
+class _RefusedError(Exception): ...
 
 
 def _call_connection(unit: UnitOfWork) -> CallConnection | None:
-    """The connection of the call in whose transaction a unit is written, if there is one."""
     return next((write for write in unit.writes if isinstance(write, CallConnection)), None)
 
 
 class UnitApplier:
-    """Applies units of work.
-
-    Args:
-        database: where they are written.
-        store: the store there.
-        written: called with each change of a row of the ledger that has been committed, in any thread.
-    """
+    """Applies units of work; `on_change` is called with each committed change of a row of the ledger, in any thread."""
 
     def __init__(
         self,
@@ -212,7 +201,6 @@ class UnitApplier:
         store: Store,
         on_change: Callable[[EffectInsert | EffectChange | MarkApplied], object],
     ) -> None:
-        """Wait for units."""
         driver = database.driver
         self._database = database
         self._driver = driver
@@ -221,14 +209,14 @@ class UnitApplier:
         self._committer = Committer(self._write_group, lanes=driver.lanes, patience=driver.busy, url=driver.url)
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write all of a unit, or nothing; see `SqlStore.apply`."""
+        """Writes all of a unit, or nothing; see `SqlStore.apply`."""
         # Where this thread may not wait for calls: as a leader it would write the units of threads that may.
         if self._goes_alone(unit) or (self._driver.one_writer and not may_wait_for_calls()):
             return self._notify_watchers(unit, self._write_alone(unit))
         return self._committer.apply(unit)
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Have a unit written by another thread; see `UnitStore.submit`."""
+        """Writes a unit on another thread; see `UnitStore.submit`."""
         return run_in_thread(partial(self.apply, unit)) if self._goes_alone(unit) else self._committer.submit(unit)
 
     def _goes_alone(self, unit: UnitOfWork) -> bool:
@@ -238,7 +226,7 @@ class UnitApplier:
         return in_call or self._database.is_beside_writer or not self._driver.may_group(writes)
 
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
-        """Write units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
+        """Writes units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
         if len(pending) == 1:
             return (self._answer(*pending[0]),)
         answers = self._driver.write_group([queued.unit.writes for queued in pending])
@@ -252,14 +240,12 @@ class UnitApplier:
         ]
 
     def _answer(self, unit: UnitOfWork, may_be_written: bool) -> UnitAnswer:  # noqa: FBT001 - as of `PendingUnit`
-        """Write a unit on its own; what that raises is the answer."""
         try:
             return self._notify_watchers(unit, self._write_alone(unit, may_be_written=may_be_written))
         except Exception as error:  # noqa: BLE001 - raised to who waits for the unit
             return error
 
     def _notify_watchers(self, unit: UnitOfWork, refusal: RefusedWrite | None) -> RefusedWrite | None:
-        """The answer of a unit; those who watch its rows are notified if it was written."""
         if refusal is None:
             for write in unit.writes:
                 if isinstance(write, EFFECT_WRITES):
@@ -269,11 +255,9 @@ class UnitApplier:
     # --------------------------------------------------------------------------------------------------------- alone
 
     def _write_alone(self, unit: UnitOfWork, *, may_be_written: bool = False) -> RefusedWrite | None:
-        """Write a unit, and once more if its connection was lost, unless it is found to be there.
+        """Writes a unit, and once more if its connection was lost, unless it has been written.
 
-        Args:
-            unit: the unit.
-            may_be_written: whether an earlier attempt may have written it, or may be committed yet.
+        `may_be_written` says that an earlier attempt may have written it, or may still commit it.
         """
         for is_last in (False, True):
             try:
@@ -317,10 +301,10 @@ class UnitApplier:
         compares = any(isinstance(write, SessionAppend | EffectInsert | EffectChange) for write in unit.writes)
         refusal: RefusedWrite | None = None
         try:
-            with self._database.transaction(_call_connection(unit), any_version=compares) as link:
-                write = write_unit(link, unit.writes)
+            with self._database.transaction(_call_connection(unit), any_version=compares) as connection:
+                write = write_unit(connection, unit.writes)
                 if write is not None:
-                    refusal = why_refused(link.query, write, self._database.url)
+                    refusal = why_refused(connection.query, write, self._database.url)
                     raise _RefusedError  # noqa: TRY301 - undoes the transaction
         except (_RefusedError, SessionLostError):
             if (len(unit.writes) > 1 or refusal is None) and has_written(self._store, unit):
@@ -331,10 +315,6 @@ class UnitApplier:
         return refusal
 
     def _is_undone(self, unit: UnitOfWork) -> bool:
-        """Whether a unit whose answer was lost was rolled back: the row of its session, locked here, is as before it.
-
-        A transaction that was still being committed would have that row locked.
-        """
         append = next((write for write in unit.writes if isinstance(write, SessionAppend) and write.entries), None)
         if append is None:
             return False
@@ -353,12 +333,7 @@ UnitAnswer: TypeAlias = RefusedWrite | Exception | None
 
 
 class PendingUnit(NamedTuple):
-    """A unit that is to be written.
-
-    Attributes:
-        unit: the unit.
-        may_be_written: whether an earlier attempt was interrupted, so that it may have been written.
-    """
+    """A unit that is to be written; `may_be_written` says that an earlier attempt was interrupted."""
 
     unit: UnitOfWork
     may_be_written: bool = False
@@ -371,14 +346,10 @@ _PENDING: Any = object()
 
 
 class _QueuedUnit:
-    """A unit, and who waits for its answer: a thread, which may become the leader, or a completion.
+    """A unit, and the waiter for its answer: a thread, which may become the leader, or a completion.
 
-    Attributes:
-        pending: the unit.
-        answer: what it has come to; `_PENDING` before.
-        completion: completed with the answer; `None` if a thread waits.
-        wakes: set when the thread that waits is to look again; `None` if it does not wait.
-        batch: what its leader writes, itself included; empty if it has none of its own.
+    `answer` is `_PENDING` before there is one. `wakes` is set when the thread that waits is to look again. `batch` has
+    the units that it writes if it leads, itself included.
     """
 
     __slots__ = ("answer", "batch", "completion", "pending", "wakes")
@@ -391,7 +362,6 @@ class _QueuedUnit:
         self.batch: list[_QueuedUnit] = []
 
     def notify(self) -> None:
-        """Give the answer to who waits; idempotent."""
         if self.wakes is not None:
             self.wakes.set()
         elif self.completion is None or self.completion.done():
@@ -405,18 +375,11 @@ class _QueuedUnit:
 class Committer:
     """Writes the units of one store, those that wait together in one transaction.
 
-    Args:
-        write: how units are written. What it raises is raised to all whose units it was to write.
-        lanes: how many transactions there may be at one time, from 1.
-        patience: how long a thread waits for others before its unit is begun.
-        url: names the store to people.
-
-    Attributes:
-        write: how units are written.
+    `write` writes units; what it raises is raised to all of them. `lanes` is how many transactions there may be at one
+    time, and `patience` how long a thread waits for others before its unit is begun.
     """
 
     def __init__(self, write: Write, *, lanes: int, patience: timedelta, url: str) -> None:
-        """Wait for units."""
         self.write = write
         self._lanes = lanes
         self._patience = patience.total_seconds()
@@ -426,11 +389,11 @@ class Committer:
         self._leaders: set[_QueuedUnit] = set()
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
-        """Write a unit, alone or with others; see `UnitStore.apply`.
+        """Writes a unit, alone or with others; see `UnitStore.apply`.
 
         Raises:
             StoreUnavailableError: too many units wait, or those before it do not end. Nothing was written.
-            Exception: what writing the unit has come to.
+            Exception: the answer of the unit.
             BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
         """
         check_blocking("a unit of work in", self._url)
@@ -451,17 +414,12 @@ class Committer:
         return own.answer
 
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
-        """Have a unit written by another thread; see `UnitStore.submit`.
-
-        Raises:
-            StoreUnavailableError: too many units wait. Nothing was written.
-        """
+        """Writes a unit on another thread; raises `StoreUnavailableError` if too many wait, and writes nothing."""
         answer: Future[Refusal | None] = Future()
         self._add(_QueuedUnit(unit, answer))
         return answer
 
     def _add(self, waiting: _QueuedUnit) -> None:
-        """Have a unit written at once if there is a lane for it; else it waits."""
         with self._lock:
             if len(self._leaders) < self._lanes:
                 self._appoint(waiting)
@@ -476,10 +434,7 @@ class Committer:
             self._queue.append(waiting)
 
     def _await_answer(self, own: _QueuedUnit, wakes: threading.Event) -> BaseException | None:
-        """Block until the unit of this thread has an answer, or this thread is a leader.
-
-        Returns the interrupt, if there was one when the unit could no longer be withdrawn.
-        """
+        """Blocks until the unit has an answer or leads; returns an interrupt that came too late to withdraw it."""
         interrupt: BaseException | None = None
         while own.answer is _PENDING and own not in self._leaders:
             try:
@@ -498,7 +453,6 @@ class Committer:
         return interrupt
 
     def _lead(self, leader: _QueuedUnit) -> None:
-        """Write what waits, up to the most that go together."""
         batch = leader.batch
         if self._queue:
             with self._lock:
@@ -511,7 +465,7 @@ class Committer:
             waiting.answer = answer
 
     def _resign(self, leader: _QueuedUnit) -> None:
-        """Let another one lead, if that is needed, and give their answers to those whose units have been written.
+        """Appoints another leader, if that is needed, and answers those whose units have been written.
 
         Without effect if it does not lead. An interrupted leader has units without answers: they are queued again, but
         for the one of the thread that is interrupted.
@@ -536,7 +490,6 @@ class Committer:
             raise
 
     def _appoint(self, leader: _QueuedUnit) -> None:
-        """Have the thread of a unit lead; another one if no thread waits for that unit."""
         leader.batch = [leader]
         self._leaders.add(leader)
         if leader.completion is None:
@@ -552,7 +505,7 @@ class Committer:
 
 
 def _twin(error: Exception) -> Exception:
-    """An exception that says the same: one that several threads raise would collect the tracebacks of all."""
+    """Copies an exception: one that several threads raise would collect the tracebacks of all."""
     twin = type(error).__new__(type(error), *error.args)
     twin.__dict__.update(error.__dict__)
     twin.__cause__ = error

@@ -225,9 +225,9 @@ class _Interrupted(SqliteDriver):
         self.lent += 1
         return super().acquire(for_call=for_call)
 
-    def release(self, link: DriverConnection) -> None:
+    def release(self, connection: DriverConnection) -> None:
         self.lent -= 1
-        super().release(link)
+        super().release(connection)
 
 
 def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:

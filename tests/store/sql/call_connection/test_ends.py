@@ -122,20 +122,20 @@ def test_connection_that_is_left_in_the_middle_of_a_copy_is_let_go(clock: FakeCl
 class _Counted(SqliteDriver):
     """Lends links of the test's own, and counts those that are out."""
 
-    def __init__(self, file: SqliteFile, link: Callable[[SqliteFile], SqliteConnection]) -> None:
+    def __init__(self, file: SqliteFile, connection: Callable[[SqliteFile], SqliteConnection]) -> None:
         super().__init__(file)
         self.file = file
-        self.link = link
+        self.connection = connection
         self.lent = 0
 
     def acquire(self, *, for_call: bool = False) -> DriverConnection:
-        link = self.link(self.file) if for_call else super().acquire()
+        connection = self.connection(self.file) if for_call else super().acquire()
         self.lent += 1
-        return link
+        return connection
 
-    def release(self, link: DriverConnection) -> None:
+    def release(self, connection: DriverConnection) -> None:
         self.lent -= 1
-        super().release(link)
+        super().release(connection)
 
 
 def _no_link(_file: SqliteFile) -> SqliteConnection:
@@ -152,10 +152,10 @@ class _InterruptedLink(SqliteConnection):
 
 @pytest.mark.parametrize("link", [_no_link, _InterruptedLink])
 def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
-    tmp_path: Path, link: Callable[[SqliteFile], SqliteConnection]
+    tmp_path: Path, connection: Callable[[SqliteFile], SqliteConnection]
 ) -> None:
     """The file can be written to at once, by everybody."""
-    driver = _Counted(SqliteFile(tmp_path / "desk.db"), link)
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"), connection)
     with SqlStore(driver) as store, SqliteStore(tmp_path / "desk.db", busy=timedelta(0)) as other:
         with pytest.raises(KeyboardInterrupt), call():
             store.connection().execute("CREATE TABLE orders (id INTEGER)")

@@ -143,6 +143,6 @@ class _Counted(SqliteDriver):
         self.lent += 1
         return super().acquire(for_call=for_call)
 
-    def release(self, link: DriverConnection) -> None:
+    def release(self, connection: DriverConnection) -> None:
         self.lent -= 1
-        super().release(link)
+        super().release(connection)
