@@ -27,7 +27,10 @@ from tests.store.units import committer_of, insert
 
 def group(kept: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
     """Write units as the group that they are when they wait at the same time."""
-    return list(committer_of(kept).write([PendingUnit(UnitOfWork(tuple(unit)), again) for unit in units]))
+    pending = [PendingUnit(UnitOfWork(tuple(unit))) for unit in units]
+    for unit in pending:
+        unit.may_be_written = again
+    return list(committer_of(kept).write(pending))
 
 
 @contextmanager

@@ -41,13 +41,14 @@ else:
 class BaseStore(_Rest):
     """The part of a store that does not depend on where its rows are; `watchers` are notified of changes.
 
-    `clock` measures how long a caller waits for a session, and `store` is the URL of the store.
+    `clock` measures how long a caller waits for a session, and `url` names the store to people.
     """
 
-    def __init__(self, owner: StoreOwner, *, clock: Clock, store: str) -> None:
+    def __init__(self, owner: StoreOwner, *, clock: Clock, url: str) -> None:
         self.watchers: Watchers = Watchers()
         self._owner = owner
-        self._locks = SessionLockTable(owner, clock=clock, store=store)
+        self.url: str = url
+        self._locks = SessionLockTable(owner, clock=clock, store=url)
 
     def slots_below(self, root: str) -> Iterable[EffectRow]:
         """Returns rows of a session and those below it, among them all slots that are running, unknown or unread."""

@@ -8,7 +8,7 @@ claims and sessions, whatever the clock says; a dead one has lost them.
 |---|---|---|---|
 | memory | none: the store lives in one process | never | never |
 | SQLite | a file beside the database (`sqlite.owner`) | it is locked | the file is there, and not locked |
-| PostgreSQL | on the server (`postgres.owner`) | it is locked | it is free, and its process does not run here |
+| PostgreSQL | on the server (`postgres.server`) | it is locked | it is free, and its process does not run here |
 
 Where nothing is proved, the lease of a claim decides, and a session may be taken over. Of the stores of this process
 nothing is proved to claims: in this process a claim lives while a ledger renews it (`LIVE_CLAIMS`). So a running row
@@ -25,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TypeAlias
 from uuid import uuid4
 
 from handrail.clock import Clock, random_fraction
@@ -97,6 +98,11 @@ def is_of_this_process(owner: str) -> bool:
     return owner.rpartition(" ")[0] == str(own_name())
 
 
+LockAttempt: TypeAlias = Callable[[str, str | None], SessionLock | tuple[str, str]]
+"""Writes the first token, if the row of a session has the second one; with `None` it writes nothing. If it has not
+written, it returns the token and the owner of the row."""
+
+
 class SessionLockTable:
     """The sessions that one store holds, by their tokens, and the threads that wait for a session.
 
@@ -117,18 +123,8 @@ class SessionLockTable:
         self._tokens: set[str] = set()
         self.unreleased: set[tuple[str, str]] = set()
 
-    def acquire(
-        self,
-        session_id: str,
-        attempt: Callable[[str, str | None], SessionLock | tuple[str, str]],
-        *,
-        wait: timedelta,
-        evict: bool = False,
-    ) -> SessionLock:
-        """Acquires a session as soon as it is free; with `evict`, at once.
-
-        `attempt` writes a new token, if the row has the second one; with `None` it writes nothing. If it has not
-        written, it returns the token and the owner of the row. `wait` is how long to wait for a holder that lives.
+    def acquire(self, session_id: str, attempt: LockAttempt, *, wait: timedelta, evict: bool = False) -> SessionLock:
+        """Acquires a session as soon as it is free; with `evict`, at once. `wait` is for a holder that lives.
 
         Raises:
             SessionLockedError: it is still held after `wait`.

@@ -34,10 +34,10 @@ from handrail.store import locks
 from handrail.store.base_store import BaseStore
 from handrail.store.locks import StoreOwner
 from handrail.store.protocol import (
-    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
     EffectRow,
+    EffectWrite,
     MarkApplied,
     RefusedWrite,
     has_written,
@@ -75,17 +75,11 @@ class MemoryStore(BaseStore):
     `clock` is the time by which leases and expiries are measured.
     """
 
-    url = "memory:"
-    """What names the store to people."""
-
-    waits = False
-    """Writing waits for nothing."""
-
-    poll_every: timedelta | None = None
-    """Never: every change passes through this object, so `watch` sees it."""
-
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(StoreOwner(), clock=clock, store=self.url)
+        super().__init__(StoreOwner(), clock=clock, url="memory:")
+        self.waits: bool = False
+        self.claim_waits: bool = False
+        self.poll_every: timedelta | None = None  # every change passes through this object, so `watch` sees it
         self._clock = clock
         self._lock = threading.RLock()
         self._rows: dict[_Identity, EffectRow] = {}
@@ -107,9 +101,6 @@ class MemoryStore(BaseStore):
     def hash_key(self) -> bytes:
         """Returns the random key of this store, for hashes of secrets."""
         return self._hash_key
-
-    claim_waits = False
-    """A claim waits for nothing."""
 
     def now(self) -> datetime:
         """Returns the time of the clock."""
@@ -134,7 +125,7 @@ class MemoryStore(BaseStore):
         elif (refusal := self._apply_together(unit)) is not None:
             return refusal
         for write in writes:
-            if isinstance(write, EFFECT_WRITES):
+            if isinstance(write, EffectWrite):
                 self.watchers.notify(*write.before[:2], write.row)
         return None
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, Protocol, Self, Unpack, get_args, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, Self, TypeAlias, Unpack, get_args, runtime_checkable
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
 from handrail.process_identity import process_in_words
@@ -227,7 +227,7 @@ class MarkApplied(NamedTuple):
         return present is not None and effect == (present[2], present.status, present.applied_at, present.expires_at)
 
 
-EFFECT_WRITES = EffectInsert | EffectChange | MarkApplied
+EffectWrite: TypeAlias = EffectInsert | EffectChange | MarkApplied
 """The writes that change a row of the ledger."""
 
 
@@ -239,7 +239,7 @@ class RefusedWrite(NamedTuple):
         present: the present row of the key; `None` if there is none, and for answers.
     """
 
-    write: EffectInsert | EffectChange | MarkApplied | AnswerChange
+    write: EffectWrite | AnswerChange
     present: EffectRow | None = None
 
     def error(self) -> LeaseLostError | AppliedMeanwhileError | SessionError:
@@ -257,7 +257,7 @@ def list_crash_points(writes: Sequence[object]) -> list[str]:
     """Lists the crash points that a store which writes a unit in one step reaches before it."""
     if not any(isinstance(write, SessionAppend) for write in writes):
         return []  # a claim has points of its own
-    points = {SessionAppend: "unit-session-written", **dict.fromkeys(get_args(EFFECT_WRITES), "unit-ledger-written")}
+    points = {SessionAppend: "unit-session-written", **dict.fromkeys(get_args(EffectWrite), "unit-ledger-written")}
     return ["unit-begun", *(points[kind] for kind in map(type, writes) if kind in points), "unit-before-commit"]
 
 

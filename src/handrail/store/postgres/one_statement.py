@@ -60,10 +60,8 @@ def may_group(writes: Sequence[object]) -> bool:
 
 
 def _has_one_append(writes: Sequence[object]) -> bool:
-    kinds, sizes = (
-        tuple(map(type, writes)),
-        [len(write.entries) for write in writes if isinstance(write, SessionAppend)],
-    )
+    kinds = tuple(map(type, writes))
+    sizes = [len(write.entries) for write in writes if isinstance(write, SessionAppend)]
     if len(sizes) != 1 or not 0 < sizes[0] <= MOST_ENTRIES or not all(getattr(write, "row", True) for write in writes):
         return False
     return kinds == (EffectInsert, SessionAppend) or {SessionAppend, EffectChange, RecordCommit}.issuperset(kinds)

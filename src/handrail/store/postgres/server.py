@@ -1,4 +1,4 @@
-"""A server of PostgreSQL: how it is reached, also after a fork, what its clock says, and what its errors mean.
+"""A server of PostgreSQL: how it is reached, also after a fork, its clock, its errors, and the locks of owners.
 
 A forked child has copies of the sockets of its parent. The server takes a connection for open while one copy is, so a
 child that lives longer than its parent would keep the locks and the transactions of that one. In the child each
@@ -8,6 +8,17 @@ that are collected in another process than the one that opened them.
 
 The child does not know of a connection that was being opened at that moment. So the parent closes it, which ends it on
 the server, and opens another one.
+
+Each opened store holds an advisory lock, which ends with its connection. The connection is used for nothing else. If it
+is lost, the lock is lost, and acquired again on the next one. The server notices the death of a process at once; that
+of a whole machine it detects by the keepalives of the connection, in about 10 s.
+
+| lock | the kernel of this machine says that the process | the owner |
+|---|---|---|
+| any | has ended | is dead |
+| held | runs, or is another machine's | lives |
+| free | runs | has lost its connection, or closed its store: nothing is proved |
+| free | is another machine's | is dead; or nothing is proved, for a minute after a start of the server |
 """
 
 from __future__ import annotations
@@ -22,7 +33,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 from urllib.parse import quote
 from weakref import WeakSet
 
@@ -33,10 +44,11 @@ from psycopg.rows import RowFactory, tuple_row
 from psycopg_pool import PoolTimeout
 
 from handrail.clock import SYSTEM_CLOCK, Clock
-from handrail.errors import StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
-from handrail.process_identity import current_pid
+from handrail.errors import StoreClosedError, StoreCorruptError, StoreError, StoreReadOnlyError, StoreUnavailableError
+from handrail.process_identity import ProcessName, current_pid, is_running, own_name
 from handrail.process_state import FORKING, forks, in_forked_process
-from handrail.store.sql.driver import CONNECTIONS, Durability
+from handrail.store.locks import StoreOwner, new_owner
+from handrail.store.sql.driver import CONNECTIONS, Durability, check_process
 
 _MEANINGS: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
     (
@@ -244,3 +256,85 @@ def harmless_address(conninfo: str) -> str:
     user = "" if ":" in user else user  # a password behind a colon that was written as %3A
     place = f"{quote(user)}{user and '@'}{quote(host, safe=',')}{port and ':'}{port}"
     return f"postgresql://{place}/{quote(name)}"
+
+
+# The tables are part of the key, because two stores may live in two schemas of one database.
+_KEY: LiteralString = "hashtextextended(%s, to_regclass('handrail_sessions')::oid::bigint)"
+_LOCK: LiteralString = f"SELECT pg_try_advisory_lock({_KEY})"
+# The server shows a key of 64 bits in two halves.
+_LIVES: LiteralString = (
+    "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 "  # noqa: S608 - ours
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    f"AND (classid::bigint << 32) | objid::bigint = {_KEY}), "
+    "pg_postmaster_start_time() > clock_timestamp() - make_interval(secs => %s)"
+)
+
+_START_SECONDS = 60
+"""So long after a start of the server owners are given to take their locks again."""
+
+
+class ServerOwner(StoreOwner):
+    """One opened store of a database; a `handrail.store.locks.StoreOwner`."""
+
+    __slots__ = ("_connection", "_is_closed", "_is_locked", "_lock", "_server")
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._lock = threading.RLock()
+        self._connection: PsycopgConnection = server.connect()
+        self._is_locked: object = False
+        self._is_closed = False
+
+    @property
+    def own_waits(self) -> bool:
+        """True if the lock is still to be acquired, or the connection has something to say."""
+        return not self._is_locked or not is_quiet(self._connection)
+
+    def own(self) -> str:
+        """Acquires the lock, unless it is held, and returns the name; no answer of the server is a `StoreError`."""
+        if self.own_waits:
+            # Before a lock that another thread may have had at the fork.
+            check_process(self._connection.process, self._server.url)
+            with self._lock:
+                self._connect()
+                self.name = self.name or new_owner()
+                if not self._is_locked:  # nor is it while the server has not noticed that a connection was lost
+                    [(self._is_locked,)] = self._ask(_LOCK, self.name)
+        return self.name
+
+    def lives(self, owner: str) -> bool | None:
+        """Tests whether the owner of that name lives; `None` if the kernel and the lock do not prove it."""
+        name, own = ProcessName.parse(owner.rpartition(" ")[0]), own_name()
+        if name is None:
+            return None
+        is_here = bool(name.boot) and name.boot == own.boot
+        if is_here and not is_running(name):
+            return False
+        [(is_locked, is_young)] = self._ask(_LIVES, owner, _START_SECONDS)
+        return True if is_locked else None if is_here or is_young else False
+
+    def close(self) -> None:
+        """Releases the lock, with its connection."""
+        self._is_closed = True
+        self._connection.close()
+
+    def _connect(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self._server.url} has been closed; open it again", store=self._server.url)
+        if not is_alive(self._connection):
+            self._is_locked = False
+            self._connection.close()
+            self._connection = self._server.connect()
+
+    def _ask(self, sql: LiteralString, *values: object) -> list[tuple[object, ...]]:
+        check_process(self._connection.process, self._server.url)
+        with self._lock:
+            for is_last in (False, True):
+                self._connect()
+                try:
+                    return self._connection.execute(sql, values).fetchall()
+                except psycopg.Error as error:
+                    if is_last or not self._connection.closed:
+                        raise self._server.translate(error) from error
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises

@@ -2,8 +2,8 @@
 
 A statement that stands alone is a transaction of its own, on a connection of the pool; a unit, and a call that writes
 through `context.connection`, have one each for as long as they last. The lock of the store as an owner is on a
-connection of its own (`handrail.store.postgres.owner`). A connection that was closed while idle, as by a restart of the
-server, is noticed before anything is sent on it, and replaced.
+connection of its own (`ServerOwner`). A connection that was closed while idle, as by a restart of the server, is
+noticed before anything is sent on it, and replaced.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from handrail.errors import SessionError, StoreClosedError, StoreError, StoreUna
 from handrail.loop_guard import check_blocking
 from handrail.store.locks import StoreOwner
 from handrail.store.postgres.one_statement import may_group, one_statement
-from handrail.store.postgres.owner import ServerOwner
-from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, is_alive
+from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock, ServerOwner, is_alive
 from handrail.store.protocol import list_crash_points
 from handrail.store.sql.driver import (
     CallPlaces,

@@ -214,7 +214,7 @@ class CallConnection:
                 raise
             self._release()
 
-    # ------------------------------------------------------------------------------------------------------- its link
+    # --------------------------------------------------------------------------------------------- its connection
 
     def _begin(self) -> DriverConnection:
         if self._connection is None:

@@ -24,15 +24,7 @@ from handrail.session.persistence.protocol import (
 )
 from handrail.store import locks
 from handrail.store.base_store import BaseStore
-from handrail.store.protocol import (
-    EffectChange,
-    EffectInsert,
-    EffectRow,
-    MarkApplied,
-    RefusedWrite,
-    change_effect,
-    disown,
-)
+from handrail.store.protocol import EffectRow, EffectWrite, RefusedWrite, change_effect, disown
 from handrail.store.sql import statements, tables
 from handrail.store.sql.database import Database, check_version, finish_deletion, make_tables, remove_expired
 from handrail.store.sql.driver import Driver, Rows, loop_would_wait
@@ -53,8 +45,8 @@ class SqlStore(BaseStore):
     """
 
     def __init__(self, driver: Driver, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(driver.owner, clock=clock, store=driver.url)
-        self.url: str = driver.url
+        super().__init__(driver.owner, clock=clock, url=driver.url)
+        self.waits: bool = True  # for the disk or the server
         self.poll_every: timedelta = driver.poll_every
         self._driver = driver
         self._database = Database(driver)
@@ -65,9 +57,6 @@ class SqlStore(BaseStore):
             raise
         self._units = UnitApplier(self._database, self, self._record_change)
         self._claims: dict[tuple[str, str], EffectRow] = {}  # the rows that it has written as running last
-
-    waits = True
-    """Writing waits for the disk or the server."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -351,7 +340,7 @@ class SqlStore(BaseStore):
             is_last = len(rows) < statements.ROWS_PER_PAGE
             rows = [] if is_last else self._database.query(sql, place_behind(rows[-1]))
 
-    def _record_change(self, write: EffectInsert | EffectChange | MarkApplied) -> None:
+    def _record_change(self, write: EffectWrite) -> None:
         partition, key = write.before[:2]
         if write.row is not None and write.row.status == "running":
             self._claims[partition, key] = write.row

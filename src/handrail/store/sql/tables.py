@@ -108,13 +108,7 @@ class Table(RowForm):
     """
 
     def __init__(
-        self,
-        name: str,
-        about: str,
-        columns: Sequence[TableColumn],
-        *,
-        key: str = "",
-        indexes: Sequence[str] = (),
+        self, name: str, about: str, columns: Sequence[TableColumn], *, key: str = "", indexes: Sequence[str] = ()
     ) -> None:
         super().__init__(columns)
         self.name: str = name
@@ -199,12 +193,12 @@ def _tags(text: str) -> dict[str, str]:
     return cast("dict[str, str]", tags)
 
 
-def _compressed(items: bytes) -> bytes:
+def _compress(items: bytes) -> bytes:
     # The fastest level: it makes text a third of its size, and the writer of the store waits for it.
     return items if len(items) < SMALLEST_COMPRESSED else min(zlib.compress(items, 1), items, key=len)
 
 
-def _decompressed(items: bytes) -> bytes:
+def _decompress(items: bytes) -> bytes:
     try:
         return items if items[:1] != _COMPRESSED else zlib.decompress(items)
     except zlib.error as error:
@@ -214,7 +208,7 @@ def _decompressed(items: bytes) -> bytes:
 _TEXT = ColumnKind("TEXT", str)
 _TAGS = ColumnKind("TEXT", str, json.dumps, _tags)
 _ROLE = ColumnKind("TEXT", str, read=_ROLES.__getitem__)
-_ITEMS = ColumnKind("{bytes}", bytes, _compressed, _decompressed)
+_ITEMS = ColumnKind("{bytes}", bytes, _compress, _decompress)
 _ORDERED = ColumnKind("TEXT{collation}", str)
 _WORDS = ColumnKind("TEXT", str, _plain)
 _NUMBER = ColumnKind("{number}", int)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from handrail.crash_points import reached
 from handrail.errors import SessionError, SessionLostError, StoreError, StoreUnavailableError
@@ -39,9 +39,9 @@ from handrail.loop_guard import check_blocking, may_wait_for_calls
 from handrail.session.persistence.protocol import AnswerChange, SessionAppend, SessionHeld
 from handrail.store.locks import newest_number, session_lost
 from handrail.store.protocol import (
-    EFFECT_WRITES,
     EffectChange,
     EffectInsert,
+    EffectWrite,
     MarkApplied,
     RefusedWrite,
     Store,
@@ -70,31 +70,27 @@ ROW_UNITS = ((EffectInsert,), (EffectInsert, SessionHeld), (EffectChange,))
 def row_statement(writes: Sequence[object]) -> Statement | None:
     """Makes the statement of a unit that claims an effect or changes a row of one; `None` for other units."""
     match writes:
-        case (EffectInsert(row),):
-            return Statement(statements.INSERT_EFFECT, tables.effect_columns(row))
+        case ((EffectInsert() | EffectChange()) as write,):
+            return _effect_statement(write)
         case (EffectInsert(row), SessionHeld(lock)):
             return Statement(statements.INSERT_EFFECT_WHILE_HELD, (*tables.effect_columns(row), *lock[:2]))
-        case (EffectChange() as change,):
-            return change_statement(change)
         case _:
             return None
 
 
-def change_statement(change: EffectChange) -> Statement:
-    """Makes the statement of a change, which changes nothing if the row is not the one read."""
-    before, row = change
-    compared = tables.seen_columns(before)
-    if row is None:
+def _effect_statement(write: EffectInsert | EffectChange) -> Statement:
+    if isinstance(write, EffectInsert):
+        return Statement(statements.INSERT_EFFECT, tables.effect_columns(write.row))
+    compared = tables.seen_columns(write.before)
+    if write.row is None:
         return Statement(statements.DELETE_EFFECT, compared)
-    return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(row)[2:], *compared))
+    return Statement(statements.REPLACE_EFFECT, (*tables.effect_columns(write.row)[2:], *compared))
 
 
 def _steps(write: object) -> Iterator[_Step]:
     match write:
-        case EffectInsert(row):
-            yield statements.INSERT_EFFECT, (tables.effect_columns(row),), True
-        case EffectChange():
-            sql, columns = change_statement(write)
+        case EffectInsert() | EffectChange():
+            sql, columns = _effect_statement(write)
             yield sql, (columns,), True
         case MarkApplied(before, row):
             compared = (*before[:3], *(moment or 0 for moment in tables.applied_columns(before)))
@@ -128,7 +124,7 @@ def write_unit(connection: DriverConnection, writes: Sequence[object]) -> object
                     return write
             elif rows:
                 connection.execute_many(sql, rows)
-        if isinstance(write, EFFECT_WRITES):
+        if isinstance(write, EffectWrite):
             reached("unit-ledger-written")
         elif isinstance(write, SessionAppend):
             reached("unit-session-written")
@@ -195,12 +191,7 @@ def _call_connection(unit: UnitOfWork) -> CallConnection | None:
 class UnitApplier:
     """Applies units of work; `on_change` is called with each committed change of a row of the ledger, in any thread."""
 
-    def __init__(
-        self,
-        database: Database,
-        store: Store,
-        on_change: Callable[[EffectInsert | EffectChange | MarkApplied], object],
-    ) -> None:
+    def __init__(self, database: Database, store: Store, on_change: Callable[[EffectWrite], object]) -> None:
         driver = database.driver
         self._database = database
         self._driver = driver
@@ -228,18 +219,19 @@ class UnitApplier:
     def _write_group(self, pending: Sequence[PendingUnit]) -> Sequence[UnitAnswer]:
         """Writes units in one transaction, and each on its own if that fails: then the one at fault fails alone."""
         if len(pending) == 1:
-            return (self._answer(*pending[0]),)
+            return (self._answer(pending[0]),)
         answers = self._driver.write_group([queued.unit.writes for queued in pending])
         if answers is None:
             # The connection may have been lost in the moment of the commit.
-            return [self._answer(queued.unit, may_be_written=True) for queued in pending]
+            return [self._answer(queued, may_be_written=True) for queued in pending]
         reached("unit-after-commit")
         return [
-            self._notify_watchers(queued.unit, None) if is_written else self._answer(*queued)
+            self._notify_watchers(queued.unit, None) if is_written else self._answer(queued)
             for queued, is_written in zip(pending, answers, strict=True)
         ]
 
-    def _answer(self, unit: UnitOfWork, may_be_written: bool) -> UnitAnswer:  # noqa: FBT001 - as of `PendingUnit`
+    def _answer(self, queued: PendingUnit, *, may_be_written: bool = False) -> UnitAnswer:
+        unit, may_be_written = queued.unit, may_be_written or queued.may_be_written
         try:
             return self._notify_watchers(unit, self._write_alone(unit, may_be_written=may_be_written))
         except Exception as error:  # noqa: BLE001 - raised to who waits for the unit
@@ -248,7 +240,7 @@ class UnitApplier:
     def _notify_watchers(self, unit: UnitOfWork, refusal: RefusedWrite | None) -> RefusedWrite | None:
         if refusal is None:
             for write in unit.writes:
-                if isinstance(write, EFFECT_WRITES):
+                if isinstance(write, EffectWrite):
                     self._on_change(write)
         return refusal
 
@@ -332,36 +324,29 @@ UnitAnswer: TypeAlias = RefusedWrite | Exception | None
 """What a unit has come to: `None` if it was written, what has refused it, or what is raised."""
 
 
-class PendingUnit(NamedTuple):
-    """A unit that is to be written; `may_be_written` says that an earlier attempt was interrupted."""
-
-    unit: UnitOfWork
-    may_be_written: bool = False
-
-
-Write: TypeAlias = Callable[[Sequence[PendingUnit]], Sequence[UnitAnswer]]
-"""Writes units, in one transaction if there are several, and returns the answer of each."""
-
 _PENDING: Any = object()
 
 
-class _QueuedUnit:
+class PendingUnit:
     """A unit, and the waiter for its answer: a thread, which may become the leader, or a completion.
 
-    `answer` is `_PENDING` before there is one. `wakes` is set when the thread that waits is to look again. `batch` has
-    the units that it writes if it leads, itself included.
+    `may_be_written` says that an earlier attempt was interrupted. `answer` is `_PENDING` before there is one. `wakes`
+    is set when the thread that waits is to look again. `batch` has the units that it writes if it leads, itself
+    included.
     """
 
-    __slots__ = ("answer", "batch", "completion", "pending", "wakes")
+    __slots__ = ("answer", "batch", "completion", "may_be_written", "unit", "wakes")
 
     def __init__(self, unit: UnitOfWork, completion: Future[Refusal | None] | None = None) -> None:
-        self.pending = PendingUnit(unit)
+        self.unit: UnitOfWork = unit
+        self.may_be_written: bool = False
         self.answer: UnitAnswer = _PENDING
-        self.completion = completion
+        self.completion: Future[Refusal | None] | None = completion
         self.wakes: threading.Event | None = None
-        self.batch: list[_QueuedUnit] = []
+        self.batch: list[PendingUnit] = []
 
     def notify(self) -> None:
+        """Answers the waiter; idempotent."""
         if self.wakes is not None:
             self.wakes.set()
         elif self.completion is None or self.completion.done():
@@ -370,6 +355,10 @@ class _QueuedUnit:
             self.completion.set_exception(self.answer)
         else:
             self.completion.set_result(self.answer)
+
+
+Write: TypeAlias = Callable[[Sequence[PendingUnit]], Sequence[UnitAnswer]]
+"""Writes units, in one transaction if there are several, and returns the answer of each."""
 
 
 class Committer:
@@ -385,8 +374,8 @@ class Committer:
         self._patience = patience.total_seconds()
         self._url = url
         self._lock = threading.RLock()  # a leader whose thread cannot be started any more leads in this one
-        self._queue: deque[_QueuedUnit] = deque()
-        self._leaders: set[_QueuedUnit] = set()
+        self._queue: deque[PendingUnit] = deque()
+        self._leaders: set[PendingUnit] = set()
 
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         """Writes a unit, alone or with others; see `UnitStore.apply`.
@@ -397,7 +386,7 @@ class Committer:
             BaseException: this thread was interrupted. The unit was withdrawn, or its commit has ended.
         """
         check_blocking("a unit of work in", self._url)
-        own = _QueuedUnit(unit)
+        own = PendingUnit(unit)
         interrupt: BaseException | None = None
         try:
             self._add(own)
@@ -416,10 +405,10 @@ class Committer:
     def submit(self, unit: UnitOfWork) -> Future[Refusal | None]:
         """Writes a unit on another thread; raises `StoreUnavailableError` if too many wait, and writes nothing."""
         answer: Future[Refusal | None] = Future()
-        self._add(_QueuedUnit(unit, answer))
+        self._add(PendingUnit(unit, answer))
         return answer
 
-    def _add(self, waiting: _QueuedUnit) -> None:
+    def _add(self, waiting: PendingUnit) -> None:
         with self._lock:
             if len(self._leaders) < self._lanes:
                 self._appoint(waiting)
@@ -433,7 +422,7 @@ class Committer:
                 waiting.wakes = threading.Event()
             self._queue.append(waiting)
 
-    def _await_answer(self, own: _QueuedUnit, wakes: threading.Event) -> BaseException | None:
+    def _await_answer(self, own: PendingUnit, wakes: threading.Event) -> BaseException | None:
         """Blocks until the unit has an answer or leads; returns an interrupt that came too late to withdraw it."""
         interrupt: BaseException | None = None
         while own.answer is _PENDING and own not in self._leaders:
@@ -452,19 +441,19 @@ class Committer:
             raise StoreUnavailableError(msg, store=self._url, waited=True)
         return interrupt
 
-    def _lead(self, leader: _QueuedUnit) -> None:
+    def _lead(self, leader: PendingUnit) -> None:
         batch = leader.batch
         if self._queue:
             with self._lock:
                 batch += [self._queue.popleft() for _ in range(min(len(self._queue), MOST_TOGETHER - len(batch)))]
         try:
-            answers = self.write([waiting.pending for waiting in batch])
+            answers = self.write(batch)
         except Exception as error:  # noqa: BLE001 - raised to those whose units these are
             answers = [error, *(_twin(error) for _ in batch[1:])]
         for waiting, answer in zip(batch, answers, strict=True):
             waiting.answer = answer
 
-    def _resign(self, leader: _QueuedUnit) -> None:
+    def _resign(self, leader: PendingUnit) -> None:
         """Appoints another leader, if that is needed, and answers those whose units have been written.
 
         Without effect if it does not lead. An interrupted leader has units without answers: they are queued again, but
@@ -476,7 +465,7 @@ class Committer:
             batch, own = leader.batch, leader if leader.completion is None else None
             again = [waiting for waiting in batch if waiting.answer is _PENDING and waiting is not own]
             for waiting in again:
-                waiting.pending = waiting.pending._replace(may_be_written=True)
+                waiting.may_be_written = True
             self._queue.extendleft(reversed(again))
             self._leaders.remove(leader)
             leader.batch = []  # it holds the leader itself, which may lead again
@@ -489,7 +478,7 @@ class Committer:
             _notify(batch)  # an interrupt leaves none without its answer
             raise
 
-    def _appoint(self, leader: _QueuedUnit) -> None:
+    def _appoint(self, leader: PendingUnit) -> None:
         leader.batch = [leader]
         self._leaders.add(leader)
         if leader.completion is None:
@@ -497,7 +486,7 @@ class Committer:
         else:
             THREADS.run(partial(self._lead_once, leader))
 
-    def _lead_once(self, leader: _QueuedUnit) -> None:
+    def _lead_once(self, leader: PendingUnit) -> None:
         try:
             self._lead(leader)
         finally:
@@ -512,7 +501,7 @@ def _twin(error: Exception) -> Exception:
     return twin
 
 
-def _notify(batch: Sequence[_QueuedUnit]) -> None:
+def _notify(batch: Sequence[PendingUnit]) -> None:
     for waiting in batch:
         if waiting.answer is not _PENDING:
             waiting.notify()

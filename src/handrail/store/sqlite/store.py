@@ -305,31 +305,30 @@ _FIRST_LOOK = "SELECT count(*) FROM sqlite_master"
 _PRIMARY = 0xFF
 _OF_THE_DISK = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
-    sqlite3.SQLITE_READONLY: (
-        StoreReadOnlyError,
-        "can be read, but not written to: {}. Look at the rights of the file and its folder, and at its disk",
-    ),
+_MEANINGS: tuple[tuple[frozenset[int], type[StoreError], str], ...] = (
     # A page that another file says is there.
-    sqlite3.SQLITE_IOERR_SHORT_READ: (
+    (
+        frozenset({sqlite3.SQLITE_IOERR_SHORT_READ}),
         StoreCorruptError,
         "cannot be read: the file, or its log, was cut short; restore it from a copy",
     ),
-    **dict.fromkeys(
-        (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
-        (StoreCorruptError, "cannot be read: {}. It is not a database, or is damaged; restore it from a copy"),
+    (
+        frozenset({sqlite3.SQLITE_READONLY}),
+        StoreReadOnlyError,
+        "can be read, but not written to: {}. Look at the rights of the file and its folder, and at its disk",
     ),
-    **dict.fromkeys(
-        (
-            *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
-            *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
-        ),
-        (
-            StoreUnavailableError,
-            "cannot be used now: {}. Look who else writes to it, and whether its disk is full",
-        ),
+    (
+        frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}),
+        StoreCorruptError,
+        "cannot be read: {}. It is not a database, or is damaged; restore it from a copy",
     ),
-}
+    (
+        frozenset({*_OTHERS, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL})
+        | {sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT},
+        StoreUnavailableError,
+        "cannot be used now: {}. Look who else writes to it, and whether its disk is full",
+    ),
+)
 """What the errors of SQLite mean, by their codes."""
 
 
@@ -379,7 +378,9 @@ class SqliteFile:
         primary = code & _PRIMARY
         if primary in _OF_THE_DISK and self.path.exists() and not _may_write(self.path.parent):
             primary = sqlite3.SQLITE_READONLY  # SQLite does not distinguish it
-        kind, text = _MEANINGS.get(code) or _MEANINGS.get(primary, (StoreError, "refuses: {}"))
+        kind, text = next(
+            ((kind, text) for codes, kind, text in _MEANINGS if {code, primary} & codes), (StoreError, "refuses: {}")
+        )
         meaning = kind(f"{self.url} {text.format(error)}", store=self.url)
         if isinstance(meaning, StoreUnavailableError):
             meaning.waited = code == sqlite3.SQLITE_BUSY
