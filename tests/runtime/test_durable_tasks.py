@@ -22,7 +22,7 @@ from handrail.store import Store
 from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.threads import THREADS
 from tests.kit import executor
-from tests.store.units import at_point, committer_of
+from tests.store.kit import at_point, committer_of
 
 pytestmark = pytest.mark.anyio
 

@@ -23,8 +23,7 @@ from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from tests import kit
 from tests.session.samples import Happened, Note
-from tests.store.calls import call
-from tests.store.orders import add, items, with_orders
+from tests.store.kit import add, call, items, with_orders
 from tests.wording import Wording
 
 pytestmark = pytest.mark.anyio

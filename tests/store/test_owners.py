@@ -20,10 +20,8 @@ from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import ClaimOwner, with_owner_proof
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.ledger_stores import running_row
-from tests.store.process_child import child
-from tests.store.resumed_desk import SESSION, Service, ask, in_the_handler
-from tests.store.session_rows import NOW
+from tests.store.kit import NOW, running_row
+from tests.store.processes import SESSION, Service, ask, child, in_the_handler
 
 DAY = timedelta(days=1)
 

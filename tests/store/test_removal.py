@@ -16,11 +16,24 @@ from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.database import finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
-from tests.store.removals import ENTRIES, database_of, delete_by_twos, delete_in_steps, ended_row, fill, remove_in_steps
-from tests.store.session_rows import NOW, entries, session_row
+from tests.store.kit import (
+    ENTRIES,
+    NOW,
+    append,
+    at_point,
+    database_of,
+    delete,
+    delete_by_twos,
+    delete_in_steps,
+    ended_row,
+    entries,
+    fill,
+    insert,
+    remove_in_steps,
+    session_row,
+)
+from tests.store.processes import another_process
 from tests.store.stores import sqlite
-from tests.store.test_session_locks import another_process
-from tests.store.units import append, at_point, delete, insert
 from tests.wording import Wording
 
 HOUR = timedelta(hours=1)

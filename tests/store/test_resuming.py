@@ -20,7 +20,7 @@ from handrail.store import Store
 from handrail.store.protocol import ClaimOwner
 from tests.extent import some
 from tests.runtime.ledger_calls import stop_renewing
-from tests.store.resumed_desk import (
+from tests.store.processes import (
     CHILD,
     CONFIGS,
     REPLY,

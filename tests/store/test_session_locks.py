@@ -6,8 +6,6 @@ import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,8 @@ from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.crash.forks import Fork, start
-from tests.store.resumed_desk import SESSION, in_the_handler
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite_files import written
-from tests.store.units import append
+from tests.store.kit import NOW, append, entries, held, session_row, written
+from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
 ROOT = Path(__file__).parents[2]
@@ -52,14 +47,6 @@ class Interrupted(SqliteDriver):
         super().release(connection)
         if self.is_interrupted:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def another_process(url: str, *what: str) -> Generator[Fork]:
-    """Holds the session, or has a unit open, until it is killed; a child that it forked lives until the block ends."""
-    with start("tests.store.child", url, "s1", *what) as child:
-        assert child.stdout.readline() == "ready\n"
-        yield child
 
 
 def test_waiting_holder_is_woken_by_the_release(store: Store, clock: FakeClock) -> None:

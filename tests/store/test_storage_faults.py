@@ -29,12 +29,20 @@ from handrail.session import Session
 from handrail.store import SqliteStore
 from handrail.store.sql.statements import TABLES_VERSION
 from tests.architecture.sources import ROOT
-from tests.store.ledger_stores import running_row
+from tests.store.kit import (
+    CLOCK,
+    NOW,
+    append,
+    delete,
+    entries,
+    insert,
+    record_commit,
+    replace,
+    running_row,
+    session_row,
+)
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
-from tests.store.session_rows import NOW, entries, session_row
-from tests.store.sqlite_files import CLOCK
-from tests.store.units import append, delete, insert, record_commit, replace
 from tests.wording import Wording
 
 FIRST, SECOND, ALL = range(1, 4), range(4, 6), range(1, 6)
@@ -233,7 +241,7 @@ import handrail.store
 from handrail.errors import StoreError
 from handrail.session import Session
 from handrail.store.sqlite.store import SqliteFile
-from tests.store.units import record_commit
+from tests.store.kit import record_commit
 
 def kind(act):
     try:

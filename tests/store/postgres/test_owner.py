@@ -13,11 +13,11 @@ from handrail.errors import StoreClosedError
 from handrail.process_identity import ProcessName, own_name
 from handrail.runtime import EffectLedger
 from handrail.runtime.ledger.effects import Claimed, ClaimRequest
-from handrail.store.postgres import owner as owners
+from handrail.store.postgres import server as owners
 from handrail.store.postgres.server import Server, ServerOwner
 from handrail.testing import FakeClock
 from tests.store.postgres_server import doomed, end_connections, fresh_url
-from tests.store.process_child import child
+from tests.store.processes import child
 
 
 @pytest.fixture

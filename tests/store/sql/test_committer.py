@@ -20,7 +20,7 @@ from handrail.store.sql import units as committer
 from handrail.store.sql.units import Committer, PendingUnit, UnitAnswer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
-from tests.store.ledger_stores import running_row
+from tests.store.kit import running_row
 from tests.wording import Wording
 
 PATIENCE = 20.0

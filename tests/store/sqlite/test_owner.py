@@ -21,12 +21,8 @@ from handrail.store.sqlite import owner as owners
 from handrail.store.sqlite.owner import FileOwner
 from handrail.testing import FakeClock
 from tests.open_files import open_files
-from tests.store.ledger_stores import running_row
-from tests.store.process_child import child
-from tests.store.session_rows import NOW, session_row
-from tests.store.sqlite_files import NOBODY
-from tests.store.test_session_locks import another_process
-from tests.store.units import delete, insert, replace
+from tests.store.kit import NOBODY, NOW, delete, insert, replace, running_row, session_row
+from tests.store.processes import another_process, child
 from tests.wording import Wording
 
 

@@ -1,21 +1,25 @@
-"""What every store promises, over every store."""
+"""What every store promises of the rows of a ledger, and the slots below a session, over every store."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from handrail.errors import AppliedMeanwhileError, LeaseLostError, SessionError
-from handrail.session.persistence.protocol import AnswerChange, AnswerRow
+from handrail.session.persistence.protocol import AnswerChange, AnswerRow, SessionAppend
 from handrail.store import EffectRow, LedgerStore, MemoryStore, Store
-from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, RefusedWrite
+from handrail.store.base_store import UnresolvedSlots
+from handrail.store.protocol import ClaimOwner, EffectInsert, MarkApplied, RefusedWrite, change_effect
 from handrail.testing import FakeClock
-from tests.store.ledger_stores import running_row
-from tests.store.units import delete, insert, replace
+from handrail.transaction import RecordCommit, UnitOfWork
+from tests.store.kit import delete, entries, held, insert, replace, running_row
+from tests.store.postgres_server import server_url
+from tests.store.stores import STORES
 from tests.wording import Wording
 
 THREADS = 32
@@ -188,3 +192,144 @@ def test_a_refused_write_says_what_the_call_has_lost(clock: FakeClock, wording: 
     answered = RefusedWrite(AnswerChange(None, AnswerRow("s1", "r1", "c1", clock.now(), b"{}"))).error()
     assert isinstance(answered, SessionError)
     assert str(answered) == wording
+
+
+BELOW = ("s", "s/1", "s/1/2", "s/é", "s/\U0010ffff")
+BESIDE = ("", "/s", "S/1", "r", "s!", "s-1", "s.1", "s0", "s0/1", "s1", "t/s", "ß/1", "s ", "\U0010ffff")
+
+
+def unknown(partition: str, key: str = "call:r/c", tool: str = "pay") -> EffectRow:
+    """The row of an effect whose outcome is unknown."""
+    now = FakeClock().now()
+    return EffectRow(partition, key, "a" * 32, tool, "", ClaimOwner(), "unknown", 2, now)
+
+
+def test_sessions_that_are_named_after_another_are_below_it(store: Store) -> None:
+    """And no others, however a database sorts their ids."""
+    for partition in (*BESIDE, *BELOW):
+        assert insert(store, unknown(partition)) is None
+    assert {row.partition for row in store.effects_below("s")} == set(BELOW)
+    assert {row.partition for row in store.unresolved_slots("s", "pay")} == set(BELOW)
+    assert {row.partition for row in store.unresolved_slots("s/1", "pay")} == {"s/1", "s/1/2"}
+    assert store.unresolved_slots("s", "send") == ()
+
+
+def test_postgresql_compares_the_ids_of_sessions_byte_by_byte() -> None:
+    """In a database that sorts by a language, a range of ids would have others in it."""
+    kept = STORES["postgres"](FakeClock())
+    with psycopg.connect(server_url()) as connection:
+        collations = connection.execute(
+            "SELECT DISTINCT collation_name FROM information_schema.columns "
+            "WHERE table_name = 'handrail_effects' AND column_name = 'partition'"
+        ).fetchall()
+    assert (list(kept.rows()), collations) == ([], [("C",)])
+
+
+def test_what_is_written_below_a_session_is_noted(store: Store) -> None:
+    """Also after the session has been asked for."""
+    assert store.unresolved_slots("s", "pay") == ()
+    row = unknown("s/1")
+    assert insert(store, row) is None
+    assert store.unresolved_slots("s", "pay") == (row,)
+    now = store.now()
+    done = row._replace(status="done", completed_at=now)
+    assert change_effect(store, row, done)
+    assert store.unresolved_slots("s", "pay") == (done,)  # it was found out, and no model has read it
+    assert change_effect(store, done, done._replace(expires_at=now + timedelta(days=1), fence=3))
+    assert store.unresolved_slots("s", "pay") == ()
+
+
+def test_all_effects_are_listed_whatever_their_state(store: Store) -> None:
+    """Those with declared keys too."""
+    rows = [unknown("s", "declared"), unknown("s/1")._replace(status="done", completed_at=store.now())]
+    for row in rows:
+        assert insert(store, row) is None
+    assert set(store.effects_below("s")) == set(rows)
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_what_becomes_unknown_while_the_slots_are_read_is_noted(is_forgotten: bool) -> None:
+    """Another agent of the run works meanwhile, or begins."""
+    slots, row = UnresolvedSlots(), unknown("s/1")
+    reads: list[int] = []
+
+    def load() -> Iterable[EffectRow]:
+        reads.append(1)
+        if len(reads) > 1:
+            return [row]
+        if is_forgotten:
+            slots.forget("s/2")
+        slots.note(*row[:2], row)
+        return []
+
+    assert slots.find("s", "pay", load) == [row[:2]]
+    assert slots.find("s", "pay", load) == [row[:2]]
+    assert len(reads) == 2
+    slots.forget("s/2")
+    assert slots.find("s", "pay", load) == [row[:2]]
+    assert len(reads) == 3
+
+
+def test_nobody_has_to_poll_memory() -> None:
+    """Every change passes through the store, so a watcher sees it."""
+    assert MemoryStore().poll_every is None
+
+
+def test_rows_are_those_of_one_moment() -> None:
+    """What is written during an iteration does not disturb it."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    keys = [f"key {number}" for number in range(3)]
+    for key in keys:
+        insert(store, running_row(clock, key))
+    seen: list[str] = []
+    for row in store.rows():
+        seen.append(row.key)
+        delete(store, row)
+        insert(store, row._replace(key=f"{row.key}, again"))
+    assert seen == keys
+
+
+def test_watcher_may_use_the_store() -> None:
+    """No lock is held while a watcher is told."""
+    clock = FakeClock()
+    store = MemoryStore(clock=clock)
+    row = running_row(clock)
+
+    def wake(changed: EffectRow | None) -> None:
+        if changed is not None:
+            delete(store, changed)
+
+    store.watch(row.partition, row.key, wake)
+    insert(store, row)
+    assert store.get(row.partition, row.key) is None
+
+
+class Interrupting(str):
+    """An id whose first use is interrupted."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        if interrupts:
+            raise interrupts.pop()
+        return super().__hash__()
+
+
+interrupts: list[KeyboardInterrupt] = []
+
+
+def test_interrupt_in_the_middle_of_a_unit_leaves_it_whole(clock: FakeClock) -> None:
+    """Nothing undoes a unit in memory, so it is written to its end; then the interrupt propagates."""
+    store, row = MemoryStore(clock=clock), running_row(clock)
+    hold = held(store, clock)
+    unit = UnitOfWork(
+        (EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 2))), RecordCommit(Interrupting("j")))
+    )
+    interrupts.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        store.apply(unit)
+    assert list(store.rows()) == [row]
+    assert list(store.entries("s1")) == entries(1, 2)
+    assert store.is_committed("j")
+    assert store.apply(unit) is None

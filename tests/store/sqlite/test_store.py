@@ -21,12 +21,23 @@ from handrail.store.protocol import EffectInsert
 from handrail.store.sqlite.store import SqliteFile
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
-from tests.store.calls import call
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite.store.many import DESCRIPTORS, SESSIONS
-from tests.store.sqlite_files import CLOCK, filled, written
-from tests.store.units import append, at_point, insert, record_commit, replace
+from tests.store.kit import (
+    CLOCK,
+    NOW,
+    append,
+    at_point,
+    call,
+    entries,
+    filled,
+    held,
+    insert,
+    record_commit,
+    replace,
+    running_row,
+    session_row,
+    written,
+)
+from tests.store.processes import DESCRIPTORS, SESSIONS
 from tests.wording import Wording
 
 # ----------------------------------------------------------------------------------------------------- which file it is
@@ -218,7 +229,7 @@ def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path, wo
 
 def test_open_sessions_need_no_descriptor_each(tmp_path: Path) -> None:
     """A process may hold more sessions than it may open files."""
-    command = [sys.executable, "-m", "tests.store.sqlite.store.many", f"sqlite:///{tmp_path / 'desk.db'}"]
+    command = [sys.executable, "-m", "tests.store.processes", "many", f"sqlite:///{tmp_path / 'desk.db'}"]
     assert SESSIONS > DESCRIPTORS
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == f"{SESSIONS}\n"
 

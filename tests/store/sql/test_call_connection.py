@@ -1,4 +1,4 @@
-"""What a handler writes through the store's own database: kept with its call, and undone with it."""
+"""What a handler writes through the store's own database, and what a call that may only read finds there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from handrail.errors import (
     LeaseLostError,
+    ReadOnlyViolation,
     SessionError,
     StoreError,
     StoreUnavailableError,
@@ -27,12 +28,8 @@ from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.calls import Record, call
-from tests.store.failing import failing
-from tests.store.ledger_stores import running_row
-from tests.store.orders import add, items, with_orders
-from tests.store.session_rows import entries, held
-from tests.store.units import insert
+from tests.store.kit import Record, add, call, entries, failing, held, insert, items, running_row, with_orders
+from tests.store.stores import ALL_STORES
 from tests.wording import Wording
 
 
@@ -289,3 +286,133 @@ def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path:
             add(store.connection(), "tea")
             transaction.commit()
         assert items(store) == ["tea"]
+
+
+READ = "SELECT item FROM orders ORDER BY id"
+
+WRITES = (
+    "INSERT INTO orders VALUES (9, 'salt')",
+    "WITH one AS (SELECT 9) DELETE FROM orders WHERE id IN (SELECT * FROM one) OR 1 = 1",
+    "CREATE TABLE more (id INTEGER)",
+    "DROP TABLE orders",
+)
+
+
+@pytest.fixture
+def with_tea(database: Store) -> Store:
+    """A store whose database has a table of the program's own, with one row."""
+    store = with_orders(database)
+    with call() as transaction:
+        add(store.connection(), "tea")
+        transaction.commit()
+    return store
+
+
+def read(store: Store) -> list[str]:
+    """What a call finds in the table."""
+    return [item for (item,) in store.connection().execute(READ).fetchall()]
+
+
+@pytest.mark.parametrize("sql", WRITES)
+def test_the_database_refuses_what_a_reading_call_writes(with_tea: Store, sql: str) -> None:
+    """Whatever the statement looks like; the call may go on reading."""
+    with call("look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation) as raised:
+            with_tea.connection().execute(sql)
+        assert (raised.value.tool, raised.value.what) == ("look", "write to the database")
+        assert read(with_tea) == ["tea"]
+        transaction.commit()
+    assert items(with_tea) == ["tea"]
+
+
+def test_the_store_of_the_how_to_refuses_it_too(clock: FakeClock) -> None:
+    """Its driver holds the transaction of a reading call to reading."""
+    store = with_orders(ALL_STORES["third"](clock))
+    with call("look", writes=False) as transaction:
+        with pytest.raises(ReadOnlyViolation):
+            store.connection().execute(WRITES[0])
+        transaction.commit()
+    assert items(store) == []
+
+
+def test_a_reading_call_inside_one_that_writes_finds_what_that_one_has_written(with_tea: Store) -> None:
+    """It is held to reading all the same, and the outer one goes on writing."""
+    with call() as outer:
+        add(with_tea.connection(), "milk")
+        with call("look", inside=outer, writes=False) as inner:
+            assert read(with_tea) == ["tea", "milk"]
+            for sql in WRITES:
+                with pytest.raises(ReadOnlyViolation):
+                    with_tea.connection().execute(sql)
+            inner.commit()
+        add(with_tea.connection(), "sugar")
+        outer.commit()
+    assert items(with_tea) == ["tea", "milk", "sugar"]
+
+
+def test_a_reading_call_inside_may_be_the_first_to_use_the_connection(with_tea: Store) -> None:
+    """The outer one writes on it afterwards, and what it wrote is undone with it."""
+    with failing(call()) as outer:
+        with call("look", inside=outer, writes=False) as inner:
+            assert read(with_tea) == ["tea"]
+            inner.commit()
+        add(with_tea.connection(), "milk")
+    assert items(with_tea) == ["tea"]
+
+
+def test_a_reading_call_sees_one_state_and_holds_up_nobody(with_tea: Store) -> None:
+    """Another call commits meanwhile; what the first one reads stays as it was."""
+    with call("look", writes=False) as transaction:
+        looking = copy_context()
+        assert read(with_tea) == ["tea"]
+
+        def change() -> None:
+            with call() as other:
+                add(with_tea.connection(), "milk")
+                other.commit()
+
+        looking.run(change)
+        assert read(with_tea) == ["tea"]
+        record = Record(with_tea)
+        transaction.enlist(record)
+        transaction.commit()
+    assert record.heard == ["committed"]
+    assert items(with_tea) == ["tea", "milk"]
+
+
+def test_a_late_handler_reads_nothing(with_tea: Store) -> None:
+    """Its call has ended, whether it had read before or not."""
+    for first in (True, False):
+        with call("look", writes=False) as transaction:
+            late, connection = copy_context(), with_tea.connection()
+            if first:
+                read(with_tea)
+            transaction.commit()
+        with pytest.raises(TransactionClosedError):
+            late.run(connection.execute, READ)
+
+
+def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
+    """However the call ends."""
+    driver = _Counted(SqliteFile(tmp_path / "desk.db"))
+    with SqlStore(driver) as store:
+        with call("look", writes=False) as transaction:
+            store.connection().execute("SELECT 1")
+            transaction.commit()
+        with failing(call("look", writes=False)):
+            store.connection().execute("SELECT 1")
+        assert driver.lent == 0
+
+
+class _Counted(SqliteDriver):
+    """Counts the connections that calls have."""
+
+    lent = 0
+
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        self.lent += 1
+        return super().acquire(for_call=for_call)
+
+    def release(self, connection: DriverConnection) -> None:
+        self.lent -= 1
+        super().release(connection)

@@ -20,9 +20,7 @@ from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.calls import Record, call
-from tests.store.failing import failing
-from tests.store.orders import add, items, with_orders
+from tests.store.kit import Record, add, call, failing, items, with_orders
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -150,7 +148,7 @@ class _InterruptedLink(SqliteConnection):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("link", [_no_link, _InterruptedLink])
+@pytest.mark.parametrize("connection", [_no_link, _InterruptedLink])
 def test_ctrl_c_while_the_transaction_is_begun_leaves_nothing_begun(
     tmp_path: Path, connection: Callable[[SqliteFile], SqliteConnection]
 ) -> None:

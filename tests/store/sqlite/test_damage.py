@@ -24,10 +24,7 @@ from handrail.store.protocol import ClaimOwner, EffectInsert
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.transaction import UnitOfWork
-from tests.store.ledger_stores import running_row
-from tests.store.session_rows import NOW, entries, held, session_row
-from tests.store.sqlite_files import CLOCK, NOBODY, edited, filled
-from tests.store.units import append, insert
+from tests.store.kit import CLOCK, NOBODY, NOW, append, edited, entries, filled, held, insert, running_row, session_row
 from tests.wording import Wording
 
 # ---------------------------------------------------------------------------------------------------------- bad files
