@@ -10,6 +10,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from handrail import crash_points
 from handrail.clock import Clock
 from handrail.session import Session
@@ -32,12 +34,15 @@ from handrail.store.protocol import (
 )
 from handrail.store.sql import statements
 from handrail.store.sql.database import Database, finish_deletion, remove_expired
+from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.units import Committer
+from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.store.urls import open as open_store
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, Transaction, UnitOfWork, UnitStore
 from handrail.transaction.unit_of_work import WriteQueue
 from handrail.turns import draw_ticket
+from tests.wording import Wording
 
 OWNER = ClaimOwner("s1", "reply 1", "call 1", "host - 1 0")
 """Whoever claims the rows here; a process of which nothing is known."""
@@ -214,6 +219,7 @@ def add(connection: DatabaseConnection, item: str) -> None:
 
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 
 class Stop(Exception):
@@ -304,3 +310,47 @@ def edited(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> SqliteS
     with closing(sqlite3.connect(path)) as connection, connection:
         assert connection.execute(sql, parameters).rowcount != 0
     return store
+
+
+@contextmanager
+def refused(error: type[E], wording: Wording, store: Store) -> Generator[pytest.ExceptionInfo[E]]:
+    """The block raises the error, whose text is the next of `tests/wording.txt`, with `<store>` for the URL."""
+    with pytest.raises(error) as raised:
+        yield raised
+    assert str(raised.value).replace(store.url, "<store>") == wording, "\n".join(wording.explained())
+
+
+def fail() -> None:
+    """Raise what ends a block."""
+    raise Stop
+
+
+@contextmanager
+def points() -> Generator[list[str]]:
+    """The crash points that are reached within the block."""
+    reached: list[str] = []
+    crash_points.arm(reached.append)
+    try:
+        yield reached
+    finally:
+        crash_points.arm(None)
+
+
+class CountingDriver(SqliteDriver):
+    """Counts the connections that it has lent, and does something before it lends one to a call."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        super().__init__(file)
+        self.lent = 0
+        self.before_call: Callable[[], object] = lambda: None
+
+    def acquire(self, *, for_call: bool = False) -> DriverConnection:
+        if for_call:
+            self.before_call()
+        connection = super().acquire(for_call=for_call)
+        self.lent += 1
+        return connection
+
+    def release(self, connection: DriverConnection) -> None:
+        self.lent -= 1
+        super().release(connection)

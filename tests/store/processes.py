@@ -23,12 +23,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
+import pytest
+
 import handrail.store
 from handrail import crash_points
+from handrail.errors import StoreError
 from handrail.prompt import Tool, ToolContext, ToolResult
 from handrail.prompt.idempotency import IdempotencyConfig, OnOrphan
 from handrail.runtime import Deadline, ToolCall, ToolMessage
 from handrail.session import Session
+from handrail.store import Store
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests import kit
 from tests.crash.forks import Fork, start
@@ -230,6 +234,35 @@ def stay_in_handler(url: str, name: str, where: Where) -> None:
         opened(session, where) as owner,
     ):
         ask(owner, name, Service(stays=True))
+
+
+def in_fork(check: Callable[[], bool]) -> bool:
+    """What a forked process finds."""
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
+        found = False
+        try:
+            found = check()
+        finally:
+            os._exit(0 if found else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def refusal_in_fork(store: Store, act: Callable[[], object]) -> str:
+    """What the error of a store says that a forked process gets."""
+    reading, writing = os.pipe()
+
+    def is_refused() -> bool:
+        with pytest.raises(StoreError) as raised:
+            act()
+        os.write(writing, str(raised.value).encode())
+        return True
+
+    with os.fdopen(reading, "rb") as said:
+        with os.fdopen(writing, "wb"):
+            assert in_fork(is_refused)
+        text = said.read().decode()
+    return text.replace(store.url, "<store>").replace(str(os.getpid()), "<parent>")
 
 
 DESCRIPTORS, SESSIONS = 64, 200

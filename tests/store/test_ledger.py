@@ -131,37 +131,6 @@ def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: Fa
     assert told == [row, ended, None]
 
 
-def test_one_of_many_threads_inserts(store: LedgerStore, clock: FakeClock) -> None:
-    """Of all that insert one key at once, one does; the others are told of its row."""
-    start = threading.Barrier(THREADS)
-
-    def insert_one(number: int) -> EffectRow | None:
-        row = running_row(clock, effect_id=f"{number:032x}")
-        start.wait()
-        return insert(store, row)
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        standing = list(pool.map(insert_one, range(THREADS)))
-    assert standing.count(None) == 1
-    assert {row for row in standing if row} == {store.get("s1", "session:pay:1")}
-
-
-def test_one_of_many_threads_replaces(store: LedgerStore, clock: FakeClock) -> None:
-    """Of all that replace the same row at once by the next fence, one does."""
-    start = threading.Barrier(THREADS)
-    seen = running_row(clock)
-    insert(store, seen)
-
-    def replace_with(number: int) -> bool:
-        start.wait()
-        return replace(store, seen, seen._replace(fence=2, owner=ClaimOwner(call_id=str(number))))
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        replaced = list(pool.map(replace_with, range(THREADS)))
-    assert replaced.count(True) == 1
-    assert store.rows().__next__().owner.call_id == str(replaced.index(True))
-
-
 def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
     """32 bytes, the same whenever they are asked for."""
     key = store.hash_key()
@@ -270,11 +239,6 @@ def test_what_becomes_unknown_while_the_slots_are_read_is_noted(is_forgotten: bo
     assert len(reads) == 3
 
 
-def test_nobody_has_to_poll_memory() -> None:
-    """Every change passes through the store, so a watcher sees it."""
-    assert MemoryStore().poll_every is None
-
-
 def test_rows_are_those_of_one_moment() -> None:
     """What is written during an iteration does not disturb it."""
     clock = FakeClock()
@@ -333,3 +297,21 @@ def test_interrupt_in_the_middle_of_a_unit_leaves_it_whole(clock: FakeClock) -> 
     assert list(store.entries("s1")) == entries(1, 2)
     assert store.is_committed("j")
     assert store.apply(unit) is None
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_one_of_many_threads_writes_a_row(store: LedgerStore, clock: FakeClock, *, is_there: bool) -> None:
+    """Of all that insert one key at once, or replace its row, one does; the others are told of the row."""
+    start, before = threading.Barrier(THREADS), running_row(clock)
+    rows = [before._replace(fence=2, owner=ClaimOwner(call_id=str(number))) for number in range(THREADS)]
+    if is_there:
+        insert(store, before)
+
+    def write(row: EffectRow) -> bool:
+        start.wait()
+        return replace(store, before, row) if is_there else insert(store, row) is None
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = list(pool.map(write, rows))
+    assert answers.count(True) == 1
+    assert list(store.rows()) == [rows[answers.index(True)]]

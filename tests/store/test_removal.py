@@ -16,6 +16,7 @@ from handrail.store.protocol import ExpiredEffects
 from handrail.store.sql.database import finish_deletion, remove_expired
 from handrail.testing import Crashed, FakeClock
 from tests.crash.forks import fork_to_crash
+from tests.kit import raises
 from tests.store.kit import (
     ENTRIES,
     NOW,
@@ -99,12 +100,10 @@ def test_only_the_holder_deletes_a_session(store: Store, clock: FakeClock, wordi
         store.delete_session(lock)
     assert stands(store, "s1")
     store.delete_session(other)
-    with pytest.raises(SessionLostError) as raised:
+    with raises(SessionLostError, wording):
         store.delete_session(other)
-    assert str(raised.value) == wording
-    with pytest.raises(SessionLostError) as raised:
+    with raises(SessionLostError, wording):
         store.check_lock(other, ENTRIES)
-    assert str(raised.value) == wording
 
 
 def test_sessions_that_are_held_are_known(store: Store, clock: FakeClock) -> None:

@@ -22,7 +22,8 @@ from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.kit import NOW, append, entries, held, session_row, written
+from tests.kit import raises
+from tests.store.kit import NOW, append, entries, held, refused, session_row, written
 from tests.store.processes import SESSION, another_process, in_the_handler
 from tests.wording import Wording
 
@@ -71,9 +72,8 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
     locks = SessionLockTable(StoreOwner(), clock=clock, store="memory:", jitter=jitter)
     lock = locks.acquire("s1", lambda token, _: SessionLock("s1", token, session_row(clock)), wait=NOW)
     started = clock.now()
-    with pytest.raises(SessionLockedError) as raised:
+    with raises(SessionLockedError, wording):
         locks.acquire("s1", lambda _token, _seen: (lock.token, ""), wait=timedelta(seconds=3))
-    assert str(raised.value) == wording
     assert clock.now() - started == timedelta(seconds=3)
 
 
@@ -81,9 +81,8 @@ def test_waiting_ends_with_the_time(wording: Wording) -> None:
 def test_another_process_keeps_its_session_until_it_dies(url: str, wording: Wording) -> None:
     """Then the session is free at once; nothing has to run out."""
     with handrail.store.open(url) as store, another_process(url, "hold") as holder:
-        with pytest.raises(SessionLockedError) as raised:
+        with refused(SessionLockedError, wording, store):
             store.acquire("s1", wait=NOW)
-        assert str(raised.value).replace(store.url, "<store>") == wording
         holder.kill()
         append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
@@ -92,9 +91,8 @@ def test_another_process_keeps_its_session_until_it_dies(url: str, wording: Word
 def test_forked_child_does_not_keep_the_session_of_a_dead_parent(url: str, wording: Wording) -> None:
     """A worker that a handler has forked outlives the kill; the session is free at once all the same."""
     with handrail.store.open(url) as store, another_process(url, "hold", "fork") as holder:
-        with pytest.raises(SessionLockedError) as raised:
+        with refused(SessionLockedError, wording, store):
             store.acquire("s1", wait=NOW)
-        assert str(raised.value).replace(store.url, "<store>") == wording
         holder.kill()
         append(store, store.acquire("s1", wait=PATIENCE), 0, entries(1, 1), None)
 
@@ -126,9 +124,8 @@ def test_store_that_waits_for_another_one_of_its_process_would_stop_the_loop(url
     """As one that waits for itself: the holder may need the loop of this thread to come to its end."""
 
     async def wait(store: Store) -> None:
-        with pytest.raises(SessionUseError) as raised:
+        with refused(SessionUseError, wording, store):
             store.acquire("s1", wait=PATIENCE)
-        assert str(raised.value).replace(store.url, "<store>") == wording
 
     with handrail.store.open(url) as one, handrail.store.open(url) as other:
         one.acquire("s1", wait=NOW)
@@ -231,14 +228,6 @@ def test_session_whose_opening_ctrl_c_ends_is_free_for_others(tmp_path: Path, cl
         other.release(other.acquire("s1", wait=timedelta(seconds=20)))
         assert store.held_sessions() == frozenset()
         assert store.create(session_row(clock, "s2"))
-
-
-def test_closing_a_store_frees_its_sessions(url: str) -> None:
-    """So does the end of a process that does not close it."""
-    with handrail.store.open(url) as one:
-        one.acquire("s1", wait=NOW)
-    with handrail.store.open(url) as other:
-        other.acquire("s1", wait=NOW)
 
 
 def test_hold_that_cannot_be_recorded_is_not_kept(clock: FakeClock, tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +19,20 @@ from handrail.store.sql.units import PendingUnit, UnitAnswer
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.store.kit import Stop, append, committer_of, entries, held, insert, record_commit, replace, running_row
+from tests.store.kit import (
+    Stop,
+    append,
+    at_point,
+    committer_of,
+    entries,
+    fail,
+    held,
+    insert,
+    points,
+    record_commit,
+    replace,
+    running_row,
+)
 from tests.store.postgres_server import doomed, end_connections, fresh_url
 
 
@@ -69,29 +82,6 @@ def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: 
         assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
 
 
-def test_unit_of_a_session_that_has_moved_on_leaves_nothing(store: Store, clock: FakeClock) -> None:
-    """The ledger is not written either."""
-    row, hold = running_row(clock), held(store, clock)
-    append(store, hold, 0, entries(1, 2), None)
-    for lock, head in ((hold, 1), (hold._replace(token="0" * 32), 2)):
-        writes = (EffectInsert(row), SessionAppend(lock, head, tuple(entries(head + 1, head + 2))))
-        with pytest.raises(SessionLostError):
-            store.apply(UnitOfWork(writes))
-    assert list(store.rows()) == []
-    assert list(store.entries("s1")) == entries(1, 2)
-
-
-def test_session_is_compared_without_being_written(store: Store, clock: FakeClock) -> None:
-    """An append of no entries makes sure that the session is held, and that nobody has written to it."""
-    row, hold = running_row(clock), held(store, clock)
-    append(store, hold, 0, entries(1, 1), None)
-    assert store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 1)))) is None
-    with pytest.raises(SessionLostError):
-        store.apply(UnitOfWork((EffectChange(row, None), SessionAppend(hold, 0))))
-    assert list(store.rows()) == [row]
-    assert list(store.entries("s1")) == entries(1, 1)
-
-
 def test_unit_that_was_written_already_changes_nothing(store: Store, clock: FakeClock) -> None:
     """Its answer was lost, so it is repeated: it is answered as if it had been written now."""
     row, added, hold = running_row(clock), running_row(clock, "added"), held(store, clock)
@@ -130,59 +120,6 @@ def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock
     assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
     assert replace(store, row, unknown(row))
     assert told == [row, unknown(row)]
-
-
-def test_unit_reaches_its_points(store: Store, clock: FakeClock) -> None:
-    """The boundaries at which a process may die are named, each where it is true."""
-    reached: list[str] = []
-    hold = held(store, clock)
-    crash_points.arm(reached.append)
-    try:
-        store.apply(UnitOfWork((EffectInsert(running_row(clock)), SessionAppend(hold, 0, tuple(entries(1, 1))))))
-    finally:
-        crash_points.arm(None)
-    assert reached == [
-        *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
-    ]
-
-
-@pytest.mark.parametrize("point", ["unit-begun", "unit-ledger-written", "unit-before-commit"])
-def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
-    """Whatever is raised on the way to its commit; the store can be used afterwards."""
-
-    def raise_at(reached: str) -> None:
-        if reached == point:
-            raise Stop
-
-    row, hold = running_row(clock), held(store, clock)
-    crash_points.arm(raise_at)
-    try:
-        with pytest.raises(Stop):
-            store.apply(UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1))))))
-    finally:
-        crash_points.arm(None)
-    assert list(store.rows()) == []
-    assert insert(store, row) is None
-    append(store, hold, 0, entries(1, 1), None)
-
-
-@pytest.mark.parametrize("way", ["apply", "submit"])
-def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
-    """Written, refused, and the error of a session that has been lost."""
-
-    def written(*writes: object) -> object:
-        unit = UnitOfWork(writes)
-        return store.apply(unit) if way == "apply" else store.submit(unit).result()
-
-    row, hold = running_row(clock), held(store, clock)
-    insertion = EffectInsert(row)
-    assert written(insertion) is None
-    other = EffectInsert(row._replace(effect_id="2" * 32))
-    assert written(other) == RefusedWrite(other, row)
-    lost = hold._replace(token="another")  # noqa: S106 - of a lock
-    with pytest.raises(SessionLostError):
-        written(SessionAppend(lost, 0, tuple(entries(1, 1)), None))
-    assert list(store.entries("s1")) == []
 
 
 def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, clock: FakeClock) -> None:
@@ -256,17 +193,6 @@ def group(kept: Store, *units: Sequence[object], again: bool = False) -> list[Un
     return list(committer_of(kept).write(pending))
 
 
-@contextmanager
-def points() -> Generator[list[str]]:
-    """The crash points that are reached within the block."""
-    reached: list[str] = []
-    crash_points.arm(reached.append)
-    try:
-        yield reached
-    finally:
-        crash_points.arm(None)
-
-
 def done(row: EffectRow) -> EffectRow:
     """What a row becomes when its call is committed."""
     return row._replace(status="done", lease_until=None, completed_at=row.created_at)
@@ -325,20 +251,6 @@ def test_changes_of_a_group_may_remove_a_row_or_give_its_key_to_another_effect(
     assert sorted(database.rows()) == [other, standing]
 
 
-def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
-    """The rows, the entries, the checkpoints and the journals of all sessions."""
-    made = sessions(database, clock, 5)
-    with points() as reached:
-        assert group(database, *(commit_of(*each) for each in made)) == [None] * 5
-    assert reached.count("unit-after-commit") == 1
-    for lock, row in made:
-        name = lock.session_id
-        assert database.get(name, row.key) == done(row)
-        assert list(database.entries(name)) == entries(1, 2)
-        assert database.checkpoint(name) == Checkpoint(2, b"c")
-        assert database.is_committed(f"journal-{name}")
-
-
 def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
     """A lost lease, a lost session, entries that do not follow: nothing of those is written, all of the others is."""
     made = sessions(database, clock, 7)
@@ -366,16 +278,6 @@ def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: S
     for lock, row in others:
         assert database.get(lock.session_id, row.key) == done(row)
         assert list(database.entries(lock.session_id)) == entries(1, 2)
-
-
-def test_group_that_was_written_is_known_again(database: Store, clock: FakeClock) -> None:
-    """When its answer was lost, each unit is answered as written, and nothing is written twice."""
-    made = sessions(database, clock, 2)
-    claim = running_row(clock, "a")._replace(partition="s0")
-    units = [*(commit_of(*each) for each in made), (EffectInsert(claim), SessionHeld(made[0][0]))]
-    assert group(database, *units) == [None] * 3
-    assert group(database, *units, again=True) == [None] * 3
-    assert [len(list(database.entries(lock.session_id))) for lock, _ in made] == [2, 2]
 
 
 def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: FakeClock) -> None:
@@ -421,40 +323,79 @@ def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -
         assert [len(list(kept.entries(lock.session_id))) for lock, _ in made] == [2, 2]
 
 
-def claim_with_entries(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
-    """A claim in one unit with what its session has deferred."""
-    appended = SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c"))
-    return (EffectInsert(row), appended)
-
-
-def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
-    """A claim that is refused adds nothing to its session, and leaves the others of the group alone."""
-    (lock, taken), (lost, _), (behind, _), (other, _) = sessions(database, clock, 4)
-    claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(4)]
-    with points() as reached:
-        answers = group(
-            database,
-            claim_with_entries(lock, taken._replace(effect_id="e" * 32)),
-            claim_with_entries(lost._replace(token="0" * 32), claims[1]),
-            claim_with_entries(behind, claims[2], head=5),
-            claim_with_entries(other, claims[3]),
-        )
-    assert reached.count("unit-after-commit") >= 1
-    assert isinstance(answers[0], RefusedWrite)
-    assert answers[0].present == taken
-    assert [type(answer) for answer in answers[1:3]] == [SessionLostError] * 2
-    assert answers[3] is None
-    assert [database.get(f"s{place}", "a") for place in range(4)] == [None, None, None, claims[3]]
-    assert [list(database.entries(f"s{place}")) for place in range(4)] == [[], [], [], entries(1, 2)]
-    assert database.checkpoint("s3") == Checkpoint(2, b"c")
-
-
-def test_claims_with_entries_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
-    """As claims without entries are; and known again if their answers were lost."""
+def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
+    """Rows, entries, checkpoints and journals of all sessions; known again when the answer was lost, with a claim."""
     made = sessions(database, clock, 5)
-    units = [claim_with_entries(lock, row._replace(key="a")) for lock, row in made]
+    units = [commit_of(*session) for session in made]
     with points() as reached:
         assert group(database, *units) == [None] * 5
     assert reached.count("unit-after-commit") == 1
-    assert group(database, *units, again=True) == [None] * 5
-    assert [list(database.entries(lock.session_id)) for lock, _ in made] == [entries(1, 2)] * 5
+    claim = (EffectInsert(running_row(clock, "a")._replace(partition="s0")), SessionHeld(made[0][0]))
+    assert group(database, claim) == [None]
+    assert group(database, *units, claim, again=True) == [None] * 6
+    for lock, row in made:
+        name = lock.session_id
+        assert database.get(name, row.key) == done(row)
+        assert list(database.entries(name)) == entries(1, 2)
+        assert database.checkpoint(name) == Checkpoint(2, b"c")
+        assert database.is_committed(f"journal-{name}")
+
+
+def test_claims_of_a_group_bring_entries_if_they_are_granted(database: Store, clock: FakeClock) -> None:
+    """In one transaction; a claim that is refused adds nothing to its session, and leaves the others alone."""
+
+    def claim(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[object, ...]:
+        return (
+            EffectInsert(row),
+            SessionAppend(lock, head, tuple(entries(head + 1, head + 2)), Checkpoint(head + 2, b"c")),
+        )
+
+    (lock, taken), (lost, _), (behind, _), *others = sessions(database, clock, 5)
+    claims = [running_row(clock, "a")._replace(partition=f"s{place}") for place in range(5)]
+    granted = [claim(lock, row) for (lock, _), row in zip(others, claims[3:], strict=True)]
+    refused = (
+        claim(lock, taken._replace(effect_id="e" * 32)),
+        claim(lost._replace(token="0" * 32), claims[1]),
+        claim(behind, claims[2], head=5),
+    )
+    answers = group(database, *refused, *granted)
+    assert answers[0] == RefusedWrite(EffectInsert(taken._replace(effect_id="e" * 32)), taken)
+    assert [type(answer) for answer in answers[1:]] == [SessionLostError, SessionLostError, type(None), type(None)]
+    with points() as reached:
+        assert group(database, *granted, again=True) == [None] * 2
+    assert reached.count("unit-after-commit") <= 1
+    assert [database.get(f"s{place}", "a") for place in range(5)] == [None, None, None, *claims[3:]]
+    assert [list(database.entries(f"s{place}")) for place in range(5)] == [[], [], [], entries(1, 2), entries(1, 2)]
+    assert database.checkpoint("s3") == Checkpoint(2, b"c")
+
+
+@pytest.mark.parametrize("point", ["", "unit-begun", "unit-ledger-written", "unit-before-commit"])
+def test_unit_that_cannot_go_on_is_undone(store: Store, clock: FakeClock, point: str) -> None:
+    """Whatever is raised at a point on the way to its commit; the store can be used afterwards."""
+    row, hold = running_row(clock), held(store, clock)
+    unit = UnitOfWork((EffectInsert(row), SessionAppend(hold, 0, tuple(entries(1, 1)))))
+    if point:
+        with at_point(point, fail), pytest.raises(Stop):
+            store.apply(unit)
+        assert list(store.rows()) == []
+    with points() as reached:
+        assert store.apply(unit) is None
+    assert reached == [
+        *("unit-begun", "unit-ledger-written", "unit-session-written", "unit-before-commit", "unit-after-commit")
+    ]
+
+
+@pytest.mark.parametrize("way", ["apply", "submit"])
+def test_each_way_to_write_a_unit_has_the_same_answers(store: Store, clock: FakeClock, way: str) -> None:
+    """Written, refused, and the error of a session that has been lost."""
+    row, hold = running_row(clock), held(store, clock)
+
+    def write(*writes: object) -> object:
+        return store.apply(UnitOfWork(writes)) if way == "apply" else store.submit(UnitOfWork(writes)).result()
+
+    assert write(EffectInsert(row)) is None
+    other = EffectInsert(row._replace(effect_id="2" * 32))
+    assert write(other) == RefusedWrite(other, row)
+    with pytest.raises(SessionLostError):
+        write(SessionAppend(hold._replace(token="0" * 32), 0, tuple(entries(1, 1)), None))
+    assert list(store.entries("s1")) == []

@@ -14,6 +14,7 @@ from handrail.errors import InvalidArgumentError, StoreError, StoreUnavailableEr
 from handrail.store import LedgerStore, MemoryStore, SqliteStore
 from handrail.store.postgres import Server, harmless_address
 from handrail.testing import FakeClock
+from tests.kit import raises
 from tests.store.kit import session_row
 from tests.store.postgres_server import fresh_url
 from tests.wording import Wording
@@ -62,9 +63,8 @@ def test_server_is_opened() -> None:
 )
 def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None:
     """Whoever mistypes a URL reads what it could have been."""
-    with pytest.raises(StoreError) as told:
+    with raises(StoreError, wording) as told:
         handrail.store.open(url)
-    assert str(told.value) == wording
     for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
         assert form in str(told.value)
 
@@ -130,9 +130,8 @@ def test_an_address_is_shown_by_what_is_known_to_be_harmless(conninfo: str, show
 
 def test_server_that_is_not_there_is_unavailable(wording: Wording) -> None:
     """And the reason is given."""
-    with pytest.raises(StoreUnavailableError) as raised:
+    with raises(StoreUnavailableError, wording):
         handrail.store.open("postgresql://clerk@127.0.0.1:1/desk")
-    assert str(raised.value) == wording
 
 
 def test_server_shows_no_password() -> None:
@@ -166,7 +165,6 @@ def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
 def test_it_says_what_was_given_and_what_is_expected(options: dict[str, Any], tmp_path: Path, wording: Wording) -> None:
     """Nothing is opened."""
     arguments: dict[str, Any] = {"url": f"sqlite:///{tmp_path}/desk.db", **options}
-    with pytest.raises(InvalidArgumentError) as raised:
+    with raises(InvalidArgumentError, wording):
         handrail.store.open(**arguments)
-    assert str(raised.value) == wording
     assert list(tmp_path.iterdir()) == []

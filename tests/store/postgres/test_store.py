@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
@@ -18,13 +18,11 @@ from handrail.errors import (
     CommitInDoubtError,
     SessionLockedError,
     StoreError,
-    StoreReadOnlyError,
     StoreUnavailableError,
 )
 from handrail.prompt import ToolContext, ToolResult
 from handrail.runtime import ToolCall
 from handrail.session import Session
-from handrail.store import Store
 from handrail.store.postgres.server import PsycopgConnection, Server, ServerClock
 from handrail.store.postgres.store import PostgresDriver
 from handrail.store.protocol import EffectInsert
@@ -33,7 +31,7 @@ from handrail.store.sql.driver import Durability
 from handrail.store.sql.units import write_unit
 from handrail.testing import FakeClock
 from handrail.transaction import RecordCommit, UnitOfWork
-from tests.kit import Note, executor, tool
+from tests.kit import Note, executor, raises, tool
 from tests.open_files import open_files
 from tests.store.kit import (
     NOW,
@@ -52,6 +50,7 @@ from tests.store.kit import (
     with_orders,
 )
 from tests.store.postgres_server import doomed, end_connections, fresh_url, server_of_its_own, server_url
+from tests.store.processes import in_fork, refusal_in_fork
 from tests.wording import Wording
 
 CLOCK = FakeClock()
@@ -146,9 +145,8 @@ def test_session_that_was_taken_over_is_not_taken_back(url: str, wording: Wordin
         hold = held(store, CLOCK)
         end_connections(url)
         taken = other.acquire("s1", wait=timedelta(minutes=1))
-        with pytest.raises(Exception) as raised:
+        with raises(Exception, wording):
             store.check_lock(hold, 0)
-        assert str(raised.value) == wording
         store.release(hold)
         other.check_lock(taken, 0)
 
@@ -197,26 +195,6 @@ def test_many_may_open_a_fresh_database_at_once(url: str) -> None:
         assert list(pool.map(use, range(6))) == [True] * 6
 
 
-def test_store_opened_for_reading_is_not_written_to(url: str, wording: Wording) -> None:
-    """Nor is it made."""
-    with pytest.raises(StoreReadOnlyError):
-        handrail.store.open(url, read_only=True)
-    handrail.store.open(url).close()
-    with handrail.store.open(url, read_only=True) as store:
-        assert list(store.sessions()) == []
-        with pytest.raises(StoreReadOnlyError) as raised:
-            store.create(session_row(CLOCK))
-        assert str(raised.value).replace(store.url, "<store>") == wording
-        with pytest.raises(StoreReadOnlyError) as raised:
-            Session.open(store, "s1")
-        assert str(raised.value).replace(store.url, "<store>") == wording
-        with handrail.store.open(url) as writable:
-            writable.create(session_row(CLOCK))
-        with pytest.raises(StoreReadOnlyError) as raised:
-            Session.open(store, "s1")
-        assert str(raised.value).replace(store.url, "<store>") == wording
-
-
 @pytest.mark.parametrize("durability, setting", [("full", "on"), ("normal", "off")])
 def test_durability_is_a_setting_of_the_server(url: str, durability: Durability, setting: str) -> None:
     """`full` waits for the disk even where the server's default does not."""
@@ -241,23 +219,6 @@ def test_call_that_writes_keeps_no_other_from_writing(url: str) -> None:
         assert store.get("s1", "nested") is not None
 
 
-def test_closed_store_says_so(url: str, wording: Wording) -> None:
-    """To whoever uses it still."""
-    store = handrail.store.open(url)
-    store.close()
-    store.close()
-    with pytest.raises(StoreError) as raised:
-        list(store.rows())
-    assert str(raised.value).replace(store.url, "<store>") == wording
-
-
-def test_process_that_is_forked_off_opens_the_store_anew(url: str, wording: Wording) -> None:
-    """Two processes cannot share a connection."""
-    with handrail.store.open(url) as store:
-        assert refusal_in_fork(store, lambda: list(store.rows())) == wording
-        assert list(store.rows()) == []
-
-
 def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str) -> None:
     """Closing its copy of the store, it neither gives them away nor ends the connections."""
     with handrail.store.open(url) as store, handrail.store.open(url) as other:
@@ -280,35 +241,6 @@ def test_process_that_is_forked_off_leaves_the_sessions_with_its_parent(url: str
 def sockets() -> set[str]:
     """The sockets that this process has open, by the names that the kernel gives them."""
     return {name for name in map(str, open_files()) if name.startswith("socket:")}
-
-
-def in_fork(check: Callable[[], bool]) -> bool:
-    """What a forked process finds."""
-    child = os.fork()
-    if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
-        found = False
-        try:
-            found = check()
-        finally:
-            os._exit(0 if found else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def refusal_in_fork(store: Store, act: Callable[[], object]) -> str:
-    """What the error of a store says that a forked process gets."""
-    reading, writing = os.pipe()
-
-    def is_refused() -> bool:
-        with pytest.raises(StoreError) as raised:
-            act()
-        os.write(writing, str(raised.value).encode())
-        return True
-
-    with os.fdopen(reading, "rb") as said:
-        with os.fdopen(writing, "wb"):
-            assert in_fork(is_refused)
-        text = said.read().decode()
-    return text.replace(store.url, "<store>").replace(str(os.getpid()), "<parent>")
 
 
 def inherits_none(opened: set[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from contextvars import copy_context
@@ -24,11 +23,23 @@ from handrail.session.persistence.protocol import SessionAppend
 from handrail.store import MemoryStore, Store
 from handrail.store.protocol import EffectChange, EffectInsert
 from handrail.store.sql.call_connection import check_statement
-from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
-from tests.store.kit import Record, add, call, entries, failing, held, insert, items, running_row, with_orders
+from tests.kit import raises
+from tests.store.kit import (
+    CountingDriver,
+    Record,
+    add,
+    call,
+    entries,
+    failing,
+    held,
+    insert,
+    items,
+    running_row,
+    with_orders,
+)
 from tests.store.stores import ALL_STORES
 from tests.wording import Wording
 
@@ -149,9 +160,8 @@ def test_transaction_is_not_the_handlers_to_end(orders: Store, sql: str, wording
     """Statements that would begin, end or change it are refused, and the call may go on."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(SessionError) as raised:
+        with raises(SessionError, wording):
             orders.connection().execute(sql)
-        assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
 
@@ -168,9 +178,8 @@ def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
     """A second one in the same text is refused by the database; so it cannot end the transaction."""
     with call() as transaction:
         add(orders.connection(), "tea")
-        with pytest.raises(Exception) as raised:
+        with raises(Exception, wording):
             orders.connection().execute("DELETE FROM orders; COMMIT")
-        assert str(raised.value) == wording
         transaction.commit()
     assert items(orders) == ["tea"]
 
@@ -194,7 +203,7 @@ def test_late_handler_writes_nothing(orders: Store) -> None:
 
 def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path) -> None:
     """A connection that was borrowed in the very moment in which the call ended is given back."""
-    driver = _Interrupted(SqliteFile(tmp_path / "desk.db"))
+    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
     with SqlStore(driver) as store, ThreadPoolExecutor(1) as pool, call() as transaction:
         undone = list[Future[None]]()
 
@@ -203,43 +212,23 @@ def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path
             while transaction.is_open():
                 threading.Event().wait(0)
 
-        driver.meanwhile = roll_back
+        driver.before_call = roll_back
         with pytest.raises(TransactionClosedError):
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
         undone[0].result()
         assert driver.lent == 0
 
 
-class _Interrupted(SqliteDriver):
-    """Something happens each time that it lends a connection."""
-
-    meanwhile: Callable[[], object]
-    lent = 0
-
-    def acquire(self, *, for_call: bool = False) -> DriverConnection:
-        if for_call:
-            self.meanwhile()
-        self.lent += 1
-        return super().acquire(for_call=for_call)
-
-    def release(self, connection: DriverConnection) -> None:
-        self.lent -= 1
-        super().release(connection)
-
-
 def test_connection_belongs_to_one_call(orders: Store, wording: Wording) -> None:
     """Another call, and whoever runs outside of calls, takes its own."""
     with call():
         connection = orders.connection()
-    with call(), pytest.raises(SessionError) as raised:
+    with call(), raises(SessionError, wording):
         connection.execute("SELECT 1")
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
+    with raises(SessionError, wording):
         connection.execute("SELECT 1")
-    assert str(raised.value) == wording
-    with pytest.raises(SessionError) as raised:
+    with raises(SessionError, wording):
         orders.connection()
-    assert str(raised.value) == wording
 
 
 def test_memory_has_no_database() -> None:
@@ -264,9 +253,8 @@ def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClo
             with pytest.raises(Exception, match="UNIQUE"):
                 connection.execute(undo[kind])
         else:
-            with pytest.raises(Exception) as raised:
+            with raises(Exception, wording):
                 connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-            assert str(raised.value) == wording
         transaction.commit()
     assert str(refused.value).replace(orders.url, "<store>") == wording
     assert record.heard == ["undone"]
@@ -394,7 +382,7 @@ def test_a_late_handler_reads_nothing(with_tea: Store) -> None:
 
 def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
     """However the call ends."""
-    driver = _Counted(SqliteFile(tmp_path / "desk.db"))
+    driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
     with SqlStore(driver) as store:
         with call("look", writes=False) as transaction:
             store.connection().execute("SELECT 1")
@@ -402,17 +390,3 @@ def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
         with failing(call("look", writes=False)):
             store.connection().execute("SELECT 1")
         assert driver.lent == 0
-
-
-class _Counted(SqliteDriver):
-    """Counts the connections that calls have."""
-
-    lent = 0
-
-    def acquire(self, *, for_call: bool = False) -> DriverConnection:
-        self.lent += 1
-        return super().acquire(for_call=for_call)
-
-    def release(self, connection: DriverConnection) -> None:
-        self.lent -= 1
-        super().release(connection)

@@ -281,17 +281,6 @@ async def test_two_tasks_of_a_call_take_one_place(desk: Desk) -> None:
     assert items(desk.store) == ["tea"] * 4
 
 
-async def test_task_waits_for_busy_and_no_longer(tmp_path: Path, wording: Wording) -> None:
-    """It may be tried again when the others have ended."""
-    with SqlStore(SqliteDriver(SqliteFile(tmp_path / "desk.db", busy=timedelta(0)))) as store, call() as holder:
-        with_orders(store)
-        add(store.connection(), "tea")
-        with call(), pytest.raises(StoreUnavailableError) as raised:
-            await store.connection().execute_async(INSERT)
-        assert str(raised.value) == wording
-        holder.commit()
-
-
 def test_threads_that_hold_the_connection_make_nested_external_calls() -> None:
     """A store of PostgreSQL keeps connections for the claims and commits of calls that hold one, however few it has."""
     ran, handlers = list[str](), 8

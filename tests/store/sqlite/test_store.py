@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -21,6 +20,7 @@ from handrail.store.protocol import EffectInsert
 from handrail.store.sqlite.store import SqliteFile
 from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
+from tests.kit import raises
 from tests.store.kit import (
     CLOCK,
     NOW,
@@ -96,12 +96,10 @@ def test_file_that_was_removed_while_open_is_not_written_to(
             lambda: store.apply(UnitOfWork((RecordCommit("j1"),))),
         ]
         for use in uses:
-            with pytest.raises(StoreUnavailableError) as raised:
+            with raises(StoreUnavailableError, wording):
                 use()
-            assert str(raised.value) == wording
-        with call(), pytest.raises(StoreUnavailableError) as raised:
+        with call(), raises(StoreUnavailableError, wording):
             store.connection().execute("SELECT 1")
-        assert str(raised.value) == wording
         for file in files:
             (away / file.name).rename(file)
         append(store, hold, 1, entries(2, 2), None)
@@ -170,49 +168,10 @@ def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Word
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
             later = row._replace(lease_until=CLOCK.now() + timedelta(hours=1))
             assert replace(store, row, later)
-            with pytest.raises(StoreUnavailableError) as raised:
+            with raises(StoreUnavailableError, wording):
                 insert(store, running_row(CLOCK, "nested"))
-            assert str(raised.value) == wording
             transaction.commit()
         assert store.get("s1", row.key) == later
-
-
-def test_process_that_is_forked_off_opens_the_store_anew(tmp_path: Path) -> None:
-    """A connection cannot be taken along; nor are holds, which die with the process that took them."""
-    path = tmp_path / "desk.db"
-    with filled(path, 3) as store:
-        asks, waits = os.pipe(), os.pipe()
-        child = os.fork()
-        if child == 0:  # pragma: no cover - another process, which leaves without a word to pytest
-            told = b"nothing"
-            try:
-                list(store.rows())
-            except StoreError as error:
-                told = str(error).encode()
-            os.write(asks[1], told)
-            os.read(waits[0], 1)
-            os._exit(0)
-        assert b"open it anew here" in os.read(asks[0], 1000)
-        store.close()
-        with SqliteStore(path) as again:
-            again.acquire("s1", wait=NOW)
-        os.write(waits[1], b".")
-        os.waitpid(child, 0)
-        for end in (*asks, *waits):
-            os.close(end)
-
-
-def test_closed_store_says_so(tmp_path: Path, wording: Wording) -> None:
-    """To whoever uses it still."""
-    store = filled(tmp_path / "desk.db", 1)
-    store.close()
-    store.close()
-    with pytest.raises(StoreError) as raised:
-        store.get("s1", "key 0000")
-    assert str(raised.value) == wording
-    with call(), pytest.raises(StoreError) as raised:
-        store.connection().execute("SELECT 1")
-    assert str(raised.value) == wording
 
 
 def test_store_closed_during_a_call_takes_its_connection_back(tmp_path: Path, wording: Wording) -> None:
@@ -248,9 +207,8 @@ def test_lock_file_that_was_removed_is_made_anew(tmp_path: Path, wording: Wordin
             other.acquire("s1", wait=NOW)
         shutil.rmtree(folder)
         taken = other.acquire("s1", wait=NOW)
-        with pytest.raises(SessionLostError) as raised:
+        with raises(SessionLostError, wording):
             append(store, hold, 0, entries(1, 1), None)
-        assert str(raised.value) == wording
         store.release(hold)
         append(other, taken, 0, entries(1, 1), None)
         other.release(taken)
