@@ -15,8 +15,8 @@ import sqlite3
 import subprocess
 import threading
 from collections.abc import Callable, Generator
-from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from sys import executable
 
@@ -26,8 +26,11 @@ import pytest
 import handrail.store
 from handrail.errors import StoreError, StoreReadOnlyError, StoreUnavailableError, StoreVersionError
 from handrail.session import Session
-from handrail.store import SqliteStore
+from handrail.session.persistence.protocol import SessionAppend, SessionLock
+from handrail.store import EffectRow, SqliteStore, Store
+from handrail.store.protocol import EffectChange
 from handrail.store.sql.statements import TABLES_VERSION
+from handrail.transaction import RecordCommit, UnitOfWork
 from tests.architecture.sources import ROOT
 from tests.kit import raises
 from tests.store.kit import (
@@ -35,12 +38,16 @@ from tests.store.kit import (
     NOW,
     append,
     delete,
+    ended_row,
     entries,
+    held,
     insert,
     record_commit,
+    refused,
     replace,
     running_row,
     session_row,
+    written,
 )
 from tests.store.payments import DONE, AnotherProcess, desk, paid, pay_all
 from tests.store.postgres_server import doomed, doomed_name, end_connections, fresh_url
@@ -269,57 +276,6 @@ def test_a_read_only_disk_is_named_as_one(tmp_path: Path, *, was_killed: bool) -
     assert json.loads(ended.stdout) == ["desk", *["StoreReadOnlyError"] * 4]
 
 
-@dataclass(frozen=True)
-class Note:
-    """What a session stores."""
-
-
-def change_version(url: str) -> None:
-    """Another Handrail changes the tables, and so their version."""
-    sql = f"UPDATE handrail_schema SET version = {TABLES_VERSION + 1}"  # noqa: S608 - a number
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
-            file.execute(sql)
-    else:
-        with psycopg.connect(url) as server:
-            server.execute(sql.encode())
-
-
-def test_nothing_is_written_to_tables_whose_version_has_changed(url: str, tmp_path: Path, wording: Wording) -> None:
-    """While the store was open: neither calls nor sessions, claims, leases and commit records."""
-    world = tmp_path / "world"
-    with handrail.store.open(url) as store, Session.open(store, "desk") as session:
-        executor = desk(session, world)
-        assert pay_all(executor, FIRST) == [DONE] * 3
-        held_before = store.acquire("other", wait=NOW) if store.create(session_row(CLOCK, "other")) else None
-        assert held_before is not None
-        row = running_row(CLOCK)
-        assert insert(store, row) is None
-        change_version(url)
-        assert refusals(pay_all(executor, SECOND)) == wording
-        writes: list[Callable[[], object]] = [
-            lambda: store.create(session_row(CLOCK, "new")),
-            lambda: store.acquire("desk-2", wait=NOW),
-            lambda: append(store, held_before, 0, entries(1, 1), None),
-            lambda: insert(store, running_row(CLOCK, "new")),
-            lambda: replace(store, row, row._replace(status="unknown")),
-            lambda: delete(store, row),
-            lambda: record_commit(store, "j1"),
-            lambda: store.remove_expired(CLOCK.now()),
-            lambda: store.delete_session(held_before),
-            lambda: session[Note].append(Note()),
-        ]
-        told: set[str] = set()
-        for write in writes:
-            with pytest.raises(StoreVersionError) as raised:
-                write()
-            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
-            told.add(str(raised.value).replace(store.url, "STORE"))
-        assert "".join(told) == wording
-        assert store.get("s1", row.key) == row
-    assert paid(world) == [f"order {order}" for order in FIRST]
-
-
 def doom(connection: psycopg.Connection) -> None:
     """Have the server end a connection to a doomed URL, without waiting for that."""
     sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s ORDER BY random() LIMIT 1"
@@ -376,3 +332,107 @@ def test_a_server_that_takes_no_writes_is_named_as_one(tmp_path: Path, wording: 
         finally:
             admin.execute(f"DROP ROLE {role}".encode())
     assert paid(world) == ["order 1", "order 2"]
+
+
+# -------------------------------------------------------------------------------------- each write, under each fault
+
+Write = Callable[[Store, SessionLock, EffectRow], object]
+
+WRITES: dict[str, Write] = {
+    "create": lambda store, _lock, _row: store.create(session_row(CLOCK, "new")),
+    "copy": lambda store, _lock, _row: store.copy("s1", session_row(CLOCK, "fork", head=1)),
+    "acquire": lambda store, _lock, _row: store.acquire("s2", wait=NOW),
+    "append": lambda store, lock, _row: append(store, lock, 1, entries(2, 2), None),
+    "insert": lambda store, _lock, _row: insert(store, running_row(CLOCK, "new")),
+    "replace": lambda store, _lock, row: replace(store, row, row._replace(status="unknown")),
+    "delete": lambda store, _lock, row: delete(store, row),
+    "unit": lambda store, lock, row: store.apply(
+        UnitOfWork((EffectChange(row, None), SessionAppend(lock, 1, tuple(entries(2, 2))), RecordCommit("j1")))
+    ),
+    "commit record": lambda store, _lock, _row: record_commit(store, "j1"),
+    "remove_expired": lambda store, _lock, _row: store.remove_expired(CLOCK.now()),
+    "delete_session": lambda store, lock, _row: store.delete_session(lock),
+}
+
+
+@contextmanager
+def another_version(url: str) -> Generator[type[StoreError]]:
+    """Another Handrail changes the tables, and so their version."""
+    for version in (TABLES_VERSION + 1, TABLES_VERSION):
+        sql = f"UPDATE handrail_schema SET version = {version}"  # noqa: S608 - a number
+        if url.startswith("sqlite"):
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+                file.execute(sql)
+        else:
+            with psycopg.connect(url) as server:
+                server.execute(sql.encode())
+        if version != TABLES_VERSION:
+            yield StoreVersionError
+
+
+@contextmanager
+def busy(url: str) -> Generator[type[StoreError]]:
+    """Another process writes."""
+    with written(Path(url.removeprefix("sqlite:///"))):
+        yield StoreUnavailableError
+
+
+@contextmanager
+def missing(url: str) -> Generator[type[StoreError]]:
+    """The files have another place for a while."""
+    path = Path(url.removeprefix("sqlite:///"))
+    files = [path, *(path.with_name(f"{path.name}-{what}") for what in ("wal", "shm"))]
+    for file in files:
+        file.rename(f"{file}.away")
+    yield StoreUnavailableError
+    for file in files:
+        Path(f"{file}.away").rename(file)
+
+
+FAULTS: dict[str, Callable[[str], AbstractContextManager[type[StoreError]]]] = {
+    "sqlite, busy": busy,
+    "sqlite, missing": missing,
+    "sqlite, another version": another_version,
+    "postgres, another version": another_version,
+}
+
+
+def contents(store: Store) -> object:
+    """Everything that a write changes."""
+    listed = [*store.rows()], [*store.sessions()], [*store.entries("s1")] if store.find("s1") else None
+    return listed, store.held_sessions(), store.is_committed("j1")
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_write_that_fails_changes_nothing_and_may_be_repeated(tmp_path: Path, fault: str, write: str) -> None:
+    """Whatever is written, and whatever keeps it from being written, until that has passed."""
+    with ExitStack() as stack:
+        is_file = fault.startswith("sqlite")
+        url = f"sqlite:///{tmp_path}/desk.db" if is_file else stack.enter_context(fresh_url())
+        store = stack.enter_context(handrail.store.open(url, busy=NOW if is_file else timedelta(seconds=20)))
+        lock, row = held(store, CLOCK), running_row(CLOCK)
+        append(store, lock, 0, entries(1, 1), None)
+        store.create(session_row(CLOCK, "s2"))
+        insert(store, row)
+        insert(store, ended_row(CLOCK, 1, expires=NOW))
+        before = contents(store)
+        with FAULTS[fault](url) as error, pytest.raises(error):
+            WRITES[write](store, lock, row)
+        assert contents(store) == before
+        WRITES[write](store, lock, row)
+        assert contents(store) != before
+
+
+def test_no_call_is_made_over_tables_whose_version_has_changed(url: str, tmp_path: Path, wording: Wording) -> None:
+    """While the store was open; the error has both versions."""
+    world = tmp_path / "world"
+    with handrail.store.open(url) as store, Session.open(store, "desk") as session:
+        executor = desk(session, world)
+        assert pay_all(executor, FIRST) == [DONE] * 3
+        with another_version(url):
+            assert refusals(pay_all(executor, SECOND)) == wording
+            with refused(StoreVersionError, wording, store) as raised:
+                record_commit(store, "j1")
+            assert (raised.value.found, raised.value.known) == (TABLES_VERSION + 1, TABLES_VERSION)
+    assert paid(world) == [f"order {order}" for order in FIRST]

@@ -40,12 +40,6 @@ def test_file_is_opened_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert store.find("s1") is not None
 
 
-def test_a_name_that_is_too_long_leads_nowhere(tmp_path: Path) -> None:
-    """As a path in a circle does."""
-    with pytest.raises(StoreError):
-        handrail.store.open(f"sqlite:///{tmp_path}/{'x' * 300}")
-
-
 def test_server_is_opened() -> None:
     """`postgresql://` names a server; what was written is there when it is opened again."""
     with fresh_url() as url:

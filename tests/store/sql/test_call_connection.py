@@ -15,7 +15,6 @@ from handrail.errors import (
     LeaseLostError,
     ReadOnlyViolation,
     SessionError,
-    StoreError,
     StoreUnavailableError,
     TransactionClosedError,
 )
@@ -110,20 +109,6 @@ def test_settling_is_tried_again_with_the_handlers_writes(orders: Store, clock: 
     assert orders.get("s1", row.key) == row
 
 
-def test_inner_call_is_a_savepoint(orders: Store) -> None:
-    """What it wrote is undone when it fails; what the outer one wrote before and after it stays."""
-    with call() as outer:
-        add(orders.connection(), "tea")
-        with failing(call("inner", inside=outer)):
-            add(orders.connection(), "milk")
-        with call("inner", inside=outer) as inner:
-            add(orders.connection(), "sugar")
-            inner.commit()
-        add(orders.connection(), "lemon")
-        outer.commit()
-    assert items(orders) == ["tea", "sugar", "lemon"]
-
-
 def test_statement_that_fails_undoes_itself_alone(orders: Store) -> None:
     """The handler may go on after what its database has refused."""
     with call() as transaction:
@@ -184,23 +169,6 @@ def test_statements_come_one_by_one(orders: Store, wording: Wording) -> None:
     assert items(orders) == ["tea"]
 
 
-def test_late_handler_writes_nothing(orders: Store) -> None:
-    """Its call has ended, whether it had written before or not."""
-    with call() as transaction:
-        late = copy_context()
-        connection = orders.connection()
-        add(connection, "tea")
-        transaction.commit()
-    with pytest.raises(TransactionClosedError):
-        late.run(add, connection, "milk")
-    with call() as transaction:
-        late = copy_context()
-        connection = orders.connection()
-    with pytest.raises(TransactionClosedError):
-        late.run(add, connection, "sugar")
-    assert items(orders) == ["tea"]
-
-
 def test_call_that_ends_while_a_late_handler_begins_keeps_nothing(tmp_path: Path) -> None:
     """A connection that was borrowed in the very moment in which the call ended is given back."""
     driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
@@ -235,31 +203,6 @@ def test_memory_has_no_database() -> None:
     """And says which stores have one."""
     with call(), pytest.raises(SessionError, match=r"sqlite:///desk\.db"):
         MemoryStore().connection()
-
-
-def test_lost_transaction_is_not_committed_in_part(orders: Store, clock: FakeClock, wording: Wording) -> None:
-    """If the database has undone what the handler wrote, the call cannot be committed without it."""
-    row = running_row(clock)
-    undo = {"sqlite": "INSERT OR ROLLBACK INTO orders VALUES (1, 'tea')"}
-    kind = orders.url.partition(":")[0]
-    record = Record(orders, EffectInsert(row))
-    with ExitStack() as blocks:
-        refused = blocks.enter_context(pytest.raises(StoreError))
-        transaction = blocks.enter_context(call())
-        transaction.enlist(record)
-        connection = orders.connection()
-        connection.execute("INSERT INTO orders VALUES (1, 'tea')")
-        if kind == "sqlite":
-            with pytest.raises(Exception, match="UNIQUE"):
-                connection.execute(undo[kind])
-        else:
-            with raises(Exception, wording):
-                connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        transaction.commit()
-    assert str(refused.value).replace(orders.url, "<store>") == wording
-    assert record.heard == ["undone"]
-    assert items(orders) == []
-    assert orders.get("s1", row.key) is None
 
 
 def test_a_call_that_may_write_has_the_writer_from_its_first_statement(tmp_path: Path) -> None:
@@ -368,18 +311,6 @@ def test_a_reading_call_sees_one_state_and_holds_up_nobody(with_tea: Store) -> N
     assert items(with_tea) == ["tea", "milk"]
 
 
-def test_a_late_handler_reads_nothing(with_tea: Store) -> None:
-    """Its call has ended, whether it had read before or not."""
-    for first in (True, False):
-        with call("look", writes=False) as transaction:
-            late, connection = copy_context(), with_tea.connection()
-            if first:
-                read(with_tea)
-            transaction.commit()
-        with pytest.raises(TransactionClosedError):
-            late.run(connection.execute, READ)
-
-
 def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
     """However the call ends."""
     driver = CountingDriver(SqliteFile(tmp_path / "desk.db"))
@@ -390,3 +321,33 @@ def test_the_connection_of_a_reading_call_is_returned(tmp_path: Path) -> None:
         with failing(call("look", writes=False)):
             store.connection().execute("SELECT 1")
         assert driver.lent == 0
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_inner_call_is_a_savepoint(orders: Store, *, has_begun: bool) -> None:
+    """Its writes are undone when it fails, and those of the outer one stay; it may be the first to write."""
+    with call() as outer:
+        connection = orders.connection()
+        if has_begun:
+            add(connection, "tea")
+        with failing(call("inner", inside=outer)):
+            add(orders.connection(), "milk")
+        with call("inner", inside=outer) as inner:
+            add(connection, "sugar")
+            inner.commit()
+        add(connection, "lemon")
+        outer.commit()
+    assert items(orders) == [*(["tea"] if has_begun else []), "sugar", "lemon"]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_late_handler_executes_nothing(orders: Store, *, writes: bool, has_begun: bool) -> None:
+    """Its call has ended, whether it had executed anything before or not."""
+    with call(writes=writes) as transaction:
+        late, connection = copy_context(), orders.connection()
+        if has_begun:
+            connection.execute(READ)
+        transaction.commit()
+    with pytest.raises(TransactionClosedError):
+        late.run(connection.execute, READ)

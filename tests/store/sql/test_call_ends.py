@@ -16,12 +16,13 @@ import pytest
 from handrail.errors import StoreError, StoreUnavailableError, TransactionClosedError
 from handrail.session.persistence.protocol import DatabaseConnection
 from handrail.store import SqliteStore, Store
+from handrail.store.protocol import EffectInsert
 from handrail.store.sql.driver import DriverConnection
 from handrail.store.sql.store import SqlStore
 from handrail.store.sqlite.store import SqliteConnection, SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.kit import raises
-from tests.store.kit import Record, add, call, failing, items, refused, with_orders
+from tests.store.kit import Record, add, call, failing, items, refused, running_row, with_orders
 from tests.store.stores import STORES
 from tests.wording import Wording
 
@@ -49,42 +50,7 @@ def lose(connection: DatabaseConnection) -> None:
 # ------------------------------------------------------------------------------------------------------- one connection
 
 
-def test_connection_taken_twice_is_one(orders: Store) -> None:
-    """Also if it was taken before the first statement: what is written through either is kept with the call."""
-    with call() as transaction:
-        first, second = orders.connection(), orders.connection()
-        add(first, "tea")
-        add(second, "milk")
-        transaction.commit()
-    assert items(orders) == ["tea", "milk"]
-
-
-def test_connection_taken_before_an_inner_call_writes_is_the_same(orders: Store) -> None:
-    """The handler takes it, a call inside the call is the first to write, and all of it is kept or undone as one."""
-    with call() as outer:
-        connection = orders.connection()
-        with call("inner", inside=outer) as inner:
-            add(orders.connection(), "sugar")
-            inner.commit()
-        with failing(call("inner", inside=outer)):
-            add(connection, "salt")
-        add(connection, "tea")
-        outer.commit()
-    assert items(orders) == ["sugar", "tea"]
-
-
 # ------------------------------------------------------------------------------------------------------------- its loss
-
-
-def test_call_that_loses_its_connection_is_undone(orders: Store) -> None:
-    """Everything is put back, as the call failed; losing the connection is no failure of putting back."""
-    with failing(call()) as transaction:
-        record = Record(orders)
-        transaction.enlist(record)
-        add(orders.connection(), "tea")
-        lose(orders.connection())
-    assert record.heard == ["undone"]
-    assert items(orders) == []
 
 
 def test_outer_call_does_not_write_on_after_an_inner_one_has_lost_the_connection(
@@ -319,3 +285,19 @@ def test_call_is_refused_if_others_keep_their_places_for_too_long(tmp_path: Path
             add(store.connection(), "coffee")
             second.commit()
         assert items(store) == ["coffee"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_call_that_loses_its_connection_is_undone(orders: Store, clock: FakeClock, *, commits: bool) -> None:
+    """It cannot be committed without what the database has undone; nor is the loss a failure of its rollback."""
+    row = running_row(clock)
+    record = Record(orders, EffectInsert(row))
+    with pytest.raises(StoreError) if commits else nullcontext(), call() as transaction:
+        transaction.enlist(record)
+        add(orders.connection(), "tea")
+        lose(orders.connection())
+        if commits:
+            transaction.commit()
+    assert record.heard == ["undone"]
+    assert items(orders) == []
+    assert orders.get("s1", row.key) is None

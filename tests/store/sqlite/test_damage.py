@@ -35,18 +35,6 @@ def test_empty_file_is_a_fresh_store(tmp_path: Path) -> None:
         assert list(store.sessions()) == []
 
 
-def test_folder_is_no_store(tmp_path: Path, wording: Wording) -> None:
-    """The error says to name a file in it."""
-    with raises(StoreError, wording):
-        SqliteStore(tmp_path)
-
-
-def test_missing_folder_is_named(tmp_path: Path, wording: Wording) -> None:
-    """A file is made, a folder is not."""
-    with raises(StoreError, wording):
-        SqliteStore(tmp_path / "nowhere" / "desk.db")
-
-
 def test_other_file_is_no_store(tmp_path: Path, wording: Wording) -> None:
     """And it is left as it was."""
     path = tmp_path / "desk.db"
@@ -115,24 +103,6 @@ def test_what_cannot_be_written_can_be_read(sealed: str, wording: Wording) -> No
             with pytest.raises(StoreReadOnlyError) as raised:
                 store.acquire("s1", wait=NOW)
             assert str(raised.value).replace(str(folder), "<folder>") == wording
-        folder.chmod(0o755)
-
-
-def test_file_without_tables_cannot_be_made_a_store_without_rights() -> None:
-    """An empty file that cannot be written to stays empty."""
-    with as_a_user_without_rights() as folder:
-        path = folder / "desk.db"
-        path.touch(0o444)
-        with pytest.raises(StoreReadOnlyError):
-            SqliteStore(path)
-
-
-def test_folder_without_rights_is_told() -> None:
-    """No file can be made in it."""
-    with as_a_user_without_rights() as folder:
-        folder.chmod(0o555)
-        with pytest.raises(StoreError, match="unable to open"):
-            SqliteStore(folder / "desk.db")
         folder.chmod(0o755)
 
 
@@ -241,3 +211,28 @@ def test_text_that_no_database_takes_is_refused(tmp_path: Path) -> None:
         row = running_row(CLOCK)._replace(message="\ud800\0", note="\ud800\0ü", owner=ClaimOwner("\0", "\0", "\0"))
         insert(store, row)
         assert store.get("s1", row.key) == row._replace(note="?\ufffdü", owner=ClaimOwner(*"\ufffd" * 3))
+
+
+@pytest.mark.parametrize(
+    "place", [".", "nowhere/desk.db", "desk\0", "x" * 300], ids=["folder", "missing", "nul", "long"]
+)
+def test_path_that_cannot_be_a_file_is_told(tmp_path: Path, place: str) -> None:
+    """A folder, one in a folder that is missing, or none at all; nothing is made."""
+    with pytest.raises(StoreError) as raised:
+        SqliteStore(tmp_path / place)
+    assert raised.value.store.startswith("sqlite:///")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_no_store_is_made_without_rights(*, is_there: bool) -> None:
+    """An empty file that cannot be written to stays empty, and none is made in a folder that takes none."""
+    with as_a_user_without_rights() as folder:
+        path = folder / "desk.db"
+        if is_there:
+            path.touch(0o444)
+        folder.chmod(0o755 if is_there else 0o555)
+        with pytest.raises(StoreReadOnlyError if is_there else StoreError):
+            SqliteStore(path)
+        assert not is_there or path.stat().st_size == 0
+        folder.chmod(0o755)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.errors import SessionLockedError, SessionLostError, StoreError, StoreUnavailableError
+from handrail.errors import SessionLockedError, SessionLostError, StoreUnavailableError
 from handrail.store import SqliteStore
 from handrail.store.protocol import EffectInsert
 from handrail.store.sqlite.store import SqliteFile
@@ -35,7 +35,6 @@ from tests.store.kit import (
     replace,
     running_row,
     session_row,
-    written,
 )
 from tests.store.processes import DESCRIPTORS, SESSIONS
 from tests.wording import Wording
@@ -67,13 +66,6 @@ def test_link_to_a_file_is_the_file(tmp_path: Path) -> None:
         assert other.url == store.url
 
 
-def test_path_that_leads_nowhere_is_told(tmp_path: Path, wording: Wording) -> None:
-    """The error names the path as it was given."""
-    with pytest.raises(StoreError) as raised:
-        SqliteStore(tmp_path / "desk\0")
-    assert str(raised.value).replace(str(raised.value.__cause__), "<cause>") == wording
-
-
 @pytest.mark.parametrize("replaced", [False, True])
 def test_file_that_was_removed_while_open_is_not_written_to(
     tmp_path: Path, wording: Wording, *, replaced: bool
@@ -92,8 +84,6 @@ def test_file_that_was_removed_while_open_is_not_written_to(
         uses: list[Callable[[], object]] = [
             lambda: append(store, hold, 1, entries(2, 2), None),
             lambda: store.check_lock(hold, 1),
-            lambda: insert(store, running_row(CLOCK)),
-            lambda: store.apply(UnitOfWork((RecordCommit("j1"),))),
         ]
         for use in uses:
             with raises(StoreUnavailableError, wording):
@@ -107,20 +97,6 @@ def test_file_that_was_removed_while_open_is_not_written_to(
 
 
 # ----------------------------------------------------------------------------------------------- many users of a file
-
-
-def test_busy_file_is_unavailable(tmp_path: Path) -> None:
-    """Whoever has waited long enough is told; nothing has been written."""
-    path = tmp_path / "desk.db"
-    with filled(path, 3), SqliteStore(path, busy=timedelta(milliseconds=1)) as store:
-        with written(path):
-            with pytest.raises(StoreUnavailableError, match="locked") as told:
-                insert(store, running_row(CLOCK))
-            assert not told.value.in_doubt
-            with pytest.raises(StoreUnavailableError, match="locked"):
-                record_commit(store, "j1")
-            assert len(list(store.rows())) == 3
-        assert insert(store, running_row(CLOCK)) is None
 
 
 def test_file_in_which_another_program_writes_is_not_turned_into_a_store(tmp_path: Path) -> None:
@@ -137,26 +113,6 @@ def test_error_of_a_folder_that_is_gone_is_that_of_the_disk(tmp_path: Path) -> N
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
     assert type(SqliteFile(tmp_path / "gone" / "desk.db").translate(error)) is StoreUnavailableError
-
-
-def test_unit_that_does_not_end_is_told(tmp_path: Path, wording: Wording) -> None:
-    """Another thread waits as long as for another process."""
-    done: list[StoreUnavailableError] = []
-    with SqliteStore(tmp_path / "desk.db", busy=timedelta(milliseconds=1)) as store:
-
-        def write() -> None:
-            with pytest.raises(StoreUnavailableError) as told:
-                insert(store, running_row(CLOCK))
-            done.append(told.value)
-
-        def write_beside() -> None:
-            thread = threading.Thread(target=write)
-            thread.start()
-            thread.join()
-
-        with at_point("unit-before-commit", write_beside):
-            record_commit(store, "j1")
-    assert str(done[0]) == wording
 
 
 def test_call_that_writes_keeps_the_file_to_itself(tmp_path: Path, wording: Wording) -> None:
