@@ -87,6 +87,13 @@ def held(store: Store, clock: Clock, session_id: str = "s1") -> SessionLock:
     return store.acquire(session_id, wait=NOW)
 
 
+def stored(store: Store, session_id: str = "s1") -> SessionRow:
+    """The row of a session that exists."""
+    row = store.find(session_id)
+    assert row is not None
+    return row
+
+
 def claim_conditions(session: Session, store: object) -> tuple[SessionHeld, ...]:
     """What a claim of a call of a stored session compares in a store."""
     assert session.recorder is not None
@@ -99,14 +106,14 @@ def insert(store: LedgerStore, row: EffectRow) -> EffectRow | None:
     return None if refused is None else refused.present
 
 
-def replace(store: LedgerStore, seen: EffectRow, row: EffectRow) -> bool:
+def replace(store: LedgerStore, before: EffectRow, row: EffectRow) -> bool:
     """Change a row; returns whether it was still the one seen."""
-    return change_effect(store, seen, row)
+    return change_effect(store, before, row)
 
 
-def delete(store: LedgerStore, seen: EffectRow) -> bool:
+def delete(store: LedgerStore, before: EffectRow) -> bool:
     """Remove a row; returns whether it was still the one seen."""
-    return change_effect(store, seen, None)
+    return change_effect(store, before, None)
 
 
 def append(
@@ -144,11 +151,11 @@ class WriteByWrite(MemoryStore):
     def apply(self, unit: UnitOfWork) -> RefusedWrite | None:
         match unit.writes:
             case (EffectInsert(row) as write,):
-                standing = self.insert(row)
-                return None if standing is None else RefusedWrite(write, standing)
-            case (EffectChange(seen, row) as write,):
-                kept = self.delete(seen) if row is None else self.replace(seen, row)
-                return None if kept else RefusedWrite(write, self.get(seen.partition, seen.key))
+                present = self.insert(row)
+                return None if present is None else RefusedWrite(write, present)
+            case (EffectChange(before, row) as write,):
+                is_written = self.delete(before) if row is None else self.replace(before, row)
+                return None if is_written else RefusedWrite(write, self.get(before.partition, before.key))
             case _:
                 return super().apply(unit)
 
@@ -156,11 +163,11 @@ class WriteByWrite(MemoryStore):
         refused = super().apply(UnitOfWork((EffectInsert(row),)))
         return None if refused is None else refused.present
 
-    def replace(self, seen: EffectRow, row: EffectRow) -> bool:
-        return super().apply(UnitOfWork((EffectChange(seen, row),))) is None
+    def replace(self, before: EffectRow, row: EffectRow) -> bool:
+        return super().apply(UnitOfWork((EffectChange(before, row),))) is None
 
-    def delete(self, seen: EffectRow) -> bool:
-        return super().apply(UnitOfWork((EffectChange(seen, None),))) is None
+    def delete(self, before: EffectRow) -> bool:
+        return super().apply(UnitOfWork((EffectChange(before, None),))) is None
 
 
 def call(tool: str = "pay", *, inside: Transaction | None = None, writes: bool = True) -> Transaction:
@@ -229,8 +236,8 @@ class Stop(Exception):
 @contextmanager
 def failing(block: AbstractContextManager[T]) -> Generator[T]:
     """The block, which raises at its end; the test goes on behind it."""
-    with suppress(Stop), block as entered:
-        yield entered
+    with suppress(Stop), block as value:
+        yield value
         raise Stop
 
 

@@ -45,13 +45,13 @@ def test_one_key_in_two_partitions_is_two_rows(store: LedgerStore, clock: FakeCl
 
 def test_row_that_is_still_the_one_seen_is_replaced(store: LedgerStore, clock: FakeClock) -> None:
     """What counts is effect, fence and status: a lease that was extended meanwhile is no other row."""
-    seen = running_row(clock)
-    extended = seen._replace(lease_until=clock.now() + timedelta(hours=1))
-    ended = seen._replace(status="unknown", fence=2, lease_until=None)
-    insert(store, seen)
-    assert replace(store, seen, extended)
-    assert replace(store, seen, ended)
-    assert store.get("s1", seen.key) == ended
+    before = running_row(clock)
+    extended = before._replace(lease_until=clock.now() + timedelta(hours=1))
+    ended = before._replace(status="unknown", fence=2, lease_until=None)
+    insert(store, before)
+    assert replace(store, before, extended)
+    assert replace(store, before, ended)
+    assert store.get("s1", before.key) == ended
 
 
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
@@ -59,12 +59,12 @@ def test_row_that_has_changed_is_neither_replaced_nor_deleted(
     store: LedgerStore, clock: FakeClock, change: Callable[[EffectRow], EffectRow]
 ) -> None:
     """A writer that has seen another row than the one that stands changes nothing."""
-    seen = running_row(clock)
-    standing = change(seen)
-    insert(store, standing)
-    assert not replace(store, seen, seen._replace(note="zombie"))
-    assert not delete(store, seen)
-    assert store.get("s1", seen.key) == standing
+    before = running_row(clock)
+    present = change(before)
+    insert(store, present)
+    assert not replace(store, before, before._replace(note="zombie"))
+    assert not delete(store, before)
+    assert store.get("s1", before.key) == present
 
 
 def test_all_columns_come_back(store: LedgerStore, clock: FakeClock) -> None:
@@ -114,10 +114,10 @@ def test_time_is_the_stores_own(store: LedgerStore, clock: FakeClock) -> None:
 
 def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: FakeClock) -> None:
     """Insertion, replacement and removal are told with the row as they left it; other keys and refusals are not."""
-    told: list[EffectRow | None] = []
+    notified: list[EffectRow | None] = []
     row, other = running_row(clock), running_row(clock, "session:pay:2")
     ended = row._replace(status="unknown", fence=2)
-    stop = store.watch(row.partition, row.key, told.append)
+    stop = store.watch(row.partition, row.key, notified.append)
     insert(store, row)
     insert(store, other)
     insert(store, row)
@@ -125,10 +125,10 @@ def test_watcher_is_told_of_each_change_of_its_key(store: LedgerStore, clock: Fa
     replace(store, row, row)
     delete(store, row)
     delete(store, ended)
-    assert told == [row, ended, None]
+    assert notified == [row, ended, None]
     stop()
     insert(store, row)
-    assert told == [row, ended, None]
+    assert notified == [row, ended, None]
 
 
 def test_the_key_for_hashes_is_random_and_stays(store: LedgerStore) -> None:
@@ -246,12 +246,12 @@ def test_rows_are_those_of_one_moment() -> None:
     keys = [f"key {number}" for number in range(3)]
     for key in keys:
         insert(store, running_row(clock, key))
-    seen: list[str] = []
+    before: list[str] = []
     for row in store.rows():
-        seen.append(row.key)
+        before.append(row.key)
         delete(store, row)
         insert(store, row._replace(key=f"{row.key}, again"))
-    assert seen == keys
+    assert before == keys
 
 
 def test_watcher_may_use_the_store() -> None:

@@ -75,8 +75,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         self.model.decided.add(journal)
         if hold is not None:
-            kept = self.model.sessions[session_id]
-            kept.entries.append(entry(len(kept.entries) + 1, "unit"))
+            session = self.model.sessions[session_id]
+            session.entries.append(entry(len(session.entries) + 1, "unit"))
 
     # ---------------------------------------------------------------------------------------------------- sessions
 
@@ -87,18 +87,18 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(source=ids, session_id=ids, head=st.integers(0, 6))
     def copy(self, source: str, session_id: str, head: int) -> None:
-        kept = self.model.sessions.get(source)
+        session = self.model.sessions.get(source)
         row = session_row(self.clock, session_id, parent=source, head=head)
         try:
             copied = self.store.copy(source, row)
         except SessionNotFoundError:
-            assert kept is None or head > len(kept.entries)
+            assert session is None or head > len(session.entries)
             return
-        assert kept is not None
+        assert session is not None
         assert copied == (session_id not in self.model.sessions)
         if copied:
-            covered = [number for number in kept.checkpoints if number <= head]
-            self.model.sessions[session_id] = Kept(kept.entries[:head], covered)
+            covered = [number for number in session.checkpoints if number <= head]
+            self.model.sessions[session_id] = Kept(session.entries[:head], covered)
 
     @rule(session_id=ids)
     def hold(self, session_id: str) -> None:
@@ -124,22 +124,22 @@ class StoreMachine(RuleBasedStateMachine):
         hold = self.holds.get(session_id)
         if hold is None:
             return
-        kept = self.model.sessions[session_id]
-        head = max(len(kept.entries) - late, 0)
+        session = self.model.sessions[session_id]
+        head = max(len(session.entries) - late, 0)
         reply = call.reply or ""
         added = [entry(number, call.call_id, reply=reply) for number in range(head + 1, head + count + 1)]
         checkpoint = Checkpoint(head + count, b"%d" % (head + count)) if covered else None
         try:
             append(self.store, hold, head, added, checkpoint)
         except SessionLostError:
-            assert head != len(kept.entries)
+            assert head != len(session.entries)
             return
-        if head != len(kept.entries):
-            assert head + count == len(kept.entries)  # taken for a repetition
+        if head != len(session.entries):
+            assert head + count == len(session.entries)  # taken for a repetition
             return
-        kept.entries += added
-        if checkpoint is not None and checkpoint.number not in kept.checkpoints:
-            kept.checkpoints.append(checkpoint.number)
+        session.entries += added
+        if checkpoint is not None and checkpoint.number not in session.checkpoints:
+            session.checkpoints.append(checkpoint.number)
 
     @precondition(lambda self: self.old_holds)
     @rule(which=st.integers(0, 9))
@@ -156,11 +156,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(key=keys, fence=st.integers(1, 3), again=st.booleans())
     def write_row(self, key: str, fence: int, *, again: bool) -> None:
         row = running_row(self.clock, key, effect_id=EFFECTS[key][again])._replace(fence=fence)
-        standing = self.model.rows.get(key)
-        assert insert(self.store, row) == standing
-        if standing is not None:
-            assert replace(self.store, standing, row)
-            assert replace(self.store, standing, row) == (standing[:3] == row[:3] and standing.fence == fence)
+        present = self.model.rows.get(key)
+        assert insert(self.store, row) == present
+        if present is not None:
+            assert replace(self.store, present, row)
+            assert replace(self.store, present, row) == (present[:3] == row[:3] and present.fence == fence)
         self.model.rows[key] = row
 
     @rule(key=keys)
@@ -180,13 +180,13 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def store_holds_what_the_model_holds(self) -> None:
         assert {row.session_id: row.head for row in self.store.sessions()} == {
-            session_id: len(kept.entries) for session_id, kept in self.model.sessions.items()
+            session_id: len(session.entries) for session_id, session in self.model.sessions.items()
         }
-        for session_id, kept in self.model.sessions.items():
-            assert list(self.store.entries(session_id)) == kept.entries
+        for session_id, session in self.model.sessions.items():
+            assert list(self.store.entries(session_id)) == session.entries
             checkpoint = self.store.checkpoint(session_id)
-            assert (checkpoint and checkpoint.number) == max(kept.checkpoints, default=None)
-            records = [(CallRef(found.reply or None, found.call_id), found.number) for found in kept.entries]
+            assert (checkpoint and checkpoint.number) == max(session.checkpoints, default=None)
+            records = [(CallRef(one.reply or None, one.call_id), one.number) for one in session.entries]
             assert self.store.recorded_calls(session_id, limit=99) == records[::-1]
             for call in REFS:
                 assert self.store.record_of_call(session_id, call) == dict(records).get(call)

@@ -56,13 +56,13 @@ def fill_both(store: Store) -> None:
 
 def stands(store: Store, session_id: str) -> bool:
     """Whether a session is there whole; if not, nothing of it can be seen."""
-    found = store.find(session_id)
-    assert (found is not None) == (session_id in {row.session_id for row in store.sessions()})
-    if found is None:
+    row = store.find(session_id)
+    assert (row is not None) == (session_id in {row.session_id for row in store.sessions()})
+    if row is None:
         with pytest.raises(SessionNotFoundError):
             store.acquire(session_id, wait=NOW)
         return False
-    assert found.head == ENTRIES
+    assert row.head == ENTRIES
     assert list(store.entries(session_id)) == entries(1, ENTRIES)
     return True
 
@@ -134,18 +134,18 @@ def test_sessions_that_another_process_holds_are_known_to_readers(url: str) -> N
 def test_session_cannot_be_opened_while_it_is_deleted(database: Store, clock: FakeClock) -> None:
     """After each transaction of a deletion the session does not exist: no half of it can be read."""
     lock = fill(database, clock)
-    seen: list[bool] = []
+    answers: list[bool] = []
 
     def look() -> None:
         with pytest.raises(SessionNotFoundError):
             database.acquire("s1", wait=HOUR)
         with pytest.raises(SessionNotFoundError):
             database.copy("s1", session_row(clock, "fork", head=2))
-        seen.append(database.find("s1") is None and not list(database.sessions()))
+        answers.append(database.find("s1") is None and not list(database.sessions()))
 
     with at_point("unit-after-commit", look):
         delete_by_twos(database, lock)
-    assert seen == [True] * 6
+    assert answers == [True] * 6
     assert database.unfinished_deletions() == ()
 
 
@@ -195,11 +195,11 @@ def test_two_that_finish_a_deletion_leave_a_new_session_alone(url: str) -> None:
     """The second one finds nothing to do, although the session was begun anew meanwhile."""
     fork_to_crash(delete_in_steps, url, "s1", at="unit-after-commit", nth=1)
     with handrail.store.open(url) as store, handrail.store.open(url) as other:
-        begun: list[bool] = []
+        calls: list[bool] = []
 
         def meanwhile() -> None:
-            if not begun:
-                begun.append(True)
+            if not calls:
+                calls.append(True)
                 assert other.create(session_row(SYSTEM_CLOCK))
                 append(other, other.acquire("s1", wait=NOW), 0, entries(1, 3), None)
 

@@ -17,7 +17,7 @@ from handrail.store.sql.tables import read_answer
 from handrail.testing import FakeClock
 from handrail.transaction import UnitOfWork
 from tests.kit import raises
-from tests.store.kit import NOW, append, entries, entry, held, refused, session_row
+from tests.store.kit import NOW, append, entries, entry, held, refused, session_row, stored
 from tests.wording import Wording
 
 
@@ -47,13 +47,12 @@ def test_entries_come_back_in_order(store: Store, clock: FakeClock) -> None:
     append(store, hold, 0, entries(1, 2), None)
     append(store, hold, 2, [entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")], None)
     assert list(store.entries("s1")) == [*entries(1, 2), entry(3, type_name="desk:Other"), entry(4, items=b"\x00\xff")]
-    assert [found.number for found in store.entries("s1", after=1, until=3)] == [2, 3]
-    assert [found.number for found in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
-    assert [found.number for found in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2]
+    assert [one.number for one in store.entries("s1", after=1, until=3)] == [2, 3]
+    assert [one.number for one in store.entries("s1", type_name="desk:Note")] == [1, 2, 4]
+    assert [one.number for one in store.entries("s1", until=3, type_name="desk:Note")] == [1, 2]
     assert list(store.entries("s1", after=4)) == []
     assert list(store.entries("nobody")) == []
-    row = store.find("s1")
-    assert row is not None
+    row = stored(store, "s1")
     assert row.head == 4
 
 
@@ -78,8 +77,7 @@ def test_opening_reads_where_entries_stand(store: Store, clock: FakeClock) -> No
     hold = held(store, clock)
     append(store, hold, 0, entries(1, 3), Checkpoint(3, b"{}"))
     append(store, hold, 3, [entry(4, items=b"[12]"), entry(5, items=b"")], None)
-    row = store.find("s1")
-    assert row is not None
+    row = stored(store, "s1")
     checkpoint, positions = store.contents(row)
     assert checkpoint == Checkpoint(3, b"{}")
     assert list(positions) == [
@@ -93,11 +91,10 @@ def test_many_entries_come_back(store: Store, clock: FakeClock) -> None:
     hold = held(store, clock)
     append(store, hold, 0, entries(1, 2500), None)
     assert list(store.entries("s1")) == entries(1, 2500)
-    assert [found.number for found in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
-    assert [found.number for found in store.entries("s1", type_name="desk:Note")][-1] == 2500
-    row = store.find("s1")
-    assert row is not None
-    assert [found.number for found in store.contents(row)[1]] == list(range(1, 2501))
+    assert [one.number for one in store.entries("s1", after=999, until=2001)] == list(range(1000, 2002))
+    assert [one.number for one in store.entries("s1", type_name="desk:Note")][-1] == 2500
+    row = stored(store, "s1")
+    assert [one.number for one in store.contents(row)[1]] == list(range(1, 2501))
 
 
 def test_entries_that_do_not_follow_are_refused(store: Store, clock: FakeClock, wording: Wording) -> None:
@@ -139,7 +136,7 @@ def test_newest_changes_of_a_slice_come_in_order(store: Store, clock: FakeClock)
     append(store, hold, 0, [entry(1), entry(2, "c1", "desk:Plan"), entry(3), event, entry(5), entry(6)], None)
 
     def numbers(**options: int) -> list[int]:
-        return [found.number for found in store.newest_changes("s1", "desk:Note", **options)]
+        return [one.number for one in store.newest_changes("s1", "desk:Note", **options)]
 
     assert store.newest_changes("s1", "desk:Note", after=0, until=6, limit=1) == [entry(6)]
     assert numbers(after=0, until=6, limit=9) == [1, 3, 5, 6]

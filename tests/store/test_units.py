@@ -52,7 +52,7 @@ def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
         RecordCommit("j1"),
     )
     assert store.apply(UnitOfWork(writes)) is None
-    assert [store.get("s1", each.key) for each in (row, added)] == [unknown(row), added]
+    assert [store.get("s1", one.key) for one in (row, added)] == [unknown(row), added]
     assert list(store.entries("s1")) == entries(1, 3)
     assert store.checkpoint("s1") == Checkpoint(3, b"three")
     assert store.is_committed("j1")
@@ -60,23 +60,23 @@ def test_unit_counts_as_a_whole(store: Store, clock: FakeClock) -> None:
 
 def test_unit_of_which_one_write_is_refused_leaves_nothing(store: Store, clock: FakeClock) -> None:
     """Whichever it is: a key that is taken, a row that has changed, or one that is gone."""
-    kept, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
-    insert(store, kept)
+    stays, doomed, hold = running_row(clock), running_row(clock, "gone"), held(store, clock)
+    insert(store, stays)
     insert(store, doomed)
     append(store, hold, 0, entries(1, 1), Checkpoint(1, b"one"))
     record_commit(store, "j1")
-    taken = EffectInsert(kept._replace(effect_id="2" * 32))
-    changed, absent = EffectChange(kept._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
-    for refused, standing in ((taken, kept), (changed, kept), (absent, None)):
+    taken = EffectInsert(stays._replace(effect_id="2" * 32))
+    changed, absent = EffectChange(stays._replace(fence=7), None), EffectChange(running_row(clock, "none"), None)
+    for write, present in ((taken, stays), (changed, stays), (absent, None)):
         writes = (
             EffectInsert(running_row(clock, "new")),
             EffectChange(doomed, None),
             SessionAppend(hold, 1, tuple(entries(2, 3)), Checkpoint(3, b"three")),
             RecordCommit("j2"),
-            refused,
+            write,
         )
-        assert store.apply(UnitOfWork(writes)) == RefusedWrite(refused, standing)
-        assert {row.key: row for row in store.rows()} == {kept.key: kept, "gone": doomed}
+        assert store.apply(UnitOfWork(writes)) == RefusedWrite(write, present)
+        assert {row.key: row for row in store.rows()} == {stays.key: stays, "gone": doomed}
         assert list(store.entries("s1")) == entries(1, 1)
         assert store.checkpoint("s1") == Checkpoint(1, b"one")
         assert (store.is_committed("j1"), store.is_committed("j2")) == (True, False)
@@ -92,7 +92,7 @@ def test_unit_that_was_written_already_changes_nothing(store: Store, clock: Fake
     ]
     for _ in range(2):
         assert [store.apply(unit) for unit in units] == [None] * 2
-    assert {each.key: each for each in store.rows()} == {row.key: unknown(row), "added": added}
+    assert {one.key: one for one in store.rows()} == {row.key: unknown(row), "added": added}
     assert list(store.entries("s1")) == entries(1, 2)
 
 
@@ -104,22 +104,22 @@ def test_single_change_counts_once(store: Store, clock: FakeClock) -> None:
         EffectChange(row, unknown(row)),
         EffectChange(unknown(row), None),
     )
-    for write, standing in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
+    for write, present in ((insert_it, row), (change_it, unknown(row)), (remove_it, None)):
         answers = [store.apply(UnitOfWork((write,))) for _ in range(2)]
-        assert answers == [None, RefusedWrite(write, standing)]
+        assert answers == [None, RefusedWrite(write, present)]
 
 
 def test_watcher_is_notified_when_the_unit_counts(store: Store, clock: FakeClock) -> None:
     """After the commit, and never of a unit that was refused."""
-    told: list[EffectRow | None] = []
+    notified: list[EffectRow | None] = []
     row, taken = running_row(clock), running_row(clock, "taken")
     insert(store, taken)
-    store.watch("s1", row.key, told.append)
+    store.watch("s1", row.key, notified.append)
     assert store.apply(UnitOfWork((EffectInsert(row), EffectInsert(taken._replace(fence=2))))) is not None
-    assert told == []
+    assert notified == []
     assert store.apply(UnitOfWork((EffectInsert(row), EffectChange(taken, None)))) is None
     assert replace(store, row, unknown(row))
-    assert told == [row, unknown(row)]
+    assert notified == [row, unknown(row)]
 
 
 def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, clock: FakeClock) -> None:
@@ -130,9 +130,9 @@ def test_a_claim_brings_entries_of_its_session_if_it_is_granted(store: Store, cl
     assert (store.get("s1", row.key), list(store.entries("s1"))) == (row, entries(1, 2))
     assert store.checkpoint("s1") == Checkpoint(2, b"c")
     again = SessionAppend(lock, 2, tuple(entries(3, 3)))
-    refused = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
-    assert isinstance(refused, RefusedWrite)
-    assert refused.present == row
+    refusal = store.apply(UnitOfWork((EffectInsert(row._replace(effect_id="e" * 32)), again)))
+    assert isinstance(refusal, RefusedWrite)
+    assert refusal.present == row
     for unsound in (again._replace(lock=lock._replace(token="0" * 32)), again._replace(head=9, entries=())):
         with pytest.raises(SessionLostError):
             store.apply(UnitOfWork((EffectInsert(row._replace(key="another")), unsound)))
@@ -154,9 +154,9 @@ def test_a_done_effect_is_marked_as_applied_once(store: Store, clock: FakeClock)
     marked = waits._replace(applied_at=now, expires_at=None)
     unit = UnitOfWork((MarkApplied(waits, marked), SessionAppend(hold, 0, tuple(entries(1, 1)), None)))
     other, runs = waits._replace(effect_id="7" * 32), running_row(clock, "runs")
-    for refused in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
-        standing = store.get("s1", refused.before.key)
-        assert store.apply(UnitOfWork((refused, *unit.writes[1:]))) == RefusedWrite(refused, standing)
+    for write in (MarkApplied(other, marked), MarkApplied(runs, runs._replace(applied_at=now))):
+        present = store.get("s1", write.before.key)
+        assert store.apply(UnitOfWork((write, *unit.writes[1:]))) == RefusedWrite(write, present)
     assert list(store.entries("s1")) == []
     assert store.apply(unit) is None
     assert (store.get("s1", waits.key), woken) == (marked, [marked])
@@ -185,12 +185,12 @@ def test_change_is_refused_for_the_row_of_another_call_with_the_same_fence(store
     assert replace(store, first, unknown(first))
 
 
-def group(kept: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
+def group(database: Store, *units: Sequence[object], again: bool = False) -> list[UnitAnswer]:
     """Write units as the group that they are when they wait at the same time."""
     pending = [PendingUnit(UnitOfWork(tuple(unit))) for unit in units]
     for unit in pending:
         unit.may_be_written = again
-    return list(committer_of(kept).write(pending))
+    return list(committer_of(database).write(pending))
 
 
 def done(row: EffectRow) -> EffectRow:
@@ -204,14 +204,14 @@ def commit_of(lock: SessionLock, row: EffectRow, *, head: int = 0) -> tuple[obje
     return (EffectChange(row, done(row)), appended, RecordCommit(f"journal-{lock.session_id}"))
 
 
-def sessions(kept: Store, clock: FakeClock, number: int) -> list[tuple[SessionLock, EffectRow]]:
+def sessions(database: Store, clock: FakeClock, number: int) -> list[tuple[SessionLock, EffectRow]]:
     """Sessions that are held, each with a running effect."""
-    made: list[tuple[SessionLock, EffectRow]] = []
+    pairs: list[tuple[SessionLock, EffectRow]] = []
     for place in range(number):
         row = running_row(clock)._replace(partition=f"s{place}", effect_id=f"{place:032x}")
-        insert(kept, row)
-        made.append((held(kept, clock, f"s{place}"), row))
-    return made
+        insert(database, row)
+        pairs.append((held(database, clock, f"s{place}"), row))
+    return pairs
 
 
 def test_claims_of_a_group_are_granted_each_for_itself(database: Store, clock: FakeClock) -> None:
@@ -242,25 +242,25 @@ def test_changes_of_a_group_may_remove_a_row_or_give_its_key_to_another_effect(
     database: Store, clock: FakeClock
 ) -> None:
     """Each is one statement, as every change of a row is; one that is refused changes nothing."""
-    removed, passed, standing = (row for _, row in sessions(database, clock, 3))
-    other, stale = passed._replace(effect_id="e" * 32), EffectChange(standing._replace(fence=9), None)
+    first, second, third = (row for _, row in sessions(database, clock, 3))
+    other, stale = second._replace(effect_id="e" * 32), EffectChange(third._replace(fence=9), None)
     with points() as reached:
-        answers = group(database, (EffectChange(removed, None),), (EffectChange(passed, other),), (stale,))
+        answers = group(database, (EffectChange(first, None),), (EffectChange(second, other),), (stale,))
     assert reached.count("unit-after-commit") == 1
-    assert answers == [None, None, RefusedWrite(stale, standing)]
-    assert sorted(database.rows()) == [other, standing]
+    assert answers == [None, None, RefusedWrite(stale, third)]
+    assert sorted(database.rows()) == [other, third]
 
 
 def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: Store, clock: FakeClock) -> None:
     """A lost lease, a lost session, entries that do not follow: nothing of those is written, all of the others is."""
-    made = sessions(database, clock, 7)
-    (lost_lock, lost_row), (_, moved), (gap, gap_row), *others, unsorted, odd = made
+    pairs = sessions(database, clock, 7)
+    (lost_lock, lost_row), (_, moved), (gap, gap_row), *others, unsorted, odd = pairs
     stale = lost_lock._replace(token="0" * 32)
     units = [
         commit_of(stale, lost_row),
-        commit_of(made[1][0], moved._replace(fence=9)),
+        commit_of(pairs[1][0], moved._replace(fence=9)),
         commit_of(gap, gap_row, head=7),
-        *(commit_of(*each) for each in others),
+        *(commit_of(*one) for one in others),
         (SessionAppend(unsorted[0], 0, tuple(entries(2, 3)), None),),
     ]
     answers = group(database, *units)
@@ -271,7 +271,7 @@ def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: S
     assert isinstance(answers[1], RefusedWrite)
     assert isinstance(answers[2], SessionLostError)
     assert answers[3:] == [None, None]
-    for lock, row in made[:3]:
+    for lock, row in pairs[:3]:
         assert database.get(lock.session_id, row.key) == row
         assert list(database.entries(lock.session_id)) == []
         assert not database.is_committed(f"journal-{lock.session_id}")
@@ -280,60 +280,56 @@ def test_commit_that_is_refused_leaves_the_others_of_its_group_alone(database: S
         assert list(database.entries(lock.session_id)) == entries(1, 2)
 
 
-def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: FakeClock) -> None:
+@pytest.mark.parametrize("point", ["unit-group-written", "unit-after-commit"])
+def test_connection_that_is_lost_in_a_group_loses_and_repeats_nothing(clock: FakeClock, point: str) -> None:
     """The server ends the connection after the commit, or before it: each unit is looked up, and then written."""
-    for point in ("unit-group-written", "unit-after-commit"):
-        with fresh_url() as url, store.open(doomed(url), clock=clock) as kept:
-            made, ended = sessions(kept, clock, 3), list[int]()
+    with fresh_url() as url, store.open(doomed(url), clock=clock) as database:
+        pairs, counts = sessions(database, clock, 3), list[int]()
 
-            def end(reached: str, url: str = url, point: str = point, ended: list[int] = ended) -> None:
-                if reached == point:
-                    crash_points.arm(None)
-                    ended.append(end_connections(url))
+        def end() -> None:
+            crash_points.arm(None)
+            counts.append(end_connections(url))
 
-            crash_points.arm(end)
-            try:
-                assert group(kept, *(commit_of(*each) for each in made)) == [None] * 3
-            finally:
-                crash_points.arm(None)
-            assert ended > [0]
-            assert [len(list(kept.entries(lock.session_id))) for lock, _ in made] == [2] * 3
+        with at_point(point, end):
+            assert group(database, *(commit_of(*pair) for pair in pairs)) == [None] * 3
+        assert counts > [0]
+        assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2] * 3
 
 
 def test_group_that_cannot_be_begun_is_written_by_none(tmp_path: Path, clock: FakeClock) -> None:
     """Each of its units would wait for the lock of another process as long as the first, so none does."""
     path = tmp_path / "desk.db"
-    with SqliteStore(path, busy=timedelta(milliseconds=10), clock=clock) as kept:
-        made = sessions(kept, clock, 3)
+    with SqliteStore(path, busy=timedelta(milliseconds=10), clock=clock) as database:
+        pairs = sessions(database, clock, 3)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreUnavailableError):
-                group(kept, *(commit_of(*each) for each in made))
-            assert list(kept.entries("s0")) == []  # reading does not wait
-        assert group(kept, *(commit_of(*each) for each in made)) == [None] * 3
+                group(database, *(commit_of(*one) for one in pairs))
+            assert list(database.entries("s0")) == []  # reading does not wait
+        assert group(database, *(commit_of(*one) for one in pairs)) == [None] * 3
 
 
 def test_without_pipelines_units_are_statements_of_their_own(clock: FakeClock) -> None:
     """For a pooler that does not support them."""
-    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as kept, points() as reached:
-        made = sessions(kept, clock, 2)
-        for lock, row in made:
-            assert kept.submit(UnitOfWork(commit_of(lock, row))).result() is None
+    with fresh_url() as url, store.open(url, clock=clock, pipelines=False) as database, points() as reached:
+        pairs = sessions(database, clock, 2)
+        for lock, row in pairs:
+            assert database.submit(UnitOfWork(commit_of(lock, row))).result() is None
         assert "unit-group-written" not in reached
-        assert [len(list(kept.entries(lock.session_id))) for lock, _ in made] == [2, 2]
+        assert [len(list(database.entries(lock.session_id))) for lock, _ in pairs] == [2, 2]
 
 
 def test_commits_of_a_group_are_written_in_one_transaction(database: Store, clock: FakeClock) -> None:
     """Rows, entries, checkpoints and journals of all sessions; known again when the answer was lost, with a claim."""
-    made = sessions(database, clock, 5)
-    units = [commit_of(*session) for session in made]
+    pairs = sessions(database, clock, 5)
+    units = [commit_of(*session) for session in pairs]
     with points() as reached:
         assert group(database, *units) == [None] * 5
     assert reached.count("unit-after-commit") == 1
-    claim = (EffectInsert(running_row(clock, "a")._replace(partition="s0")), SessionHeld(made[0][0]))
+    claim = (EffectInsert(running_row(clock, "a")._replace(partition="s0")), SessionHeld(pairs[0][0]))
     assert group(database, claim) == [None]
     assert group(database, *units, claim, again=True) == [None] * 6
-    for lock, row in made:
+    for lock, row in pairs:
         name = lock.session_id
         assert database.get(name, row.key) == done(row)
         assert list(database.entries(name)) == entries(1, 2)

@@ -57,10 +57,10 @@ def test_server_is_opened() -> None:
 )
 def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None:
     """Whoever mistypes a URL reads what it could have been."""
-    with raises(StoreError, wording) as told:
+    with raises(StoreError, wording) as raised:
         handrail.store.open(url)
     for form in ("memory:", "sqlite:///desk.db", "postgresql://"):
-        assert form in str(told.value)
+        assert form in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_other_urls_are_told_the_three_forms(url: str, wording: Wording) -> None
 )
 def test_passwords_are_never_shown(url: str) -> None:
     """Neither in what an error says, nor in what it came from, nor in what it names; nor a part of one."""
-    with pytest.raises(StoreError) as told:
+    with pytest.raises(StoreError) as raised:
         handrail.store.open(url)
-    error: BaseException | None = told.value
+    error: BaseException | None = raised.value
     while error is not None:
-        said = f"{error!r} {vars(error)} {pickle.dumps(error)!r}"
-        assert not [part for part in ("s3", "cret") if part in said]
+        text = f"{error!r} {vars(error)} {pickle.dumps(error)!r}"
+        assert not [part for part in ("s3", "cret") if part in text]
         error = error.__cause__ or error.__context__
 
 
@@ -136,9 +136,9 @@ def test_server_shows_no_password() -> None:
 def test_a_path_is_refused_with_its_url(tmp_path: Path) -> None:
     """The URL opens the store that was meant, whatever characters are in the path."""
     path = tmp_path / "100 % desk.db"
-    given: Any = path
+    place: Any = path
     with pytest.raises(InvalidArgumentError) as caught:
-        handrail.store.open(given)
+        handrail.store.open(place)
     url = caught.value.expected.split('"')[1]
     handrail.store.open(url).close()
     assert path.exists()

@@ -59,8 +59,8 @@ CLOCK = FakeClock()
 @pytest.fixture
 def url() -> Iterator[str]:
     """An empty schema."""
-    with fresh_url() as made:
-        yield made
+    with fresh_url() as url:
+        yield url
 
 
 def test_time_is_the_servers(url: str) -> None:
@@ -79,13 +79,13 @@ def test_time_is_the_servers(url: str) -> None:
 
 def test_server_is_asked_the_time_once_a_second() -> None:
     """In between, what has passed here is added; half of what the question took is taken for the way back."""
-    clock, asked = FakeClock(), list[datetime]()
+    clock, answers = FakeClock(), list[datetime]()
     start = clock.now()
 
     def ask() -> datetime:
         clock.advance(timedelta(milliseconds=20))
-        asked.append(start + timedelta(hours=len(asked)))
-        return asked[-1]
+        answers.append(start + timedelta(hours=len(answers)))
+        return answers[-1]
 
     time = ServerClock(ask, clock=clock)
     due = [time.is_due]
@@ -96,10 +96,10 @@ def test_server_is_asked_the_time_once_a_second() -> None:
     due.append(time.is_due)  # a little early, so that who finds that it is not due has the time to ask
     assert due == [True, False, True]
     assert time.now() == start + timedelta(milliseconds=1000)
-    assert len(asked) == 1
+    assert len(answers) == 1
     clock.advance(timedelta(milliseconds=20))
     assert time.now() == start + timedelta(hours=1, milliseconds=10)
-    assert len(asked) == 2
+    assert len(answers) == 2
 
 
 def test_connections_that_were_ended_are_replaced(url: str) -> None:
@@ -129,12 +129,12 @@ def test_all_connections_of_a_pool_are_replaced_by_who_needs_one(url: str) -> No
 
 def test_query_whose_connection_is_lost_is_asked_once_more(url: str) -> None:
     """And no more often: the second answer counts."""
-    lost = "SELECT CASE WHEN nextval('asked') < {} THEN pg_terminate_backend(pg_backend_pid()) END"
+    ending = "SELECT CASE WHEN nextval('asked') < {} THEN pg_terminate_backend(pg_backend_pid()) END"
     with closing(PostgresDriver(Server(doomed(url), "postgresql://tests", busy=timedelta(seconds=2)))) as driver:
         Database(driver).execute("CREATE SEQUENCE asked")
-        assert driver.query(lost.format(2)) == [(None,)]
+        assert driver.query(ending.format(2)) == [(None,)]
         with pytest.raises(StoreUnavailableError):
-            driver.query(lost.format(9))
+            driver.query(ending.format(9))
         with pytest.raises(StoreUnavailableError):
             driver.query("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
 
@@ -157,9 +157,9 @@ def test_connection_lost_in_a_unit_leaves_nothing(url: str) -> None:
     with handrail.store.open(doomed(url)) as store:
         unit = UnitOfWork((EffectInsert(row), RecordCommit("j1")))
         for point, in_doubt in (("unit-ledger-written", False), ("unit-before-commit", True)):
-            with at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as told:
+            with at_point(point, lambda: end_connections(url)), pytest.raises(StoreUnavailableError) as raised:
                 store.apply(unit)
-            assert told.value.in_doubt is in_doubt
+            assert raised.value.in_doubt is in_doubt
             assert list(store.rows()) == []
         assert store.apply(unit) is None
         assert list(store.rows()) == [row]
@@ -271,8 +271,8 @@ def test_forked_process_may_not_write_in_a_transaction_of_its_parent(url: str, w
     with handrail.store.open(url) as store:
         with call() as transaction:
             store.connection().execute("CREATE TABLE orders (id INTEGER)")
-            said = refusal_in_fork(store, lambda: store.connection().execute("INSERT INTO orders VALUES (1)"))
-            assert said == wording
+            text = refusal_in_fork(store, lambda: store.connection().execute("INSERT INTO orders VALUES (1)"))
+            assert text == wording
             store.connection().execute("INSERT INTO orders VALUES (2)")
             transaction.commit()
         with call():
@@ -350,11 +350,11 @@ def test_commit_in_doubt_is_told_and_not_repeated_without_the_handlers_writes(ur
         with ExitStack() as blocks:
             raised = blocks.enter_context(pytest.raises(CommitInDoubtError))
             transaction = blocks.enter_context(call())
-            found = store.connection().execute("SELECT pg_backend_pid()").fetchone()
+            pid = store.connection().execute("SELECT pg_backend_pid()").fetchone()
 
             def terminate() -> None:
                 with psycopg.connect(url, autocommit=True) as connection:
-                    connection.execute("SELECT pg_terminate_backend(%s, 60000)", found)
+                    connection.execute("SELECT pg_terminate_backend(%s, 60000)", pid)
 
             record = Record(store, EffectInsert(row))
             transaction.enlist(record)
