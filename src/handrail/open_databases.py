@@ -64,9 +64,8 @@ def is_protected(status: os.stat_result | None, name: bytes = b"", *, at: int = 
         return False
     identity = None if status is None else (status.st_dev, status.st_ino)
     return any(
-        (identity and identity in database.files)
-        or (name in database.names and device_and_inode(at) == database.folder)
-        for database in _open.values()
+        (identity and identity in entry.files) or (name in entry.names and device_and_inode(at) == entry.folder)
+        for entry in _open.values()
     )
 
 

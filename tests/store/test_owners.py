@@ -17,7 +17,7 @@ from handrail.session import Session
 from handrail.store.locks import StoreOwner, is_of_this_process
 from handrail.store.postgres.server import Server
 from handrail.store.postgres.store import PostgresDriver
-from handrail.store.protocol import ClaimOwner, with_owner_proof
+from handrail.store.protocol import ClaimOwner, prove_owner
 from handrail.store.sqlite.store import SqliteDriver, SqliteFile
 from handrail.testing import FakeClock
 from tests.store.kit import NOW, running_row
@@ -98,7 +98,7 @@ def test_owner_that_lives_keeps_its_claim_past_the_lease_and_a_day_that_the_cloc
                 (row,) = store.rows()
                 assert row.lease_until is not None
                 assert (row.lease_until < store.now()) == (jump > NOW)
-                until = with_owner_proof(store, row, store.now()).lease_until
+                until = prove_owner(store, row, store.now()).lease_until
                 assert until is not None
                 assert until > store.now()
                 request = ClaimRequest(*row[:2], row.tool, row.params_hash, ClaimOwner("day"), on_orphan="retry")

@@ -371,7 +371,7 @@ def with_proof(row: EffectRow, lives: bool | None, now: datetime) -> EffectRow: 
     return row._replace(lease_until=now, note=note)
 
 
-def with_owner_proof(store: LedgerStore, row: EffectRow, now: datetime) -> EffectRow:
+def prove_owner(store: LedgerStore, row: EffectRow, now: datetime) -> EffectRow:
     """Applies what the store knows of its owner to a row; see `with_proof`."""
     return with_proof(row, store.owner_lives(row), now) if row.status == "running" else row
 

@@ -31,7 +31,7 @@ from handrail.errors import StoreClosedError
 from handrail.redaction import redacted_logger
 from handrail.runtime.ledger.effects import Claimed
 from handrail.store.locks import LIVE_CLAIMS, NEW_CLAIMS
-from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disown, with_owner_proof
+from handrail.store.protocol import EffectChange, EffectRow, LedgerStore, change_effect, disown, prove_owner
 from handrail.transaction import UnitOfWork
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ class LeaseRenewer:
     def _poll(self, future: Future[None], seen: EffectRow) -> _Due:
         """Look at a watched row; returns in how many seconds to look again, `None` if the watch has ended."""
         row, now = self._store.get(seen.partition, seen.key), self._store.now()
-        until = None if row is None else with_owner_proof(self._store, row, now).lease_until
+        until = None if row is None else prove_owner(self._store, row, now).lease_until
         _look(future, seen, row if until is not None and until > now else None)
         if future.done() or until is None:
             return None
