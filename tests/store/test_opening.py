@@ -41,18 +41,19 @@ def test_process_that_is_forked_off_opens_the_store_anew(url: str, wording: Word
             other.acquire("s1", wait=NOW)
 
 
-def test_store_opened_for_reading_is_not_written_to(url: str) -> None:
+def test_store_opened_for_reading_is_not_written_to(url: str, wording: Wording) -> None:
     """Nor made; a session of it is neither opened nor waited for."""
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError) as raised:
         handrail.store.open(url, read_only=True)
+    assert str(raised.value).replace(raised.value.store, "<store>") == wording
     handrail.store.open(url).close()
     with handrail.store.open(url, read_only=True) as store, handrail.store.open(url) as writable:
         assert list(store.sessions()) == []
-        with pytest.raises(StoreReadOnlyError):
+        with refused(StoreReadOnlyError, wording, store):
             store.create(session_row(CLOCK))
         held(writable, CLOCK)
         for session_id in ("s1", "s2"):
-            with pytest.raises(StoreReadOnlyError):
+            with refused(StoreReadOnlyError, wording, store):
                 Session.open(store, session_id, wait=timedelta(hours=1))
 
 
